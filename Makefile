@@ -31,5 +31,4 @@ stubs:  ## regenerate protos/triptych/v1/*_pb2*.py
 	python protos/generate.py
 
 fixtures:  ## retrain the tests' toy model
-	python tests/fixtures/make.py
-	python tests/fixtures/make_half.py
+	python tests/fixtures/make.py translation half

@@ -68,7 +68,13 @@ def save_text(folder: Path, task: str) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=HEADS)
+QUICK = ("fill-mask", "text-classification")  # test_text_graphs compares all heads in the quick tier
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(task, marks=[] if task in QUICK else [pytest.mark.full]) for task in HEADS],
+)
 def text_bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     work = tmp_path_factory.mktemp("text")
     folder = save_text(work / "checkpoint", request.param)

@@ -1,71 +1,123 @@
-"""The whole way once: the toy checkpoint traced, quantized, compared with PyTorch token by token, and shipped."""
+"""Whole export of the toy checkpoint in all precisions for CPUs: traced, quantized, compared with PyTorch and served."""
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
+from triptych_export.bundle_files import needed_files
+from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import HERE, SOURCES, TARGETS
+
+PRECISIONS = ("fp32", "int8", "int8-stable", "int8-shortlist")
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    options = ExportOptions(tmp_path_factory.mktemp("models"), name="toy", precisions=("fp32", "int8"))
+    shortlist = (str(HERE / "checkpoint" / "samples.tsv"),)
+    options = ExportOptions(tmp_path_factory.mktemp("models"), name="toy", precisions=PRECISIONS, shortlist=shortlist)
     return open_bundle(export(HERE / "checkpoint", options, lambda line: None))
 
 
-def test_the_report_shows_what_was_compared(bundle: Bundle) -> None:
+def load_graph(bundle: Bundle, name: str) -> onnx.GraphProto:
+    return onnx.load(bundle.path(name), load_external_data=False).graph
+
+
+def test_the_parity_report(bundle: Bundle) -> None:
     report = bundle.manifest.parity["fp32"]
     assert report["identical"] is True
     assert report["batches"] == [1, 3, 16]
     assert report["sentences"] >= 200
     assert report["distinct_outputs"] >= 150
     assert report["tokens"] > 10 * report["sentences"]
+    assert bundle.manifest.parity["int8"]["identical_sentences_percent"] > 95
 
 
-def test_int8_says_how_near_it_is(bundle: Bundle) -> None:
-    report = bundle.manifest.parity["int8"]
-    assert report["identical_sentences_percent"] > 95
-    assert report["token_agreement_percent"] > 98
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_quality_of_each_precision(bundle: Bundle, precision: str) -> None:
+    manifest = bundle.manifest
+    assert manifest.metrics["validation_pairs"] == len(SOURCES)
+    assert manifest.metrics[f"bleu_{precision.replace('-', '_')}"] > (99.99 if precision == "fp32" else 99)
+    if precision != "fp32":
+        assert manifest.parity[precision]["token_agreement_percent"] > (99 if precision == "int8-stable" else 98)
+    if precision == "int8-shortlist":
+        assert manifest.metrics["shortlist_coverage_percent"] == 100
+        assert 0 < manifest.metrics["shortlist_mean_tokens"] < 300
 
 
-def test_both_precisions_translate_what_was_learnt(bundle: Bundle) -> None:
-    metrics = bundle.manifest.metrics
-    assert metrics["validation_pairs"] == len(SOURCES)
-    assert metrics["bleu_fp32"] == 100
-    assert metrics["bleu_int8"] > 99
-
-
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "int8", "int8-shortlist"])
 def test_the_bundle_translates(bundle: Bundle, precision: str) -> None:
     translator = Translator("toy", 1, bundle, TranslatorOptions(precision, EngineOptions(workers=1, slots=8)))
     try:
         texts = [output.text for output in translator.translate(SOURCES[::6])]
     finally:
         translator.close()
-    wrong = [(text, target) for text, target in zip(texts, TARGETS[::6], strict=True) if text != target]
-    assert len(wrong) <= (0 if precision == "fp32" else 2)
+    assert sum(a != b for a, b in zip(texts, TARGETS[::6], strict=True)) <= (0 if precision == "fp32" else 2)
 
 
-def test_the_graphs_are_the_ones_that_are_fast(bundle: Bundle) -> None:
-    """No mask, no branch, no copied weights; attention is fused and the cache updated in place."""
-    layers = bundle.manifest.decoder.layers
-    step = onnx.load(bundle.path("step.fp32.onnx"), load_external_data=False)
-    kinds = [node.op_type for node in step.graph.node]
+def test_int8_stable_results_do_not_depend_on_other_rows(bundle: Bundle) -> None:
+    translator = Translator("toy", 1, bundle, TranslatorOptions("int8-stable", EngineOptions(workers=1, slots=24)))
+    try:
+        sources = translator.tokenizer.encode(SOURCES[::16])
+        searches = [SearchParams(), SearchParams(beam_size=3, scores=True), SearchParams(sampling_topk=9, seed=3)]
+        rows = [Row(source, 40, searches[index % 3]) for index, source in enumerate(sources)]
+        for row in rows:
+            translator.run([row])
+        together = [Row(row.source, 40, row.search) for row in rows]
+        translator.run(together)
+    finally:
+        translator.close()
+    for alone, row in zip(rows, together, strict=True):
+        assert [(h.tokens, h.score) for h in row.hypotheses] == [(h.tokens, h.score) for h in alone.hypotheses]
+
+
+def test_int8_stable_is_only_for_translation(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": 1, "architecture": "triptych-vit"}', encoding="utf-8")
+    with pytest.raises(SourceError, match="precision int8-stable: only for translation models"):
+        export(tmp_path, ExportOptions(tmp_path / "models", precisions=("int8-stable",)), lambda line: None)
+
+
+def test_graphs_use_the_fast_operators(bundle: Bundle) -> None:
+    """No mask, branch or copied weights; attention is fused and the cache updated in place."""
+    layers = bundle.manifest_of(TranslationManifest).decoder.layers
+    kinds = [node.op_type for node in load_graph(bundle, "step.fp32.onnx").node]
     assert kinds.count("GroupQueryAttention") == 2 * layers
     assert not {"If", "Loop", "Scan", "Softmax", "Concat", "TopK"} & set(kinds)
-    quantized = onnx.load(bundle.path("step.int8.onnx"), load_external_data=False)
-    assert [node.op_type for node in quantized.graph.node].count("DynamicQuantizeMatMul") == 6 * layers + 1
+    quantized = [node.op_type for node in load_graph(bundle, "step.int8.onnx").node]
+    assert quantized.count("DynamicQuantizeMatMul") == 6 * layers + 1
     assert bundle.path("weights.fp32.bin").stat().st_size < 1.2 * (HERE / "checkpoint/model.safetensors").stat().st_size
 
 
-def test_the_graphs_say_nothing_of_where_they_were_made(bundle: Bundle) -> None:
+def test_graphs_contain_no_local_paths(bundle: Bundle) -> None:
     for path in Path(bundle.folder).glob("*.onnx"):
         content = path.read_bytes()
         assert b"site-packages" not in content
         assert str(Path.home()).encode() + b"/" not in content or Path.home() == Path("/")
+
+
+def test_short_graphs_share_the_weights_of_int8_and_take_the_projection_as_an_input(bundle: Bundle) -> None:
+    graphs = bundle.manifest_of(TranslationManifest).precisions["int8-shortlist"]
+    whole, short = (load_graph(bundle, name) for name in (graphs.step, graphs.short_step))
+    stored, shared = (
+        [{(entry.key, entry.value) for entry in tensor.external_data} for tensor in graph.initializer if tensor.external_data]
+        for graph in (short, whole)
+    )
+    assert stored
+    assert all(entries in shared for entries in stored)
+    assert "DynamicQuantizeMatMul" in [node.op_type for node in short.node if "columns" in node.input]
+    matrices = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(bundle.path(graphs.step)).graph.initializer]
+    with np.load(bundle.path(graphs.projection)) as projection:
+        weights = projection["weights"]
+    assert any(matrix.shape == weights.T.shape and (matrix == weights.T).all() for matrix in matrices)
+    names = needed_files(Path(bundle.folder), graphs)
+    assert {"weights.int8.bin", "shortlist.npz", "projection.npz"} < names
+    assert not [name for name in names if "fp32" in name]

@@ -1,13 +1,12 @@
-"""Text encoders of transformers, read, exported and served: the answers are transformers' own.
+"""Text encoders of transformers, loaded, exported and served in float32: the results are those of transformers.
 
-What answers is the bundle as serving loads it, in float32; what it is compared with is the model that transformers built,
-on a padded batch of texts of all lengths.
+Both run on the same texts of all lengths; transformers in a padded batch.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,73 +48,58 @@ class Family:
 
     name: str  # of its classes
     tokenizer: Callable[[], Tokenizer]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any]
     spare_rows: int = 0  # of the embedding, beyond the tokenizer's tokens
+
+    def variant(self, spare_rows: int = 0, **options: Any) -> "Family":
+        return replace(self, options={**self.options, **options}, spare_rows=spare_rows)
 
 
 ROBERTA_IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 MODERN_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
 SIZES = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 80, "num_hidden_layers": 2}
-BERT_SIZES = {**SIZES, "max_position_embeddings": POSITIONS}
 ROBERTA_SIZES = {**SIZES, **ROBERTA_IDS, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 DISTIL_SIZES = {"dim": 48, "n_heads": 3, "hidden_dim": 80, "n_layers": 2, "max_position_embeddings": POSITIONS}
 MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 4, "max_position_embeddings": POSITIONS, "local_attention": 8}
 
-BERT = Family("Bert", word_pieces, BERT_SIZES)
+BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
 ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
+ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
 VARIANTS = {
-    "bert untied": Family("Bert", word_pieces, {**BERT_SIZES, "tie_word_embeddings": False}, spare_rows=3),
-    "bert odd heads": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_size": 35, "num_attention_heads": 5}),
-    "bert relu": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_act": "relu", "type_vocab_size": 1}),
-    "bert gelu_new": Family("Bert", word_pieces, {**BERT_SIZES, "hidden_act": "gelu_new", "num_hidden_layers": 1}),
-    "roberta untied": Family("Roberta", byte_pieces, {**ROBERTA_SIZES, "tie_word_embeddings": False, "type_vocab_size": 2}),
-    "roberta silu, spare rows": Family("Roberta", byte_pieces, {**ROBERTA_SIZES, "hidden_act": "silu"}, spare_rows=5),
-    "distilbert relu": Family("DistilBert", word_pieces, {**DISTIL_SIZES, "activation": "relu", "n_layers": 3}),
-    "distilbert untied, sinusoids": Family(
-        "DistilBert", word_pieces, {**DISTIL_SIZES, "tie_word_embeddings": False, "sinusoidal_pos_embds": True}
-    ),
+    "bert untied": BERT.variant(3, tie_word_embeddings=False),
+    "bert odd heads": BERT.variant(hidden_size=35, num_attention_heads=5),
+    "bert relu": BERT.variant(hidden_act="relu", type_vocab_size=1),
+    "bert gelu_new": BERT.variant(hidden_act="gelu_new", num_hidden_layers=1),
+    "roberta untied": ROBERTA.variant(tie_word_embeddings=False, type_vocab_size=2),
+    "roberta silu, spare rows": ROBERTA.variant(5, hidden_act="silu"),
+    "distilbert relu": DISTILBERT.variant(activation="relu", n_layers=3),
+    "distilbert untied, sinusoids": DISTILBERT.variant(tie_word_embeddings=False, sinusoidal_pos_embds=True),
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
-    "modernbert with biases": Family(
-        "ModernBert",
-        modern_pieces,
-        {**MODERN_SIZES, "attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True},
+    "modernbert with biases": MODERNBERT.variant(attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True),
+    "modernbert mixed biases": MODERNBERT.variant(attention_bias=True, decoder_bias=False, tie_word_embeddings=False),
+    "modernbert other layers": MODERNBERT.variant(
+        11,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        num_hidden_layers=3,
+        rope_parameters={name: {"rope_type": "default", "rope_theta": theta} for name, theta in ROPE.items()},
+        local_attention=5,
+        hidden_activation="gelu_new",
+        classifier_activation="relu",
+        classifier_pooling="mean",
     ),
-    "modernbert mixed biases": Family(
-        "ModernBert",
-        modern_pieces,
-        {**MODERN_SIZES, "attention_bias": True, "decoder_bias": False, "tie_word_embeddings": False},
-    ),
-    "modernbert other layers": Family(
-        "ModernBert",
-        modern_pieces,
-        {
-            **MODERN_SIZES,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-            "num_hidden_layers": 3,
-            "rope_parameters": {
-                "full_attention": {"rope_type": "default", "rope_theta": 1_000.0},
-                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
-            },
-            "local_attention": 5,
-            "hidden_activation": "gelu_new",
-            "classifier_activation": "relu",
-            "classifier_pooling": "mean",
-        },
-        spare_rows=11,
-    ),
-    "modernbert whole texts only": Family("ModernBert", modern_pieces, {**MODERN_SIZES, "global_attn_every_n_layers": 1}),
+    "modernbert whole texts only": MODERNBERT.variant(global_attn_every_n_layers=1),
 }
 
 
 @dataclass
 class Imported:
-    """A model of transformers, and the bundle that was made of its folder."""
+    """A model of transformers, and its bundle."""
 
     theirs: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
@@ -123,14 +107,14 @@ class Imported:
     served: TextModel
 
     def encode(self, texts: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """A padded batch; segments where the model has them."""
+        """Encode a padded batch, with segments if the model has them."""
         kinds = getattr(self.theirs.config, "type_vocab_size", 0) > 1
         parts = [list(part) for part in zip(*texts, strict=True)]
         return dict(self.tokenizer(*parts, padding=True, return_tensors="pt", return_token_type_ids=kinds))
 
     @torch.no_grad()
     def ask(self, texts: Sequence[Any]) -> Any:
-        """What transformers answers to 1-tuples or pairs."""
+        """Run transformers on 1-tuples or pairs."""
         return self.theirs(**self.encode(texts))
 
 
@@ -155,7 +139,7 @@ def build(family: Family, head: str, **options: Any) -> PreTrainedModel:
 
 
 def check_masks(model: Imported) -> None:
-    """Top five tokens, their probabilities and what they look like."""
+    """Compare the five best tokens, their probabilities and texts."""
     mask = model.tokenizer.mask_token
     texts = [f"{mask} is at home.", f"Nobody left the {mask} open, and the {mask} was late.", f"The{mask}."]
     halves = [(text.split()[: number % 7], text.split()[number % 7 :]) for number, text in enumerate(TEXTS)]
@@ -182,7 +166,7 @@ def check_masks(model: Imported) -> None:
 
 
 def check_sequences(model: Imported, mask: str) -> None:
-    """The text with a token in it is what transformers decodes, but for the letters that its tokenizer does not keep."""
+    """Compare filled texts with what transformers decodes, except for letters that its tokenizer does not keep."""
     text = f"the old {mask} is here."
     [filled] = model.served.run(FILL_MASK_TASK, [text], top_k=20)
     ids = model.tokenizer(text)["input_ids"]
@@ -195,7 +179,7 @@ def check_sequences(model: Imported, mask: str) -> None:
 
 
 def check_vectors(model: Imported) -> None:
-    """Both poolings of the encoder's last states."""
+    """Compare both poolings of the last hidden states."""
     encoder = model.theirs if hasattr(model.theirs, "embeddings") else model.theirs.base_model
     encoded = model.encode([(text,) for text in TEXTS])
     with torch.no_grad():
@@ -211,7 +195,7 @@ def check_vectors(model: Imported) -> None:
 
 
 def check_labels(model: Imported) -> None:
-    """Probabilities of texts' labels, of single texts and of pairs."""
+    """Compare label probabilities of single texts and pairs."""
     pairs = list(zip(TEXTS[::2], TEXTS[1::2], strict=True))
     singles = [(text,) for text in TEXTS]
     inputs: list[tuple[Any, Any]] = [(singles, TEXTS), (pairs, pairs)]
@@ -228,7 +212,7 @@ def check_labels(model: Imported) -> None:
 
 
 def check_token_labels(model: Imported) -> None:
-    """Every token's best label, where it stands; entities have no white space around them."""
+    """Compare every token's best label and its span; entities have no surrounding white space."""
     probabilities = torch.softmax(model.ask([(text,) for text in TEXTS]).logits, -1)
     encoded = model.tokenizer(TEXTS, return_offsets_mapping=True, return_special_tokens_mask=True)
     for row, (text, result) in enumerate(
@@ -247,7 +231,7 @@ def check_token_labels(model: Imported) -> None:
 
 
 def check_answers(model: Imported) -> None:
-    """The surest span of whole words within the context."""
+    """Compare the likeliest span of whole words within the context."""
     questions = [("Who left the gate open?", text) for text in TEXTS[4:]]
     answer = model.ask(questions)
     encoded = model.tokenizer(*map(list, zip(*questions, strict=True)))
@@ -277,7 +261,7 @@ def check_next_sentence(model: Imported) -> None:
 
 
 @pytest.mark.parametrize("family", [BERT, ROBERTA, DISTILBERT, MODERNBERT], ids=lambda family: family.name)
-def test_masks_are_filled_as_transformers_fills_them(tmp_path: Path, family: Family) -> None:
+def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> None:
     head = "ForPreTraining" if family is BERT else "ForMaskedLM"
     with imported(tmp_path, family, head) as model:
         check_masks(model)
@@ -298,12 +282,28 @@ EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MODERNBERT, VARIANTS
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 
+def check_bare(model: Imported) -> None:
+    check_vectors(model)
+    assert model.served.capabilities == {"embedding"}
+
+
+HEADS: dict[str, tuple[Callable[[Imported], None], dict[str, Any]]] = {
+    "ForSequenceClassification": (check_labels, {"num_labels": 3}),
+    "ForTokenClassification": (check_token_labels, {"id2label": LABELS}),
+    "ForQuestionAnswering": (check_answers, {}),
+    "Model": (check_bare, {}),
+}
+
+
 @pytest.mark.full
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("family", EVERY, ids=IDS)
-def test_texts_are_labelled(tmp_path: Path, family: Family) -> None:
-    with imported(tmp_path, family, "ForSequenceClassification", num_labels=3) as model:
-        check_labels(model)
-        check_vectors(model)
+def test_every_head_of_every_family(tmp_path: Path, family: Family, head: str) -> None:
+    check, options = HEADS[head]
+    with imported(tmp_path, family, head, **options) as model:
+        check(model)
+        if head == "ForSequenceClassification":
+            check_vectors(model)
 
 
 @pytest.mark.full
@@ -313,29 +313,7 @@ def test_labels_may_be_independent(tmp_path: Path, options: dict[str, Any]) -> N
         check_labels(model)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("family", EVERY, ids=IDS)
-def test_tokens_are_labelled(tmp_path: Path, family: Family) -> None:
-    with imported(tmp_path, family, "ForTokenClassification", id2label=LABELS) as model:
-        check_token_labels(model)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("family", EVERY, ids=IDS)
-def test_questions_are_answered(tmp_path: Path, family: Family) -> None:
-    with imported(tmp_path, family, "ForQuestionAnswering") as model:
-        check_answers(model)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("family", EVERY, ids=IDS)
-def test_a_bare_encoder_embeds(tmp_path: Path, family: Family) -> None:
-    with imported(tmp_path, family, "Model") as model:
-        check_vectors(model)
-        assert model.served.capabilities == {"embedding"}
-
-
-DRAWN = [
+RANDOM_TOKENS = [
     (family, head)
     for family in (BERT, ROBERTA, DISTILBERT, MODERNBERT)
     for head in ("ForMaskedLM", "ForQuestionAnswering", "Model")
@@ -343,8 +321,8 @@ DRAWN = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("family", "head"), [(BERT, "ForPreTraining"), *DRAWN], ids=lambda value: str(value)[:40])
-def test_parity_on_tokens_drawn_by_lot(tmp_path: Path, family: Family, head: str) -> None:
+@pytest.mark.parametrize(("family", "head"), [(BERT, "ForPreTraining"), *RANDOM_TOKENS], ids=lambda value: str(value)[:40])
+def test_parity_on_random_tokens(tmp_path: Path, family: Family, head: str) -> None:
     save_checkpoint(build(family, head), family.tokenizer(), tmp_path / "theirs")
     checkpoint = load(Folder(tmp_path / "theirs"))
     assert isinstance(checkpoint, BertCheckpoint)
@@ -356,7 +334,7 @@ def test_parity_on_tokens_drawn_by_lot(tmp_path: Path, family: Family, head: str
     assert parity["int8"]["mean_cosine"] > 0.95
 
 
-def test_a_sentence_transformers_folder_brings_its_pooling(tmp_path: Path) -> None:
+def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     checkpoint = load(Folder(folder))
     assert isinstance(checkpoint, BertCheckpoint)
@@ -384,7 +362,7 @@ def test_a_sentence_transformers_folder_brings_its_pooling(tmp_path: Path) -> No
         ({"pooling_mode": "mean"}, ("Dense",), "Dense is not supported; supported: Transformer, Pooling, Normalize"),
     ],
 )
-def test_other_ways_to_make_vectors_are_refused(tmp_path: Path, pooling: dict[str, Any], kinds: Any, message: str) -> None:
+def test_other_poolings_are_rejected(tmp_path: Path, pooling: dict[str, Any], kinds: Any, message: str) -> None:
     folder = write_sentence_transformer(tmp_path, pooling, kinds)
     with pytest.raises(SourceError, match=message):
         load(Folder(folder))
@@ -439,7 +417,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"model_type": "bertish"}, "model_type 'bertish' .* is not supported"),
     ],
 )
-def test_what_is_not_supported_is_named_with_what_is(
+def test_unsupported_members_are_named_with_the_supported_ones(
     classifier: Path, tmp_path: Path, members: dict[str, Any], message: str
 ) -> None:
     for file in classifier.iterdir():
@@ -448,7 +426,7 @@ def test_what_is_not_supported_is_named_with_what_is(
         load(rewrite(tmp_path, **members))
 
 
-def test_old_configurations_of_modernbert_mean_the_same(tmp_path: Path) -> None:
+def test_old_configurations_of_modernbert(tmp_path: Path) -> None:
     save_checkpoint(build(MODERNBERT, "Model"), modern_pieces(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     for name in ("layer_types", "rope_parameters"):

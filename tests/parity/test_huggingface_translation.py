@@ -26,7 +26,7 @@ from ..fixtures.sentences import SENTENCES
 
 WORDS = 25  # of a sentence, which is then short enough for all models
 TEXTS = [" ".join(sentence.split()[:WORDS]) for sentence in SENTENCES]
-FEW, MANY = 30, 110  # of the latter, at least 100 are equal
+QUICK, FEW, MANY = 12, 30, 110  # number of texts; of the last, at least 100 are equal
 CLOSE = 5e-5  # sums of log-probabilities, some tens
 SPECIAL = ("pad_token_id", "eos_token_id", "bos_token_id", "decoder_start_token_id")
 Tokens = list[int]
@@ -175,7 +175,7 @@ def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens], close: Set[
 
 @pytest.mark.parametrize("case", [next(case for case in cases() if case.name == name) for name in FIRST], ids=str)
 def test_families_answer_as_transformers_does(case: Case, tmp_path: Path) -> None:
-    compare(case, tmp_path, TEXTS[:FEW])
+    compare(case, tmp_path, TEXTS[:QUICK])
 
 
 @pytest.mark.full

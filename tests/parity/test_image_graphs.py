@@ -47,7 +47,13 @@ def make_model(shape: VitConfig | SwinConfig) -> Model:
     return model
 
 
-@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
+FULL = ("one layer", "distilled")  # the quick tier compares a distilled model with transformers instead
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(s, id=name, marks=[pytest.mark.full] if name in FULL else []) for name, s in SHAPES.items()],
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
     write_encoder(trace_image(model, MEAN, STD), folder, trace_image(model, MEAN, STD, half=True))

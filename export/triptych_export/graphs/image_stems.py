@@ -11,39 +11,39 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 BYTE = 255.0
-SHRINKING = 256  # of pixels in float16, a power of two: exact, and weights as much larger keep all their bits
+SHRINKING = 256  # divisor of float16 pixels; a power of two is exact, and weights multiplied by it keep all bits
 
 
 class PatchStem(nn.Module):
     """Patch embedding as one matrix product over rearranged bytes, with normalisation folded in.
 
-    Patches that stick out of the image are zero there *after* normalisation, as the convolution's own padding would be.
+    Patches that extend beyond the image are padded with zeros *after* normalisation, as by the convolution's own padding.
     """
 
-    bias: Tensor  # [E], or [P, E] where patches stick out; added by the caller
+    bias: Tensor  # [E], or [P, E] if patches extend beyond the image; added by the caller
 
     def __init__(self, convolution: nn.Conv2d, image: tuple[int, int], mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         self.height, self.width = convolution.kernel_size[0], convolution.kernel_size[1]
-        self.unit = 1.0  # of a pixel's byte
+        self.unit = 1.0  # factor of a pixel's byte
         self.missing = (0, 0, 0, -image[1] % self.width, 0, -image[0] % self.height)
         kernel = convolution.weight.detach().double()  # [E, 3, height, width]
         centre, scale = channels(mean, torch.float64), channels(std, torch.float64)
         weight = (kernel / scale / BYTE).permute(2, 3, 1, 0).flatten(0, 2)
         self.weight = nn.Parameter(weight.float().contiguous())  # [height*width*3, E]
         bias = None if convolution.bias is None else convolution.bias.detach().double()
-        black = (-centre / scale).expand(-1, *image)  # what a byte of 0 stands for
+        black = (-centre / scale).expand(-1, *image)  # value of a byte of 0
         whole = functional.pad(black, (0, self.missing[3], 0, self.missing[5]))
         black_patches = functional.conv2d(whole[None], kernel, bias, convolution.stride).flatten(2)[0].t()  # [P, E]
         self.register_buffer("bias", (black_patches if any(self.missing) else black_patches[0]).float().contiguous())
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`[B, image height, image width, 3]` uint8 -> `[B, P, E]`."""
-        if any(self.missing):  # CUDA pads no bytes
+        if any(self.missing):  # CUDA cannot pad bytes
             pixels = functional.pad(pixels if self.unit == 1.0 else pixels.to(self.weight.dtype), self.missing)
         rows, columns = pixels.shape[1] // self.height, pixels.shape[2] // self.width
         strips = pixels.reshape(-1, rows, self.height, columns, self.width * 3)
-        patches = strips.transpose(2, 3).flatten(3).flatten(1, 2)  # bytes: a quarter of what floats would move
+        patches = strips.transpose(2, 3).flatten(3).flatten(1, 2)  # bytes move a quarter of the memory of floats
         return torch.matmul(_in_units(patches.to(self.weight.dtype), self.unit), self.weight)
 
     def shrink_pixels(self) -> None:
@@ -59,7 +59,7 @@ class PixelStem(nn.Module):
     def __init__(self, stem: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         assert isinstance(stem, nn.Sequential)
-        self.unit = 1.0  # of a pixel's byte
+        self.unit = 1.0  # factor of a pixel's byte
         self.body = nn.Sequential(*_without_norms(stem))
         first, last = self.body[0], stem[-3]
         assert isinstance(first, nn.Conv2d)
@@ -87,7 +87,7 @@ def _in_units(pixels: Tensor, unit: float) -> Tensor:
 
 
 def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
-    """`[3, 1, 1]`."""
+    """Shape the values of the channels as `[3, 1, 1]`."""
     return torch.tensor(values, dtype=dtype)[:, None, None]
 
 

@@ -1,7 +1,7 @@
 """ONNX graph with lazily computed large weights, so that a model is never in memory twice.
 
-ONNX keeps a graph in one protobuf message, which can hold 2 GB at most; here the message says of large weights only which they
-are, and `tensors` makes their values.
+ONNX keeps a graph in one protobuf message of at most 2 GB; here the message has only name, type and shape of large weights, and
+`tensors` computes their values.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-LARGE = 1_024  # bytes; what is smaller stays in the message
+LARGE = 1_024  # bytes; smaller tensors stay in the message
 
 Array = NDArray[Any]
 Maker = Callable[[], Array]
@@ -41,7 +41,7 @@ class Graph:
             if constant is not None and constant.nbytes >= LARGE:
                 tensors[name] = constant.numpy
                 hollow[name] = hollow_tensor(name, constant.dtype.value, constant.shape.numpy())
-                value.const_value = ir.tensor(np.zeros(0, np.float32), name=name)  # what would be copied into the message
+                value.const_value = ir.tensor(np.zeros(0, np.float32), name=name)  # keeps the values out of the message
         message = ir.serde.serialize_model(model)
         for tensor in message.graph.initializer:
             if tensor.name in hollow:
@@ -65,10 +65,10 @@ class Graph:
         return hollow_tensor(name, helper.np_dtype_to_tensor_dtype(kind), shape)
 
     def part_tables(self) -> None:
-        """Give gathered tables names of their own if other nodes read the same tensor.
+        """Give gathered tables their own names if other nodes read the same tensor.
 
-        A runtime that rearranges a matrix for its products can then let go of it; of the table, mapped from the same place of
-        the file, it touches the rows that it needs.
+        A runtime that repacks a matrix for products can then release it, and reads only the needed rows of the table, which is
+        mapped from the same place in the file.
         """
         body = self.model.graph
         tensors = {tensor.name: tensor for tensor in body.initializer}

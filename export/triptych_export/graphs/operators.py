@@ -1,6 +1,6 @@
-"""Fused attention operators of ONNX Runtime (domain com.microsoft), as PyTorch functions that a tracer can see.
+"""Fused operators of ONNX Runtime (domain com.microsoft) as symbolic PyTorch functions for the tracer.
 
-They have no PyTorch kernel: a module that calls them can be exported, not run.
+They have no PyTorch kernel: a module that calls them can be exported, but not run.
 Reference: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
@@ -24,20 +24,34 @@ class KeyValues:
     capacity: int
 
 
+def _operator(
+    name: str,
+    arguments: Sequence[Tensor | None],
+    like: Tensor,
+    attributes: Attributes | None = None,
+    shape: Sequence[int | torch.SymInt] | None = None,
+    version: int = 1,
+) -> Tensor:
+    """Insert an operator with one output, which has the type of `like`, and its shape unless `shape` is given."""
+    shape = like.shape if shape is None else shape
+    output: Tensor = torch.onnx.ops.symbolic(name, arguments, attrs=attributes, dtype=like.dtype, shape=shape, version=version)
+    return output
+
+
 def cached_attention(
     packed: Tensor, past: KeyValues, positions: Tensor, heads: int, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Self-attention of one new token a row over a static cache, each row at its own position.
+    """Compute self-attention of one new token per row over a static cache, each row at its own position.
 
     Args:
         packed: `[B, 1, 3*H*D]` query, key, value; the query carries the 1/sqrt(D).
         past: the new key and value are written at the row's position.
-        positions: `[B]` int32, how many positions each row's cache holds already.
+        positions: `[B]` int32, number of positions in each row's cache.
         heads: H.
         bias: `[B, H, 1, capacity]`, added to the scores.
 
     Returns:
-        Context `[B, 1, H*D]` and the caches, meant to be bound to the very memory of the past ones.
+        Context `[B, 1, H*D]` and the caches, to be bound to the memory of the past ones.
     """
     batch, _, width = packed.shape
     arguments = (packed, None, None, past.key, past.value, positions, torch.tensor(past.capacity, dtype=torch.int32))
@@ -55,33 +69,25 @@ def cached_attention(
 def memory_attention(
     query: Tensor, nothing: Tensor, memory: KeyValues, last: Tensor, heads: int, weights: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Cross-attention of one token a row over the encoder's keys and values, each row with its own source length.
+    """Compute cross-attention of one token per row over the encoder's keys and values, each row with its own source length.
 
-    GroupQueryAttention with no new keys reads the past ones only, up to `last`: no mask tensor, no look at padding.
+    GroupQueryAttention without new keys reads only the past ones, up to `last`: no mask tensor, and padding is never read.
 
     Args:
         query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
-        nothing: `[B, 0, H*D]`, the new keys and values.
-        memory: of the source.
+        nothing: `[B, 0, H*D]`, empty new keys and values.
+        memory: the source's keys and values.
         last: `[B]` int32, index of each row's last source position.
         heads: H.
         weights: return the attention too.
 
     Returns:
-        Context `[B, 1, H*D]`; attention `[B, H, 1, S]`, of which what lies behind `last` means nothing, or None.
+        Context `[B, 1, H*D]`; attention `[B, H, 1, S]`, undefined after `last`, or None.
     """
     arguments = (query, nothing, nothing, memory.key, memory.value, last, torch.tensor(memory.capacity, dtype=torch.int32))
     attributes: Attributes = {"num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
     if not weights:
-        context: Tensor = torch.onnx.ops.symbolic(
-            f"{DOMAIN}::GroupQueryAttention",
-            arguments,
-            attrs=attributes,
-            dtype=query.dtype,
-            shape=query.shape,
-            version=1,
-        )
-        return context, None
+        return _operator(f"{DOMAIN}::GroupQueryAttention", arguments, query, attributes), None
     context, _, _, attention = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
         arguments,
@@ -94,30 +100,24 @@ def memory_attention(
 
 
 def padded_attention(query: Tensor, memory: KeyValues, lengths: Tensor, heads: int) -> Tensor:
-    """Cross-attention of one token a row over the encoder's keys and values, each row with its own source length; for CUDA.
+    """Compute the same cross-attention for CUDA.
 
-    ONNX's own Attention with `nonpad_kv_seqlen` (opset 24). On `[B, S, H*D]` keys CUDA goes through cuDNN or FlashAttention as
-    they lie: no mask tensor, which would rule those out, no copy into another layout, no length that the host must know, so
-    that the step can be captured. GroupQueryAttention without new keys would need the heads apart and prepares its lengths too.
+    ONNX's own Attention with `nonpad_kv_seqlen` (opset 24). On `[B, S, H*D]` keys CUDA uses cuDNN or FlashAttention directly:
+    no mask tensor, which would rule them out, no copy into another layout, and no length on the host, so that the step can be
+    captured. GroupQueryAttention without new keys would need separate heads and also prepares its lengths.
 
     Args:
         query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
-        memory: of the source, `[B, 1, S, H*D]` each.
-        lengths: `[B]` int64, at least 1; finite numbers behind them mean nothing and change nothing.
+        memory: the source's keys and values, `[B, 1, S, H*D]` each.
+        lengths: `[B]` int64, at least 1; finite values after them have no effect.
         heads: H.
 
     Returns:
         Context `[B, 1, H*D]`.
     """
-    context: Tensor = torch.onnx.ops.symbolic(
-        "Attention",
-        (query, memory.key.squeeze(1), memory.value.squeeze(1), None, None, None, lengths),
-        attrs={"q_num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
-        dtype=query.dtype,
-        shape=query.shape,
-        version=24,
-    )
-    return context
+    arguments = (query, memory.key.squeeze(1), memory.value.squeeze(1), None, None, None, lengths)
+    attributes: Attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
+    return _operator("Attention", arguments, query, attributes, version=24)
 
 
 def fused_attention(
@@ -130,7 +130,7 @@ def fused_attention(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Attention to padded or full sequences.
+    """Compute attention to padded or full sequences.
 
     Args:
         query: `[B, T, H*D]`.
@@ -138,8 +138,8 @@ def fused_attention(
         value: as `key`.
         heads: H.
         mask: `[B, S]` int32, 0 on padding, or `[B]` int32, lengths; None: all rows are full.
-        scale: of products of queries and keys; None: the usual one.
-        bias: `[1, H, T, S]`, or what broadcasts to it, added to the scores; -inf forbids.
+        scale: factor of query-key products; None: 1/sqrt(D).
+        bias: `[1, H, T, S]` or broadcastable to it, added to the scores; -inf excludes a position.
         causal: position t sees positions up to t only.
 
     Returns:
@@ -153,15 +153,7 @@ def fused_attention(
     arguments: list[Tensor | None] = [query, key, value, None, mask, bias]
     while arguments[-1] is None:
         arguments.pop()
-    context: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::MultiHeadAttention",
-        arguments,
-        attrs=attributes,
-        dtype=query.dtype,
-        shape=query.shape,
-        version=1,
-    )
-    return context
+    return _operator(f"{DOMAIN}::MultiHeadAttention", arguments, query, attributes)
 
 
 def packed_attention(
@@ -172,16 +164,16 @@ def packed_attention(
     heads: int,
     causal: bool = False,
 ) -> Tensor:
-    """Self-attention with its own projection to query, key and value, each row within its length.
+    """Compute self-attention with its own projection to query, key and value, each row within its length.
 
-    The operator writes the projection straight into the heads' layout: 3-15 % less time a layer than MatMul, Split and
+    The operator writes the projection directly in the heads' layout: 3-15 % less time per layer than MatMul, Split and
     MultiHeadAttention, in float32 and (as QAttention) in int8.
 
     Args:
         x: `[B, T, E]`.
         weight: `[E, 3E]` query, key, value.
         bias: `[3E]`.
-        lengths: `[B]` int32, positions from there on are never looked at; None: all rows are full.
+        lengths: `[B]` int32, later positions are never read; None: all rows are full.
         heads: H.
         causal: position t sees positions up to t only.
 
@@ -191,46 +183,25 @@ def packed_attention(
     attributes: Attributes = {"num_heads": heads}
     if causal:
         attributes["unidirectional"] = 1
-    context: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::Attention",
-        (x, weight, bias) if lengths is None else (x, weight, bias, lengths),
-        attrs=attributes,
-        dtype=x.dtype,
-        shape=x.shape,
-        version=1,
-    )
-    return context
+    arguments = (x, weight, bias) if lengths is None else (x, weight, bias, lengths)
+    return _operator(f"{DOMAIN}::Attention", arguments, x, attributes)
 
 
 def rotary_embedding(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Rotate queries or keys `[B, T, H*D]` by the angles of positions 0 to T - 1; `cosines` and `sines` are `[S, D/2]`."""
-    turned: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::RotaryEmbedding",
-        (x, torch.zeros(1, dtype=torch.int64), cosines, sines),
-        dtype=x.dtype,
-        shape=x.shape,
-        version=1,
-    )
-    return turned
+    return _operator(f"{DOMAIN}::RotaryEmbedding", (x, torch.zeros(1, dtype=torch.int64), cosines, sines), x)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """`x / sqrt(mean(x^2) + epsilon) * weight` over the last dimension; an operator of ONNX Runtime in ONNX's own domain."""
-    y: Tensor = torch.onnx.ops.symbolic(
-        "SimplifiedLayerNormalization",
-        (x, weight),
-        attrs={"axis": -1, "epsilon": epsilon, "stash_type": 1},
-        dtype=x.dtype,
-        shape=x.shape,
-        version=1,
-    )
-    return y
+    """Compute `x / sqrt(mean(x^2) + epsilon) * weight` over the last dimension (ONNX Runtime's operator in ONNX's domain)."""
+    attributes: Attributes = {"axis": -1, "epsilon": epsilon, "stash_type": 1}
+    return _operator("SimplifiedLayerNormalization", (x, weight), x, attributes)
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Return the `k` (`[1]` int64) largest of `[N, C]`, descending, and their indices; both `[N, k]`.
 
-    The tracer has no name for a size that is an input; it is told 1, and the graph's outputs are corrected afterwards.
+    The tracer cannot express a size that is an input; it gets 1, and the graph's outputs are corrected afterwards.
     """
     shape = (values.shape[0], 1)
     best, indices = torch.onnx.ops.symbolic_multi_out(
@@ -240,12 +211,6 @@ def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def integer_projection(x: Tensor, weights: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
-    """`x @ (weights * scales) + biases`, `x` quantized as it comes: float `[B, E]`, int8 `[E, N]`, `[N]`, `[N]` -> `[B, N]`."""
-    result: Tensor = torch.onnx.ops.symbolic(
-        f"{DOMAIN}::DynamicQuantizeMatMul",
-        (x, weights, scales, None, biases),
-        dtype=x.dtype,
-        shape=(x.shape[0], weights.shape[1]),
-        version=1,
-    )
-    return result
+    """Compute `x @ (weights * scales) + biases`; `x` `[B, E]` is quantized at run time, weights are int8 `[E, N]`."""
+    shape = (x.shape[0], weights.shape[1])
+    return _operator(f"{DOMAIN}::DynamicQuantizeMatMul", (x, weights, scales, None, biases), x, shape=shape)

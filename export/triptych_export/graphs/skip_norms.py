@@ -1,8 +1,7 @@
 """Fusion of residual sums with the following norm for CUDA: one kernel instead of three.
 
-The runtime does this by itself only where nobody else reads the sum, as in post-norm models; in pre-norm ones the next
-residual does. `SkipLayerNormalization` gives the sum too, and adds the bias of the projection before it. On the CPU it is the
-slower way.
+The runtime does this itself only if no other node reads the sum, as in post-norm models; in pre-norm models the next residual
+does. `SkipLayerNormalization` also returns the sum, and adds the bias of the preceding projection. On the CPU it is slower.
 """
 
 from collections import Counter
@@ -14,7 +13,10 @@ from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
 
 FUSED = {"LayerNormalization": "SkipLayerNormalization", "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization"}
-WEIGHTS = {"SkipLayerNormalization": 2, "SkipSimplifiedLayerNormalization": 1}  # of the norm, before the projection's bias
+WEIGHTS = {
+    "SkipLayerNormalization": 2,
+    "SkipSimplifiedLayerNormalization": 1,
+}  # inputs before the projection's bias
 SUM_OUTPUT = 3
 Shape = tuple[object, ...]
 

@@ -355,7 +355,7 @@ def capacity(tokens: int) -> int:
 
 
 def is_packed(shape: AttentionShape, relative: RelativeBias | None) -> bool:
-    """Whether the packed attention operator supports this self-attention."""
+    """Tell whether the packed attention operator supports this self-attention."""
     return shape.scaled and shape.inner_dim == shape.model_dim and relative is None
 
 

@@ -1,6 +1,6 @@
 """Weight folding before tracing, so that the graphs have less to compute.
 
-Both functions give a copy that shares its weights with the original, but for those that change: a few percent of them.
+Both functions return a copy that shares all unchanged weights with the original; a few percent change.
 """
 
 import copy
@@ -13,7 +13,7 @@ from triptych_export.graphs.operators import rms_norm
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.transformer import Transformer
 
-HEAD_MULTIPLE = 8  # GroupQueryAttention's heads have a multiple of so many dimensions
+HEAD_MULTIPLE = 8  # GroupQueryAttention requires a multiple of this head size
 
 
 def head_dim(model: Transformer) -> int:
@@ -26,7 +26,7 @@ def head_dim(model: Transformer) -> int:
 def fold_scales(model: Transformer) -> Transformer:
     """Copy a model with scales folded into the decoder's weights; its results are the same.
 
-    Queries carry the scale of their attention, the last norm that of the projection, and heads are filled up with zeros to
+    The attention's scale goes into the queries and the projection's into the last norm; heads are padded with zeros to
     `head_dim` dimensions.
     """
     model = _shallow_copy(model).eval()

@@ -53,7 +53,7 @@ class Folder:
         return SourceError(f"{self.path / CONFIG}: {problem}")
 
     def has(self, name: str) -> bool:
-        """Whether the folder has a file."""
+        """Tell whether the folder has a file."""
         return (self.path / name).is_file()
 
     def read_json(self, name: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Comparison of two runtimes' outputs: largest differences, and the order of the best choices.
+"""Comparison of PyTorch's and the bundle's outputs: largest differences, and the order of the best choices.
 
 `Outputs` maps the graph's output names to arrays, for one text or image. The arrays of `CHOICES` are scores from which the best
 is chosen along the last axis; each such vector is a *decision*.
@@ -17,13 +17,13 @@ Floats = NDArray[np.floating[Any]]
 Outputs = Mapping[str, Floats]
 
 BATCHES = (1, 3, 16)
-QUANTIZED_BATCH = 16  # batch size of quantized variants; int8 has one activation scale for a batch
+QUANTIZED_BATCH = 16  # batch size for other precisions; int8 has one activation scale per batch
 TOP = 5
 TOLERANCE = 1e-3  # of hidden states and logits, relative to their largest magnitude if that is above 1
 PROBABILITY_TOLERANCE = 1e-4
-LEAST_AGREEMENT = 95.0  # percent of fp16's decisions; random weights are harder than trained ones, and still exceed it
+LEAST_AGREEMENT = 95.0  # percent of fp16's decisions; even models with random weights exceed it
 LEAST_COSINE = 0.999  # mean over fp16's hidden states
-NEAR = 0.9  # of the best choice's probability: rounding may swap two such choices
+NEAR = 0.9  # share of the best probability from which rounding may swap two choices
 PROBABILITIES = ("probabilities", "next_sentence")
 LOGITS = ("log_probabilities", "start", "end")
 CHOICES = (*PROBABILITIES, *LOGITS)
@@ -33,7 +33,7 @@ POOLED = ("mean", "cls")
 def report_answers(
     expected: Sequence[Outputs], answer: Callable[[str, int], Sequence[Outputs]], extras: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, fp16 has floors, int8 is reported.
+    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, fp16 has minimum agreement, int8 is only reported.
 
     Args:
         expected: PyTorch's outputs, each computed alone.
@@ -41,7 +41,7 @@ def report_answers(
         extras: precisions besides fp32 and int8.
 
     Raises:
-        ParityError: fp32 differs, or fp16 differs more than rounding explains.
+        ParityError: fp32 differs, or fp16 agrees too little.
     """
     report: dict[str, Any] = {"fp32": check_answers(expected, lambda size: answer("fp32", size))}
     for name in ("int8", *extras):
@@ -58,7 +58,7 @@ def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Out
         run: computes the runtime's outputs for the same inputs, given a batch size.
 
     Raises:
-        ParityError: a number exceeds the tolerance, or another choice is best; shows the first difference.
+        ParityError: a difference exceeds the tolerance, or the best choices differ; shows the first difference.
     """
     largest: dict[str, float] = {}
     for size in BATCHES:
@@ -93,7 +93,7 @@ def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> 
 
 
 def check_half(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
-    """Compare fp16 outputs, which must not fall below floors that are far below what rounding costs.
+    """Compare fp16 outputs and check minimum agreement, which leaves ample room for rounding.
 
     Raises:
         ParityError: a number is not finite, or too few outputs are close to PyTorch's.

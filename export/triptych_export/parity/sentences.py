@@ -11,7 +11,7 @@ from triptych_serving.bundle.manifest import Frames, Framing
 
 SEED = 20
 SHORTEST, LONGEST = 3, 40  # tokens of a random sentence
-LANGUAGE_PAIRS = 8  # number of pairs with random sentences; each pair is decoded separately
+LANGUAGE_PAIRS = 8  # number of language pairs with random sentences; each is decoded separately
 Ids = list[int]
 
 

@@ -1,7 +1,7 @@
 """Parity of a translation bundle: the serving engine's tokens against PyTorch's greedy decoding.
 
-The engine runs with 1, 3 and 16 slots over sentences of mixed length and refills every slot as soon as it is free, so rows of
-one step are at different positions and have sources of different length.
+The engine runs with 1, 3 and 16 slots over sentences of mixed length and refills each slot as soon as it is free, so the rows
+of a step are at different positions and have sources of different lengths.
 """
 
 from collections.abc import Sequence, Set
@@ -23,9 +23,9 @@ from triptych_training.models.transformer import Transformer
 BATCHES = (1, 3, 16)
 CACHE_BYTES = 768 << 20  # for all rows together
 MIN_SENTENCES, MIN_DISTINCT = 200, 150
-TIE = 1e-3  # logits this close are equal: another order of summation may swap them
+TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them
 Ids = list[int]
-Ties = Set[tuple[int, int]]  # (position, token) of tokens as likely as the answer's own
+Ties = Set[tuple[int, int]]  # (position, token) of tokens as likely as the generated one
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Sample:
     expected: Sequence[Ids]
     max_length: int
     prefixes: Sequence[tuple[int, ...]] = ()  # empty, or one for each source
-    ties: Sequence[Ties] = ()  # empty, or one set for each source: where PyTorch had a tie
+    ties: Sequence[Ties] = ()  # empty, or PyTorch's ties for each source
 
 
 def make_sample(model: Transformer, sources: Sequence[Ids], max_length: int) -> Sample:
@@ -90,7 +90,7 @@ def make_framed_sample(
 def find_ties(
     model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()
 ) -> list[Ties]:
-    """Find positions and tokens whose logit is within TIE of the answer's own."""
+    """Find positions and tokens whose logit is within TIE of the generated token's."""
     found: list[Ties] = []
     for source, answer in zip(sources, answers, strict=True):
         target = torch.tensor([[model.config.bos_id, *answer]])
@@ -104,7 +104,7 @@ def find_ties(
 def check_parity(folder: Path, precision: str, sample: Sample) -> dict[str, object]:
     """Compare every token with PyTorch; returns the report for the manifest.
 
-    Where PyTorch scores two tokens alike, the bundle may choose the other one; the rest of that sentence is then not compared.
+    If PyTorch scores two tokens alike, the bundle may choose either; the rest of that sentence is then not compared.
 
     Raises:
         ParityError: any token differs; shows the first difference.
@@ -182,7 +182,7 @@ def _compare(sample: Sample, outputs: Sequence[Ids], slots: int, end: int) -> se
 
 
 def _is_tie(sample: Sample, index: int, output: Ids, end: int) -> bool:
-    """Whether the two translations first differ at a tie."""
+    """Tell whether the two translations first differ at a tie."""
     if not sample.ties:
         return False
     place = _fork(sample.expected[index], output)

@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
 NARROWEST = 16  # columns; a projection to a few classes is cheap, and rounding it would show in the result
 LARGEST = {8: 127, 7: 64}  # largest weight by number of bits
-AT_ONCE = 1 << 22  # weights quantized at a time, so that large matrices need little more memory than their result
+AT_ONCE = 1 << 22  # weights quantized at a time, to save memory
 BYTE_CENTRE = 128  # bytes are quantized relative to this value
 
 
@@ -194,7 +194,7 @@ class _Quantizer:
 
 
 def _is_plain(node: NodeProto) -> bool:
-    """Whether the int8 operators support all attributes of a node."""
+    """Tell whether the int8 operators support all attributes of a node."""
     plain: dict[str, float] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "axis": 0}
     return all(helper.get_attribute_value(a) == plain[a.name] for a in node.attribute if a.name in plain)
 

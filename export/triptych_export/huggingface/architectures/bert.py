@@ -17,6 +17,7 @@ from triptych_export.huggingface.checkpoint.text import (
     TOKENS,
     SpecialIds,
     TextMapping,
+    encoder_members,
 )
 from triptych_export.huggingface.folder import Folder
 from triptych_training.models.bert import BertConfig, EncoderConfig
@@ -34,18 +35,11 @@ def _bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     require(folder, {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"})
     config = folder.config
     return BertConfig(
-        vocabulary_size=config["vocab_size"],
-        model_dim=config["hidden_size"],
-        heads=config["num_attention_heads"],
-        feedforward_dim=config["intermediate_size"],
-        layers=config["num_hidden_layers"],
-        max_positions=config["max_position_embeddings"],
+        **encoder_members(folder, special),
         segments=config.get("type_vocab_size", 2),
         activation=activation(folder, "hidden_act"),
         norm_epsilon=config.get("layer_norm_eps", 1e-12),
         head_activation=activation(folder, "hidden_act"),
-        tied=config.get("tie_word_embeddings", True),
-        **special.members,
     )
 
 
@@ -60,20 +54,12 @@ def _unused_positions(config: EncoderConfig) -> int:
 
 
 def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    config = folder.config
     return BertConfig(
-        vocabulary_size=config["vocab_size"],
-        model_dim=config["dim"],
-        heads=config["n_heads"],
-        feedforward_dim=config["hidden_dim"],
-        layers=config["n_layers"],
-        max_positions=config["max_position_embeddings"],
+        **encoder_members(folder, special, "dim", "n_heads", "hidden_dim", "n_layers"),
         segments=0,
         activation=activation(folder, "activation"),
         head_activation=activation(folder, "activation"),
         pooler_activation="relu",
-        tied=config.get("tie_word_embeddings", True),
-        **special.members,
     )
 
 

@@ -22,6 +22,8 @@ from triptych_training.models.vit import Vit, VitConfig
 CHANNELS = 3
 DEIT, DEIT_WITH_TEACHER = "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher"
 QUERY_KEY_VALUE = ("query", "key", "value")
+BLOCK_NAMES = ("attention.output.dense", "layernorm_before", "intermediate.dense", "output.dense", "layernorm_after")
+SWIN_OURS, SWIN_THEIRS = "stages.{i}.layers.{j}", "encoder.layers.{i}.blocks.{j}"
 COMMON_RULES = (
     Rule("stem", "embeddings.patch_embeddings.projection"),
     Rule("positions", "embeddings.position_embeddings", change=lambda positions: positions[0]),
@@ -31,16 +33,7 @@ COMMON_RULES = (
 VIT_RULES = (
     *COMMON_RULES,
     Rule("class_token", "embeddings.cls_token"),
-    *block_rules(
-        "layers.{i}",
-        "encoder.layer.{i}",
-        [f"attention.attention.{part}" for part in QUERY_KEY_VALUE],
-        "attention.output.dense",
-        "layernorm_before",
-        "intermediate.dense",
-        "output.dense",
-        "layernorm_after",
-    ),
+    *block_rules("layers.{i}", "encoder.layer.{i}", [f"attention.attention.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
 )
 # These come before ViT's rules, which match "classifier" too.
 TEACHER_RULES = (Rule("classifier", "cls_classifier"), Rule("distillation_classifier", "distillation_classifier"))
@@ -48,19 +41,8 @@ TOKEN_RULE = Rule("distillation_token", "embeddings.distillation_token")
 SWIN_RULES = (
     *COMMON_RULES,
     Rule("stem_norm", "embeddings.norm"),
-    *block_rules(
-        "stages.{i}.layers.{j}",
-        "encoder.layers.{i}.blocks.{j}",
-        [f"attention.self.{part}" for part in QUERY_KEY_VALUE],
-        "attention.output.dense",
-        "layernorm_before",
-        "intermediate.dense",
-        "output.dense",
-        "layernorm_after",
-    ),
-    Rule(
-        "stages.{i}.layers.{j}.relative_positions", "encoder.layers.{i}.blocks.{j}.attention.self.relative_position_bias_table"
-    ),
+    *block_rules(SWIN_OURS, SWIN_THEIRS, [f"attention.self.{part}" for part in QUERY_KEY_VALUE], *BLOCK_NAMES),
+    Rule(f"{SWIN_OURS}.relative_positions", f"{SWIN_THEIRS}.attention.self.relative_position_bias_table"),
     Rule("stages.{i}.merging.norm", "encoder.layers.{i}.downsample.norm"),
     Rule("stages.{i}.merging.reduction", "encoder.layers.{i}.downsample.reduction"),
 )

@@ -6,7 +6,16 @@ from typing import Any
 from triptych_export.huggingface.architectures.bert import CLASSIFIER
 from triptych_export.huggingface.checkpoint.config import activation, require
 from triptych_export.huggingface.checkpoint.mapping import Rule
-from triptych_export.huggingface.checkpoint.text import ANSWER, BARE, MASKED, TEXT, TOKENS, SpecialIds, TextMapping
+from triptych_export.huggingface.checkpoint.text import (
+    ANSWER,
+    BARE,
+    MASKED,
+    TEXT,
+    TOKENS,
+    SpecialIds,
+    TextMapping,
+    encoder_members,
+)
 from triptych_export.huggingface.folder import Folder
 from triptych_training.models.bert import EncoderConfig
 from triptych_training.models.modernbert import ModernBertConfig
@@ -22,12 +31,7 @@ def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
     if len(kinds) != config["num_hidden_layers"] or set(kinds) - {GLOBAL, LOCAL}:
         raise ValueError(f"layer_types: {kinds} is not {GLOBAL} or {LOCAL} for each of {config['num_hidden_layers']} layers")
     return ModernBertConfig(
-        vocabulary_size=config["vocab_size"],
-        model_dim=config["hidden_size"],
-        heads=config["num_attention_heads"],
-        feedforward_dim=config["intermediate_size"],
-        layers=config["num_hidden_layers"],
-        max_positions=config["max_position_embeddings"],
+        **encoder_members(folder, special),
         global_layers=tuple(index for index, kind in enumerate(kinds) if kind == GLOBAL),
         window=config.get("local_attention", 128) // 2,
         global_theta=_theta(folder, GLOBAL),
@@ -40,9 +44,7 @@ def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
         head_activation=activation(folder, "classifier_activation"),
         head_bias=config.get("classifier_bias", False),
         projection_bias=config.get("decoder_bias", True),
-        tied=config.get("tie_word_embeddings", True),
         pooling=config.get("classifier_pooling", "cls"),
-        **special.members,
     )
 
 

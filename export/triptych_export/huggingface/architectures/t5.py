@@ -85,7 +85,7 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
 
 
 def _scales(folder: Folder) -> bool:
-    """Whether outputs are scaled: the first T5 ties its embeddings and scales, T5 v1.1 and mT5 do neither."""
+    """Tell whether outputs are scaled: the first T5 ties its embeddings and scales, T5 v1.1 and mT5 do neither."""
     given = folder.config.get("scale_decoder_outputs", folder.config.get("tie_word_embeddings", True))
     return folder.model_type == "t5" and given is not False
 

@@ -74,7 +74,7 @@ def language_tokens(tokenizer: Tokenizer, pattern: str) -> dict[str, int]:
 
 
 def is_known(code: str) -> bool:
-    """Whether a code names an existing language or language group."""
+    """Tell whether a code names an existing language or language group."""
     return is_language(code) and Language.get(code).is_valid()
 
 

@@ -57,11 +57,11 @@ class Embeddings:
         return cls((encoder, both, decoder, head), (decoder, both, encoder, head), (head, both, decoder, encoder))
 
     def ties_source(self, weights: StoredWeights) -> bool:
-        """Whether source and target share one matrix."""
+        """Tell whether source and target share one matrix."""
         return self.shared and _same(weights, self.source, self.target)
 
     def ties_projection(self, weights: StoredWeights) -> bool:
-        """Whether target and output projection share one matrix."""
+        """Tell whether target and output projection share one matrix."""
         return _same(weights, self.target, self.projection)
 
     def rules(self, weights: StoredWeights) -> Sequence[Rule]:
@@ -224,7 +224,7 @@ def _check_ids(folder: Folder, code: str, ids: Sequence[int], rows: int) -> None
 
 
 def _same(weights: StoredWeights, first: Sequence[str], second: Sequence[str]) -> bool:
-    """Whether two tensors are equal."""
+    """Tell whether two tensors are equal."""
     one, other = _stored(weights, first), _stored(weights, second)
     if one is None or other is None or one == other:
         return one == other

@@ -86,11 +86,6 @@ class SpecialIds:
     sep: int
     mask: int
 
-    @property
-    def members(self) -> dict[str, Any]:
-        """Members of an encoder's config."""
-        return {"pad_id": self.pad, "cls_id": self.cls, "sep_id": self.sep, "mask_id": self.mask}
-
 
 def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds:
     """Read the special ids from config.json and the tokenizer.
@@ -158,6 +153,35 @@ class TextMapping:
     heads: Mapping[str, Sequence[Rule]]
     prefixes: tuple[str, ...]
     ignored: tuple[str, ...]
+
+
+def encoder_members(
+    folder: Folder,
+    special: SpecialIds,
+    model_dim: str = "hidden_size",
+    heads: str = "num_attention_heads",
+    feedforward_dim: str = "intermediate_size",
+    layers: str = "num_hidden_layers",
+) -> dict[str, Any]:
+    """Members that all encoders' configs share, from members of config.json with the given names.
+
+    Raises:
+        KeyError: a member is missing.
+    """
+    config = folder.config
+    return {
+        "vocabulary_size": config["vocab_size"],
+        "model_dim": config[model_dim],
+        "heads": config[heads],
+        "feedforward_dim": config[feedforward_dim],
+        "layers": config[layers],
+        "max_positions": config["max_position_embeddings"],
+        "tied": config.get("tie_word_embeddings", True),
+        "pad_id": special.pad,
+        "cls_id": special.cls,
+        "sep_id": special.sep,
+        "mask_id": special.mask,
+    }
 
 
 def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
@@ -230,7 +254,7 @@ def _labels(folder: Folder) -> tuple[str, ...]:
 
 
 def _independent(folder: Folder, classes: int) -> bool:
-    """Whether each label has an independent probability (sigmoid): multi-label models and models with one label."""
+    """Tell whether each label has an independent probability (sigmoid): multi-label models and models with one label."""
     problem = folder.config.get("problem_type")
     if problem not in (None, SINGLE_LABEL, MULTI_LABEL):
         supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}"

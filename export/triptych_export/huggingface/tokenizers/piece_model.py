@@ -1,8 +1,8 @@
 """SentencePiece model files: pieces, scores and text normalisation.
 
-Read with the `protobuf` runtime from the few fields of sentencepiece_model.proto that matter here. The module that the
-sentencepiece wheel brings for it wants a protobuf runtime as new as the wheel, gRPC's generated code an older one.
-Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+Declares the few needed fields of sentencepiece_model.proto itself: the generated module of the sentencepiece package needs a
+newer protobuf runtime than gRPC's generated code. Source:
+https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from triptych_export.errors import SourceError
 
-SPACE = "\u2581"  # what stands for a space in pieces
+SPACE = "\u2581"  # represents a space in pieces
 BPE, UNIGRAM = "bpe", "unigram"
 ALGORITHMS = {1: UNIGRAM, 2: BPE, 3: "word", 4: "char"}
 PACKAGE = "triptych.sentencepiece"
@@ -47,10 +47,10 @@ class PieceType(IntEnum):
 
     NORMAL = 1
     UNKNOWN = 2
-    CONTROL = 3  # never found in a text
-    USER_DEFINED = 4  # found before all others
-    UNUSED = 5  # never found in a text
-    BYTE = 6  # only where a character has no piece
+    CONTROL = 3  # never matched in a text
+    USER_DEFINED = 4  # matched before all others
+    UNUSED = 5  # never matched in a text
+    BYTE = 6  # only used if a character has no piece
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class PieceModel:
     """One SentencePiece model.
 
     Args:
-        pieces: by id.
+        pieces: all pieces in the order of their ids.
         algorithm: "unigram" or "bpe".
-        charsmap: the compiled rules that characters are normalized by; empty: as they are.
-        dummy_prefix: whether a text begins with a space.
-        trims: whether spaces at both ends, and all but one of several, are dropped.
+        charsmap: compiled rules of character normalisation; empty: none.
+        dummy_prefix: whether a space is put before a text.
+        trims: whether spaces at both ends, and all but one of several, are removed.
         byte_fallback: whether a character without a piece becomes its UTF-8 bytes.
     """
 
@@ -102,7 +102,7 @@ def read_piece_model(path: Path) -> PieceModel:
     """Read a `.model` or `.spm` file.
 
     Raises:
-        SourceError: it is no SentencePiece model, or one of a kind that is not supported.
+        SourceError: the file is not a SentencePiece model, or not of a supported type.
     """
     model = _message()()
     try:
@@ -112,11 +112,11 @@ def read_piece_model(path: Path) -> PieceModel:
         raise SourceError(f"{path}: not a SentencePiece model: {error}") from error
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if not any(piece.kind == PieceType.UNKNOWN for piece in pieces):
-        raise SourceError(f"{path}: not a SentencePiece model: none of its {len(pieces)} pieces is the unknown one")
+        raise SourceError(f"{path}: not a SentencePiece model: none of its {len(pieces)} pieces is the unknown piece")
     if (algorithm := ALGORITHMS.get(trainer.model_type, "?")) not in (BPE, UNIGRAM):
-        raise SourceError(f"{path}: a SentencePiece model of type {algorithm}, expected {UNIGRAM} or {BPE}")
+        raise SourceError(f"{path}: SentencePiece model type {algorithm} is not supported; supported: {UNIGRAM}, {BPE}")
     if trainer.treat_whitespace_as_suffix or not normalizer.escape_whitespaces:
-        raise SourceError(f"{path}: a SentencePiece model whose pieces do not begin with the space, which is not supported")
+        raise SourceError(f"{path}: SentencePiece models with the space at the end of pieces are not supported")
     return PieceModel(
         pieces=pieces,
         algorithm=algorithm,

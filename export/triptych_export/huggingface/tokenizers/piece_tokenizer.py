@@ -1,14 +1,14 @@
 """Conversion of SentencePiece models to `tokenizers.Tokenizer` with identical ids.
 
-A `tokenizers` model finds every name of its vocabulary in a text. SentencePiece does not: control, byte and unknown pieces, and
-in a vocabulary that two languages share the pieces of the other one, are never found. What keeps them out here:
+A `tokenizers` model matches every name of its vocabulary in a text. SentencePiece never matches control, byte and unknown
+pieces or, in a vocabulary shared by two languages, pieces of the other language. To exclude these here:
 
-- special tokens keep their names; a text that spells one out is cut inside of the name (`cuts`);
-- of a unigram model all others get the name `HIDDEN + piece`, which the decoder turns back into the piece. A BPE model makes
-  what it has merges for, and nothing else.
+- special tokens keep their names, and a text that spells one out is split inside the name (`cuts`);
+- in a unigram model all others are renamed to `HIDDEN + piece`, which the decoder turns back into the piece. A BPE model
+  only forms pieces for which it has merges.
 
-Characters without a piece are another matter: SentencePiece hands on a run of them as it stands, and it is the vocabulary that
-finds no id for it. In one of two languages it may well have one. So runs that are names there stay, others become `UNKNOWN`.
+SentencePiece passes on a run of characters without pieces unchanged, and the vocabulary of the other language may contain it.
+So runs that are names in the vocabulary stay, and others become `UNKNOWN`.
 """
 
 import re
@@ -22,10 +22,10 @@ from tokenizers.models import BPE, Unigram
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.tokenizers.piece_model import SPACE, UNIGRAM, PieceModel, PieceType
 
-HIDDEN = "\uffff"  # two characters that Unicode keeps free of meaning
+HIDDEN = "\uffff"  # two Unicode noncharacters
 UNKNOWN = "\ufffe"
-COMBINING = r"\n\p{M}\x{200C}\x{200D}\x{FF9E}\x{FF9F}"  # what is one grapheme with the character before
-SEMITIC = r"[\x{591}-\x{8FF}&&\p{M}]"  # marks that are often not written in Unicode's order
+COMBINING = r"\n\p{M}\x{200C}\x{200D}\x{FF9E}\x{FF9F}"  # characters that belong to the grapheme before them
+SEMITIC = r"[\x{591}-\x{8FF}&&\p{M}]"  # marks that are often not in Unicode's canonical order
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Vocabulary:
     """Token ids of a checkpoint.
 
     Args:
-        names: pieces and special tokens by id.
-        unknown: the token for what has no piece; one of `names`.
-        special: those of `names` that decoding leaves out.
+        names: pieces and special tokens in the order of their ids.
+        unknown: the unknown token, one of `names`.
+        special: the tokens of `names` that decoding omits.
         behind: further tokens, whose ids follow.
     """
 
@@ -54,13 +54,13 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = Fa
     """Convert a SentencePiece model to a tokenizer without post-processor.
 
     Args:
-        model: finds the pieces.
-        vocabulary: gives them ids; a piece that it lacks is never formed.
-        strips: whether decoding drops white space at both ends, as Hugging Face's tokenizers around the sentencepiece package
-            do; else only the space before the first word.
+        model: pieces and their scores.
+        vocabulary: ids of the pieces; a piece that it lacks is never formed.
+        strips: whether decoding removes white space at both ends, as Hugging Face's tokenizers around the sentencepiece package
+            do; otherwise only the space before the first word.
 
     Raises:
-        SourceError: the vocabulary lacks pieces that longer ones are made of.
+        SourceError: the vocabulary lacks parts from which BPE merges longer pieces.
     """
     foreign = _foreign(model, vocabulary)
     hidden = _hidden(model, vocabulary, foreign)
@@ -75,13 +75,13 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = Fa
 
 
 def cuts(names: Iterable[str], found: Iterable[str]) -> str:
-    """Pattern of characters after which to split a text ("merged_with_previous"), so that none of the names is matched.
+    """Make a pattern of characters after which to split a text ("merged_with_previous"), so that none of the names is matched.
 
-    Where it can be, a cut is between two letters that no piece has side by side, and of which at least one is a piece: what is
-    found then is what would be found if the name were not in the vocabulary. Shorter than two letters, a name cannot be cut.
+    If possible, a name is cut between two letters that are adjacent in no piece and of which at least one is a piece: the
+    result is then the same as if the name were not in the vocabulary. A name of one letter cannot be cut.
 
     Args:
-        names: that are to be kept out.
+        names: names to exclude.
         found: all other names of the vocabulary.
     """
     pieces = set(found)
@@ -110,7 +110,7 @@ def cutter(pattern: str) -> pre_tokenizers.PreTokenizer:
 def _foreign(model: PieceModel, vocabulary: Vocabulary) -> list[str]:
     """Names made of characters without pieces: a text with such a name between other characters gets its id."""
     if model.byte_fallback:
-        return []  # there a character without a piece becomes bytes
+        return []  # characters without a piece become bytes
     letters = {name for name in model.found if len(name) == 1}
     return [name for name in vocabulary.names if letters.isdisjoint(name) and name not in vocabulary.reserved]
 
@@ -131,7 +131,7 @@ def _hidden(model: PieceModel, vocabulary: Vocabulary, foreign: Iterable[str]) -
 def _unigram(model: PieceModel, vocabulary: Vocabulary, hidden: Collection[str]) -> Unigram:
     lowest = min(
         (piece.score for piece in model.pieces if piece.kind == PieceType.NORMAL), default=0.0
-    )  # the unknown score hangs on it
+    )  # the unknown token's score is relative to it
     scores = {name: max(piece.score, lowest) for name, piece in model.found.items()}
     entries = [(HIDDEN + name if name in hidden else name, scores.get(name, lowest)) for name in vocabulary.names]
     return Unigram(entries, unk_id=vocabulary.names.index(vocabulary.unknown), byte_fallback=model.byte_fallback)
@@ -145,7 +145,7 @@ def _bpe(model: PieceModel, vocabulary: Vocabulary, foreign: Collection[str]) ->
         unk_token=vocabulary.unknown,
         fuse_unk=True,
         byte_fallback=model.byte_fallback,
-        ignore_merges=bool(model.symbols),  # which no merge makes
+        ignore_merges=bool(model.symbols),  # symbols have no merges
     )
 
 
@@ -162,9 +162,7 @@ def _merges(model: PieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
         if not usable and _ways(piece.text, normal):
             lost.append(piece.text)
     if lost:
-        raise SourceError(
-            f"the vocabulary lacks the parts that {len(lost)} SentencePiece pieces are made of, such as {lost[0]!r}"
-        )
+        raise SourceError(f"the vocabulary lacks the parts of {len(lost)} SentencePiece pieces, such as {lost[0]!r}")
     return merges
 
 
@@ -194,10 +192,10 @@ def _normalizers(model: PieceModel) -> list[normalizers.Normalizer]:
 def _character_rules(charsmap: bytes) -> list[normalizers.Normalizer]:
     """Read the compiled normalisation rules, and work around the library's misreading of them.
 
-    SentencePiece applies the longest rule that fits. `Precompiled` does so for single characters; of a grapheme of several it
-    may drop all but the first, and it never composes Korean syllables. So graphemes are taken apart for it, and NFC composes
-    what the rules (NFKC, in all models of note) would have. NFC also sorts marks, which SentencePiece does not: those that are
-    often not in its order are kept apart.
+    SentencePiece applies the longest matching rule. `Precompiled` does so for single characters, but of a grapheme of several
+    it may drop all but the first, and it never composes Korean syllables. So graphemes are split for it, and NFC composes what
+    the rules (NFKC in all common models) would compose. NFC also sorts marks, which SentencePiece does not, so marks that are
+    often unsorted are kept apart.
     """
     rules = normalizers.Precompiled(charsmap)
     if rules.normalize_str("e\u0301") != "\u00e9":
@@ -228,13 +226,13 @@ def _other_characters(model: PieceModel) -> str:
 
 
 def _pre_tokenizers(model: PieceModel, vocabulary: Vocabulary) -> list[pre_tokenizers.PreTokenizer]:
-    # Words one by one, for they are cached; where no piece goes from one into the next.
+    # Split into words, which are cached, unless a piece spans several words.
     by_word = not any(SPACE in name[1:] for name in model.found)
     steps: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.Metaspace(SPACE, prepend_scheme="never", split=by_word)]
     if model.symbols:
         longest_first = sorted(model.symbols, key=len, reverse=True)
         steps.append(pre_tokenizers.Split(Regex("|".join(map(re.escape, longest_first))), "isolated"))
-    whole_words = model.algorithm == UNIGRAM or model.symbols  # may be names; else merges make what is found
+    whole_words = model.algorithm == UNIGRAM or model.symbols  # whole words may match names; otherwise merges decide
     if whole_words and (pattern := cuts(_unfound(model, vocabulary), model.found)):
         steps.append(cutter(pattern))
     return steps

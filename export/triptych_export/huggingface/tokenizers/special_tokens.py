@@ -20,9 +20,9 @@ class SpecialTokens:
     """Special tokens, and all added tokens.
 
     Args:
-        roles: special tokens by what they are for, such as "eos_token".
+        roles: special tokens by role, such as "eos_token".
         additional: other special tokens, in the files' order.
-        placed: added tokens by id, special or not, as far as the files give ids.
+        placed: added tokens by id, special or not, if the files give ids.
     """
 
     roles: Mapping[str, AddedToken]
@@ -43,7 +43,7 @@ class SpecialTokens:
         """Return the special tokens among `names`, including added ones.
 
         Raises:
-            SourceError: a file gives a token another id than `names` does.
+            SourceError: a file gives a token another id than `names`.
         """
         for index, token in self.placed.items():
             if index < len(names) and names[index] != token.content:
@@ -59,10 +59,10 @@ class SpecialTokens:
 
         Args:
             names: the vocabulary.
-            family: the tokens that are there in any case, in the order of their ids unless a file gives other ones.
+            family: tokens that the family always has, in the order of their ids unless a file gives other ids.
 
         Raises:
-            SourceError: ids are missing in between.
+            SourceError: ids are not contiguous.
         """
         size, known, special = len(names), set(names), self.all
         placed = {index: token for index, token in self.placed.items() if index >= size}
@@ -86,8 +86,8 @@ def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> S
     """Read the special tokens of a folder.
 
     Args:
-        folder: of a checkpoint.
-        defaults: the family's, by role.
+        folder: the checkpoint.
+        defaults: the family's special tokens by role.
 
     Raises:
         SourceError: a file cannot be read.

@@ -1,7 +1,7 @@
 """Tokenizers of Hugging Face checkpoints, in the form that serving uses.
 
-A tokenizer.json is taken; without one, a tokenizer that gives the same ids is made of the older files. In the latter case
-SentencePiece is the model: what its own package makes of a text, this tokenizer makes of it.
+A tokenizer.json is used as it is. Without one, a tokenizer with the same ids is made from the older files; for SentencePiece
+models the reference is the sentencepiece package.
 """
 
 import json
@@ -34,8 +34,8 @@ class TranslationTokenizers:
     """Tokenizers of a translation model.
 
     Args:
-        source: makes texts ids, the end token last.
-        target: the same for translations, and makes ids texts; None: `source` does.
+        source: tokenizer of sources; appends the end token.
+        target: tokenizer of targets, for encoding and decoding; None: the same as `source`.
     """
 
     source: Tokenizer
@@ -73,7 +73,7 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
     """
     family = _family(folder)
     tokens = _special_tokens(folder, family)
-    if family is FAMILIES["MarianTokenizer"] and folder.has("source.spm"):  # its tokenizer.json could only be for one side
+    if family is FAMILIES["MarianTokenizer"] and folder.has("source.spm"):  # a tokenizer.json could only serve one side
         made = TranslationTokenizers(_marian_source(folder, tokens), _marian_target(folder, tokens))
     elif folder.has(FAST):
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
@@ -121,7 +121,7 @@ def _fairseq(codes: Sequence[str] = ()) -> Callable[[Folder, SpecialTokens], Tok
         model = _read(folder, PIECES)
         if [piece.kind for piece in model.pieces[:3]] != [PieceType.UNKNOWN, PieceType.CONTROL, PieceType.CONTROL]:
             first = [piece.text for piece in model.pieces[:3]]
-            raise SourceError(f"{folder.path / PIECES}: it begins with {first}, expected <unk>, <s>, </s>")
+            raise SourceError(f"{folder.path / PIECES}: the model begins with {first}, expected <unk>, <s>, </s>")
         first = [tokens.name(role) for role in ("bos_token", "pad_token", "eos_token", "unk_token")]
         names = [*first, *(piece.text for piece in model.pieces[3:])]
         family = [*_languages(tokens, codes), tokens.name("mask_token"), *(token.content for token in tokens.additional)]
@@ -151,7 +151,7 @@ def _tokenizer(
 ) -> Tokenizer:
     if len(set(names)) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise SourceError(f"{folder.path}: token {twice!r} is a special token and a piece, expected one of them")
+        raise SourceError(f"{folder.path}: token {twice!r} is both a special token and a piece")
     return piece_tokenizer(
         model, Vocabulary(names, tokens.name("unk_token"), tokens.within(names), tokens.behind(names, family))
     )
@@ -210,7 +210,7 @@ def _family(folder: Folder) -> Family:
             return FAMILIES[name]
     found = " or ".join(repr(name) for name in (*named, kind) if name)
     raise SourceError(
-        f"{folder.path}: no tokenizer is known for {found or 'it'}, expected one of {', '.join(sorted(FAMILIES))}"
+        f"{folder.path}: no tokenizer is known for {found or 'this folder'}, expected one of {', '.join(sorted(FAMILIES))}"
     )
 
 
@@ -253,7 +253,7 @@ def limit_tokens(tokenizer: Tokenizer, rows: int) -> Tokenizer:
     """Remove added tokens with ids of `rows` and above; a text that spells one out is ordinary text.
 
     Raises:
-        SourceError: other tokens than added ones have such ids, and texts may have them.
+        SourceError: a token other than an added one has such an id and could be generated.
     """
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     if not any(number >= rows for number in vocabulary.values()):
@@ -268,7 +268,7 @@ def limit_tokens(tokenizer: Tokenizer, rows: int) -> Tokenizer:
 
 
 def _may_be_made(name: str, content: dict[str, Any], beyond: set[str]) -> bool:
-    """Whether a model can produce a token: a BPE needs merges for it, other models match every entry."""
+    """Tell whether a model can produce a token: a BPE needs merges for it, other models match every entry."""
     if name not in beyond:
         return True
     if name not in content["model"]["vocab"]:

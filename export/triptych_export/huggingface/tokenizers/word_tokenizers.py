@@ -56,7 +56,7 @@ def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def adds_space(folder: Folder) -> bool:
-    """Whether a space is put before a text's first word."""
+    """Tell whether a space is put before a text's first word."""
     return bool((folder.read_json(CONFIG) or {}).get("add_prefix_space", False))
 
 

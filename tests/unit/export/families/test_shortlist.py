@@ -1,4 +1,4 @@
-"""From sentence pairs to shortlist.npz, without tracing."""
+"""Shortlists learnt from sentence pairs, without tracing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -55,30 +55,32 @@ def encode(checkpoint: TranslationSource, texts: list[str]) -> list[list[int]]:
     return [encoding.ids for encoding in checkpoint.tokenizer.encode_batch(texts)]
 
 
-def test_what_is_learnt_is_read_again(checkpoint: TranslationSource, learned: Lexicon, shortlist: Shortlist) -> None:
+def test_a_learnt_shortlist_is_read_back(
+    checkpoint: TranslationSource, learned: Lexicon, shortlist: Shortlist, tmp_path: Path
+) -> None:
     source = encode(checkpoint, [SOURCE])[0]
     ids = shortlist.ids(source)
     assert ids is not None
     assert set(ids.tolist()) == {*learned.always, *source, *(target for token in source for target in learned.of(token))}
-
-
-def test_the_end_of_the_sentence_is_always_there(checkpoint: TranslationSource, learned: Lexicon) -> None:
     assert checkpoint.model.config.eos_id in learned.always
+    for name in ("a.npz", "b.npz"):
+        write_shortlist(learned, tmp_path / name)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
-def test_translations_lie_in_a_part_of_the_vocabulary(checkpoint: TranslationSource, shortlist: Shortlist) -> None:
+def test_shortlists_cover_translations(checkpoint: TranslationSource, shortlist: Shortlist) -> None:
     report = coverage(shortlist, encode(checkpoint, SOURCES), encode(checkpoint, TARGETS))
     assert report["shortlist_coverage_percent"] > 99
     assert 17 < report["shortlist_mean_tokens"] < checkpoint.model.config.vocabulary_size / 2
 
 
-def test_coverage_counts_tokens_and_sizes_of_known_sources_alone() -> None:
+def test_coverage_counts_unknown_sources_as_covered() -> None:
     shortlist = Shortlist(np.array([0, 1, 2, 2, 2]), np.array([2, 0]), np.array([], np.int64))  # knows 0 and 1
     report = coverage(shortlist, [[0], [0, 1], [3]], [[0, 2, 1, 3], [3], [3, 3, 3]])
     assert report == {"shortlist_mean_tokens": 2.5, "shortlist_coverage_percent": 62.5}
 
 
-def test_pairs_too_long_for_the_model_are_left_out(checkpoint: TranslationSource, learned: Lexicon) -> None:
+def test_pairs_too_long_for_the_model_are_skipped(checkpoint: TranslationSource, learned: Lexicon) -> None:
     long = " ".join([TARGET] * 20)
     again = learn_shortlist(checkpoint, [*PAIRS, (SOURCE, long), (long, TARGET)], SMALL)
     assert (again.offsets == learned.offsets).all()
@@ -96,16 +98,14 @@ def test_pairs_too_long_for_the_model_are_left_out(checkpoint: TranslationSource
     ],
     ids=["vocabularies", "targets", "sources"],
 )
-def test_models_whose_sources_say_too_little_have_none(
-    checkpoint: TranslationSource, changes: dict[str, Any], reason: str
-) -> None:
+def test_unsupported_models_are_rejected(checkpoint: TranslationSource, changes: dict[str, Any], reason: str) -> None:
     check_shortlist(checkpoint)
     with pytest.raises(SourceError, match=f"shortlist: {reason}"):
         check_shortlist(replace(checkpoint, **changes))
 
 
 @pytest.mark.parametrize(("size", "kind"), [(65_536, np.uint16), (65_537, np.uint32)])
-def test_ids_take_as_many_bytes_as_they_need(tmp_path: Path, size: int, kind: type) -> None:
+def test_ids_use_the_smallest_type(tmp_path: Path, size: int, kind: type) -> None:
     path = tmp_path / "shortlist.npz"
     offsets = np.full(size + 1, 1)
     offsets[0] = 0
@@ -117,21 +117,14 @@ def test_ids_take_as_many_bytes_as_they_need(tmp_path: Path, size: int, kind: ty
     assert ids.tolist() == [0, size - 1]
 
 
-def test_the_same_lexicon_gives_the_same_file(tmp_path: Path, learned: Lexicon) -> None:
-    for name in ("a.npz", "b.npz"):
-        write_shortlist(learned, tmp_path / name)
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-
-
 def test_a_precision_needs_its_graphs_and_their_weights() -> None:
     graphs = read_manifest(BUNDLE).precisions["int8"]
     assert needed_files(BUNDLE, graphs) == {*graphs.files, "weights.int8.bin"}
 
 
-def test_the_projection_has_the_models_bias_and_never_gives_a_suppressed_token(
+def test_the_projection_has_the_models_bias_and_excludes_suppressed_tokens(
     tmp_path: Path, checkpoint: TranslationSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the graphs."""
     monkeypatch.setattr(shortlist_module, "trace_translation", lambda *given: None)
     monkeypatch.setattr(shortlist_module, "write_graph", lambda *given: None)
     model = Transformer(replace(checkpoint.model.config, projection_bias=True))

@@ -1,4 +1,4 @@
-"""What a translation model's source says, as the manifest has it."""
+"""Manifest and description of a translation model."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ def source() -> TranslationSource:
     )
 
 
-def test_a_model_of_one_pair_says_little(source: TranslationSource) -> None:
+def test_the_manifest_of_one_pair(source: TranslationSource) -> None:
     manifest = translation_manifest(source)
     assert (manifest["source_languages"], manifest["target_languages"]) == (["en"], ["de"])
     assert not {"frames", "splits", "target_tokenizer"} & manifest.keys()
@@ -34,7 +34,7 @@ def test_a_model_of_one_pair_says_little(source: TranslationSource) -> None:
     assert manifest["generation"] == {"max_length": 19}
 
 
-def test_what_is_not_usual_is_told(source: TranslationSource) -> None:
+def test_members_that_differ_from_the_defaults(source: TranslationSource) -> None:
     other = replace(
         source,
         sources={"en": SourceFrame((1,)), "de": SourceFrame((), (3, 4)), "fr": SourceFrame()},
@@ -61,16 +61,14 @@ def test_what_is_not_usual_is_told(source: TranslationSource) -> None:
         ({"sources": {"und": SourceFrame()}, "targets": {"und": TargetFrame()}}, "marian", "Turns texts into other texts."),
     ],
 )
-def test_a_model_is_named_by_its_pair_or_its_family(
-    source: TranslationSource, changes: dict[str, Any], name: str, sentence: str
-) -> None:
+def test_name_and_description(source: TranslationSource, changes: dict[str, Any], name: str, sentence: str) -> None:
     family = TranslationFamily(replace(source, **changes))
     assert family.default_name == name
     assert family.describe().sentence == sentence
     assert family.describe().rows["longest source, target (tokens)"] == "30, 20"
 
 
-def test_a_shortlist_is_refused_before_anything_is_written(source: TranslationSource) -> None:
+def test_an_unsupported_shortlist_is_rejected_early(source: TranslationSource) -> None:
     many = replace(source, targets={"de": TargetFrame(), "fr": TargetFrame(forced=(5,))})
     assert TranslationFamily(source, lexicon_pairs=[("a", "b")])
     with pytest.raises(SourceError, match="shortlist"):

@@ -1,4 +1,4 @@
-"""Which graphs a GPU can replay."""
+"""Check for graphs that can be captured on a GPU."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ HALF, INT64, DOUBLE = TensorProto.FLOAT16, TensorProto.INT64, TensorProto.DOUBLE
 
 
 def graph(*nodes: onnx.NodeProto, kind: int = HALF, **constants: Any) -> ModelProto:
-    """`x` `[B, 4]` and `n` `[1]` int64 go in, `y` comes out."""
+    """Make a graph with inputs `x` `[B, 4]` and `n` `[1]` int64 and output `y`."""
     inputs = [helper.make_tensor_value_info("x", kind, ["B", 4]), helper.make_tensor_value_info("n", INT64, [1])]
     weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
     outputs = [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)]
@@ -25,12 +25,12 @@ def node(kind: str, *inputs: str, output: str = "y", domain: str = "", **attribu
     return helper.make_node(kind, inputs, [output], domain=domain, **attributes)
 
 
-def test_a_graph_of_kernels_is_fit() -> None:
+def test_a_graph_with_kernels_for_all_nodes_passes() -> None:
     weight = np.zeros((4, 4), np.float16)
     assert unfit_nodes(graph(node("MatMul", "x", "w", output="p"), node("Relu", "p"), w=weight)) == []
 
 
-def test_a_number_from_a_shape_is_none_for_a_gpu() -> None:
+def test_numbers_from_shapes_are_rejected() -> None:
     nodes = [node("Shape", "x", output="s"), node("Expand", "w", "s")]
     assert unfit_nodes(graph(*nodes, w=np.zeros((1, 4), np.float16))) == [
         "Shape s: there is no kernel for it",
@@ -38,7 +38,7 @@ def test_a_number_from_a_shape_is_none_for_a_gpu() -> None:
     ]
 
 
-def test_what_the_host_reads_may_be_constant() -> None:
+def test_host_inputs_must_be_constant() -> None:
     assert unfit_nodes(graph(node("Reshape", "x", "to"), to=np.array([-1, 2, 2]))) == []
     assert unfit_nodes(graph(node("Reshape", "x", "n"))) == ["Reshape y: input 1 is read by the host and computed by the graph"]
     best = helper.make_node("TopK", ["x", "n"], ["y", "places"])
@@ -46,12 +46,12 @@ def test_what_the_host_reads_may_be_constant() -> None:
     assert unfit_nodes(graph(best), inputs=("n",)) == []
 
 
-def test_types_without_a_kernel_are_named() -> None:
+def test_types_without_a_kernel_are_rejected() -> None:
     assert unfit_nodes(graph(node("Relu", "x"), kind=DOUBLE)) == ["Relu y: no kernel takes DOUBLE as input 0"]
     assert unfit_nodes(graph(node("ArgMax", "n"))) == ["ArgMax y: no kernel takes INT64 as input 0"]
 
 
-def test_types_are_known_behind_the_runtime_s_own_operators() -> None:
+def test_types_are_inferred_after_fused_operators() -> None:
     fused = node("MultiHeadAttention", "x", "x", "x", output="c", domain=DOMAIN, num_heads=1)
     assert unfit_nodes(graph(fused, node("ArgMax", "c"))) == []
     assert unfit_nodes(graph(fused, node("And", "c", "c"))) == [
@@ -60,7 +60,7 @@ def test_types_are_known_behind_the_runtime_s_own_operators() -> None:
     ]
 
 
-def test_the_table_is_of_operators_that_exist() -> None:
+def test_the_table_lists_existing_operators() -> None:
     for domain, name in KERNELS:
         assert domain == DOMAIN or name == "SimplifiedLayerNormalization" or onnx.defs.has(name, 24, domain)
     assert HOST_INPUTS.keys() <= KERNELS.keys()

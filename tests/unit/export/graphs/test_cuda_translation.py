@@ -1,4 +1,4 @@
-"""What the graphs for CUDA do beside the model."""
+"""Attention weights in CUDA graphs."""
 
 import torch
 from torch.nn import functional
@@ -6,7 +6,7 @@ from torch.nn import functional
 from triptych_export.graphs.cuda_translation import attention_weights
 
 
-def test_attention_weights_are_those_of_the_positions_within_the_length() -> None:
+def test_attention_weights_are_limited_to_the_source_length() -> None:
     torch.manual_seed(2)
     query, key = torch.randn(3, 1, 8), torch.randn(3, 1, 5, 8)
     lengths = torch.tensor([5, 1, 3])
@@ -20,7 +20,7 @@ def test_attention_weights_are_those_of_the_positions_within_the_length() -> Non
         assert not found[row, :, 0, length:].any()
 
 
-def test_attention_weights_are_float32_whatever_comes_in() -> None:
+def test_attention_weights_are_float32() -> None:
     half = attention_weights(torch.ones(1, 1, 8).half(), torch.ones(1, 1, 3, 8).half(), torch.tensor([2]), 1)
     assert half.dtype == torch.float32
     assert half[0, 0, 0].tolist() == [0.5, 0.5, 0.0]

@@ -1,4 +1,4 @@
-"""Tables of relative positions against the bias that models are trained with."""
+"""Tables of relative positions against the bias in training."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from triptych_training.models.positions import RelativeBias
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (10, 20), (8, 5)])
 @torch.inference_mode()
-def test_every_distance_has_its_bias(bidirectional: bool, buckets: int, farthest: int) -> None:
+def test_every_distance_has_the_trained_bias(bidirectional: bool, buckets: int, farthest: int) -> None:
     torch.manual_seed(1)
     bias = RelativeBias(3, buckets, farthest, bidirectional)
     table = DistanceBias(bias)
@@ -20,7 +20,7 @@ def test_every_distance_has_its_bias(bidirectional: bool, buckets: int, farthest
 
 
 @torch.inference_mode()
-def test_rows_stand_at_positions_of_their_own() -> None:
+def test_each_row_has_its_own_position() -> None:
     bias = RelativeBias(2, 8, 12, bidirectional=False)
     positions = torch.tensor([0, 29, 7], dtype=torch.int32)
     found = DistanceBias(bias).at(positions, 30)

@@ -1,4 +1,4 @@
-"""Graphs without their weights."""
+"""Graphs with lazily computed weights."""
 
 from pathlib import Path
 
@@ -9,14 +9,13 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.weights_file import WeightsFile
-from triptych_serving.runtime.process import trim_heap
 
 TABLE = np.random.default_rng(5).standard_normal((40, 24)).astype(np.float32)
 ROWS = np.array([3, 0, 39])
 
 
 def tied() -> Graph:
-    """Rows of a table, projected by the very same table."""
+    """Make a graph that gathers rows of a table and projects them with the same table."""
     nodes = [
         helper.make_node("Gather", ["table", "rows"], ["x"], axis=0),
         helper.make_node("Gemm", ["x", "table"], ["y"], transB=1),
@@ -37,7 +36,7 @@ def run(model: ModelProto | str) -> np.ndarray:
     return np.asarray(answer)
 
 
-def test_a_table_that_is_multiplied_too_gets_a_name_of_its_own_and_the_same_place(tmp_path: Path) -> None:
+def test_a_table_that_is_also_multiplied_gets_its_own_name_and_the_same_place(tmp_path: Path) -> None:
     graph = tied()
     graph.part_tables()
     assert [node.input[0] for node in graph.model.graph.node] == ["table_table", "x"]
@@ -49,7 +48,7 @@ def test_a_table_that_is_multiplied_too_gets_a_name_of_its_own_and_the_same_plac
     np.testing.assert_allclose(run(str(tmp_path / "graph.onnx")), TABLE[ROWS] @ TABLE.T, rtol=1e-5)
 
 
-def test_a_whole_graph_has_its_weights_in_it() -> None:
+def test_a_whole_graph_contains_its_weights() -> None:
     graph = tied()
     copied = graph.copy()
     copied.part_tables()
@@ -58,7 +57,3 @@ def test_a_whole_graph_has_its_weights_in_it() -> None:
     np.testing.assert_allclose(run(copied.whole()), run(graph.whole()))
     np.testing.assert_array_equal(numpy_helper.to_array(graph.whole().graph.initializer[0]), TABLE)
     assert graph.bytes == TABLE.nbytes
-
-
-def test_the_heap_can_be_trimmed() -> None:
-    trim_heap()

@@ -1,4 +1,4 @@
-"""Residual sums and norms as one operator."""
+"""Fusion of residual sums with norms."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
 
 
 def model(*nodes: NodeProto, outputs: str, shapes: dict[str, list[Any]] | None = None) -> ModelProto:
-    """`x` and `y` `[B, T, 8]` go in; `w` `[8, 8]`, `b`, `g` and `h` `[8]` are weights."""
+    """Make a graph with inputs `x` and `y` `[B, T, 8]` and weights `w` `[8, 8]`, `b`, `g` and `h` `[8]`."""
     chance = np.random.default_rng(1)
     weights = {name: chance.standard_normal((WIDTH,) * (2 if name == "w" else 1)).astype(np.float32) for name in "wbgh"}
     full = ["B", "T", WIDTH]
@@ -53,79 +53,36 @@ def kinds(graph: ModelProto) -> list[str]:
 
 
 NORM = node("LayerNormalization", "s g h", "n", axis=-1, epsilon=1e-5)
+SECOND_NORM = node("LayerNormalization", "t g h", "m", axis=-1, epsilon=1e-5)
+RMS_NORM = node("SimplifiedLayerNormalization", "s g", "n", axis=-1, epsilon=1e-6, stash_type=1)
+SUM = node("Add", "x y", "s")
+BIASED = (node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "x q", "s"))
+SKIP, SKIP_RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 CASES = {
-    "post-norm": (model(node("Add", "x y", "s"), NORM, outputs="n"), ["SkipLayerNormalization"]),
-    "pre-norm": (
-        model(node("Add", "x y", "s"), NORM, node("Mul", "n s", "z"), outputs="z"),
-        ["SkipLayerNormalization", "Mul"],
+    "post-norm": (model(SUM, NORM, outputs="n"), [SKIP]),
+    "pre-norm": (model(SUM, NORM, node("Mul", "n s", "z"), outputs="z"), [SKIP, "Mul"]),
+    "a sum that is an output": (model(SUM, NORM, outputs="n s"), [SKIP]),
+    "a projection's bias": (model(*BIASED, NORM, outputs="n s"), ["MatMul", SKIP]),
+    "a bias on the other side": (model(*BIASED[:2], node("Add", "q x", "s"), NORM, outputs="n"), ["MatMul", SKIP]),
+    "a biased projection with other readers": (model(*BIASED, NORM, outputs="n q"), ["MatMul", "Add", SKIP]),
+    "a projection's bias before a norm without bias": (
+        model(*BIASED, node("LayerNormalization", "s g", "n", axis=-1, epsilon=1e-5), outputs="n s"),
+        ["MatMul", SKIP],
     ),
-    "a sum that is given out": (model(node("Add", "x y", "s"), NORM, outputs="n s"), ["SkipLayerNormalization"]),
-    "a projection's bias": (
-        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "x q", "s"), NORM, outputs="n s"),
-        ["MatMul", "SkipLayerNormalization"],
-    ),
-    "a bias on the other side": (
-        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "q x", "s"), NORM, outputs="n"),
-        ["MatMul", "SkipLayerNormalization"],
-    ),
-    "a biased projection that others read": (
-        model(node("MatMul", "y w", "p"), node("Add", "p b", "q"), node("Add", "x q", "s"), NORM, outputs="n q"),
-        ["MatMul", "Add", "SkipLayerNormalization"],
-    ),
-    "a projection's bias before a norm that has none": (
-        model(
-            node("MatMul", "y w", "p"),
-            node("Add", "p b", "q"),
-            node("Add", "x q", "s"),
-            node("LayerNormalization", "s g", "n", axis=-1, epsilon=1e-5),
-            outputs="n s",
-        ),
-        ["MatMul", "SkipLayerNormalization"],
-    ),
-    "one residual after the other": (
-        model(
-            node("Add", "x y", "s"),
-            NORM,
-            node("Add", "s n", "t"),
-            node("LayerNormalization", "t g h", "m", axis=-1, epsilon=1e-5),
-            outputs="m t",
-        ),
-        ["SkipLayerNormalization", "SkipLayerNormalization"],
-    ),
+    "consecutive residuals": (model(SUM, NORM, node("Add", "s n", "t"), SECOND_NORM, outputs="m t"), [SKIP, SKIP]),
     "two norms of one sum": (
-        model(
-            node("Add", "x y", "s"),
-            NORM,
-            node("LayerNormalization", "s h g", "m", axis=-1, epsilon=1e-5),
-            outputs="n m",
-        ),
-        ["SkipLayerNormalization", "LayerNormalization"],
+        model(SUM, NORM, node("LayerNormalization", "s h g", "m", axis=-1, epsilon=1e-5), outputs="n m"),
+        [SKIP, "LayerNormalization"],
     ),
-    "rms norms": (
-        model(
-            node("Add", "x y", "s"),
-            node("SimplifiedLayerNormalization", "s g", "n", axis=-1, epsilon=1e-6, stash_type=1),
-            outputs="n s",
-        ),
-        ["SkipSimplifiedLayerNormalization"],
-    ),
-    "a projection's bias before an rms norm": (
-        model(
-            node("MatMul", "y w", "p"),
-            node("Add", "p b", "q"),
-            node("Add", "x q", "s"),
-            node("SimplifiedLayerNormalization", "s g", "n", axis=-1, epsilon=1e-6, stash_type=1),
-            outputs="n s",
-        ),
-        ["MatMul", "SkipSimplifiedLayerNormalization"],
-    ),
-    "a constant is no residual": (model(node("Add", "x b", "s"), NORM, outputs="n"), ["Add", "LayerNormalization"]),
-    "no sum at all": (model(node("Mul", "x y", "s"), NORM, outputs="n"), ["Mul", "LayerNormalization"]),
+    "rms norms": (model(SUM, RMS_NORM, outputs="n s"), [SKIP_RMS]),
+    "a projection's bias before an rms norm": (model(*BIASED, RMS_NORM, outputs="n s"), ["MatMul", SKIP_RMS]),
+    "a constant is not a residual": (model(node("Add", "x b", "s"), NORM, outputs="n"), ["Add", "LayerNormalization"]),
+    "no sum": (model(node("Mul", "x y", "s"), NORM, outputs="n"), ["Mul", "LayerNormalization"]),
 }
 
 
 @pytest.mark.parametrize(("whole", "expected"), CASES.values(), ids=CASES)
-def test_sums_and_norms_become_one_and_answers_stay(whole: ModelProto, expected: list[str]) -> None:
+def test_fused_graphs_give_the_same_results(whole: ModelProto, expected: list[str]) -> None:
     fused = fuse_skip_norms(Graph.of(whole).copy()).model
     assert kinds(fused) == expected
     for found, known in zip(run(fused), run(whole), strict=True):
@@ -133,7 +90,6 @@ def test_sums_and_norms_become_one_and_answers_stay(whole: ModelProto, expected:
 
 
 @pytest.mark.parametrize("shape", [[1, "T", WIDTH], ["T", WIDTH], ["B", "U", WIDTH]])
-def test_sums_of_other_shapes_stay(shape: list[Any]) -> None:
-    """Positions are added to rows; the operator does not know how everywhere."""
+def test_sums_of_other_shapes_are_kept(shape: list[Any]) -> None:
     whole = model(node("Add", "x y", "s"), NORM, outputs="n", shapes={"y": shape})
     assert kinds(fuse_skip_norms(Graph.of(whole)).model) == ["Add", "LayerNormalization"]

@@ -1,4 +1,4 @@
-"""What is done to weights before tracing: scales go into them, heads are filled up, and the model says the same as before."""
+"""Weight folding before tracing: folded scales and padded heads do not change results."""
 
 import copy
 from typing import Any
@@ -34,7 +34,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
 
 
 @torch.inference_mode()
-def test_a_folded_decoder_answers_the_same_without_a_scale(model: Transformer) -> None:
+def test_a_folded_decoder_gives_the_same_results_without_scales(model: Transformer) -> None:
     source, target = torch.randint(3, 40, (2, 9)), torch.randint(3, 40, (2, 6))
     folded = fold_scales(model)
     torch.testing.assert_close(folded(source, target), model(source, target), rtol=1e-4, atol=1e-5)
@@ -47,7 +47,7 @@ def test_a_folded_decoder_answers_the_same_without_a_scale(model: Transformer) -
 
 
 @torch.inference_mode()
-def test_keys_and_values_are_filled_up_with_zeros(model: Transformer) -> None:
+def test_keys_and_values_are_padded_with_zeros(model: Transformer) -> None:
     memory = torch.randn(2, 5, 24)
     size = model.config.decoder_block.attention.head_dim
     pairs = zip(fold_scales(model).decoder.project_memory(memory), model.decoder.project_memory(memory), strict=True)
@@ -58,7 +58,7 @@ def test_keys_and_values_are_filled_up_with_zeros(model: Transformer) -> None:
             assert not mine[..., size:].any()
 
 
-def test_folding_leaves_the_original_as_it_was(model: Transformer) -> None:
+def test_folding_does_not_change_the_original(model: Transformer) -> None:
     before = copy.deepcopy(model.state_dict())
     folded = fold_scales(model.train())
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
@@ -66,7 +66,7 @@ def test_folding_leaves_the_original_as_it_was(model: Transformer) -> None:
     assert not folded.training
 
 
-def test_only_what_changes_is_copied(model: Transformer) -> None:
+def test_only_changed_weights_are_copied(model: Transformer) -> None:
     folded = dict(fold_scales(model).named_parameters())
     own = {name for name, parameter in model.named_parameters() if folded[name] is not parameter}
     assert all("attention" in name or name.startswith("decoder.norm.") for name in own)

@@ -1,4 +1,4 @@
-"""Folders that are here, and models that the hub has; the hub is a pretended one."""
+"""Local folders and models of the hub, which is faked."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ NAME = "someone/something"
 
 
 class Hub:
-    """Has one model, in `path`, if it can be reached."""
+    """Fake hub with one model, in `path`."""
 
     def __init__(self, path: Path, files: list[str], reachable: bool = True, fetched: bool = False) -> None:
         self.path, self.files, self.reachable, self.fetched = path, files, reachable, fetched
@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
     ("files", "pickles"),
     [(["config.json", "model.safetensors", "pytorch_model.bin"], False), (["config.json", "pytorch_model.bin"], True)],
 )
-def test_a_model_of_the_hub_is_fetched_in_one_format(
+def test_a_hub_model_is_downloaded_in_one_format(
     model: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], pickles: bool
 ) -> None:
     hub = Hub(model, files)
@@ -59,18 +59,18 @@ def test_a_model_of_the_hub_is_fetched_in_one_format(
     assert "*.safetensors" in hub.patterns
 
 
-def test_without_a_network_what_was_fetched_before_will_do(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_cache_is_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(Hub(model, [], reachable=False, fetched=True), monkeypatch, model.parent)
     assert open_folder(NAME).path == model
 
 
-def test_without_both_the_hubs_error_is_told(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_and_cache_the_hubs_error_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(Hub(model, [], reachable=False), monkeypatch, model.parent)
     with pytest.raises(SourceError, match=f"{NAME}: not a folder, and not available from the Hugging Face hub: no network"):
         open_folder(NAME)
 
 
-def test_a_folder_here_counts_more_than_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_folder_takes_precedence_over_the_hub(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(*arguments: Any, **options: Any) -> str:
         raise AssertionError("the hub was asked")
 
@@ -79,4 +79,4 @@ def test_a_folder_here_counts_more_than_the_hub(model: Path, monkeypatch: pytest
     (model.parent / "someone" / "something").mkdir(parents=True)
     assert open_folder(NAME).path == Path(NAME)
     with pytest.raises(SourceError, match="someone/else: not a folder, nor a model's name"):
-        open_folder("someone/else")  # its first part is a folder here: a mistyped path
+        open_folder("someone/else")  # its first part is a local folder: a mistyped path

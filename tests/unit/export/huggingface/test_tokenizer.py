@@ -1,4 +1,4 @@
-"""Tokenizers made of Hugging Face's files: ids and texts as sentencepiece and transformers have them."""
+"""Tokenizers from Hugging Face's files: ids and texts equal those of sentencepiece and transformers."""
 
 import importlib
 import json
@@ -54,13 +54,19 @@ CLASSES = {
 
 
 @pytest.fixture(scope="module")
-def unigram() -> bytes:
-    return train(SENTENCES, 300)
+def trained() -> dict[str, bytes]:
+    """SentencePiece models of the sentences, by type."""
+    return {kind: train(SENTENCES, 300, kind) for kind in (UNIGRAM, BPE)}
 
 
 @pytest.fixture(scope="module")
-def bpe() -> bytes:
-    return train(SENTENCES, 300, "bpe")
+def unigram(trained: dict[str, bytes]) -> bytes:
+    return trained[UNIGRAM]
+
+
+@pytest.fixture(scope="module")
+def bpe(trained: dict[str, bytes]) -> bytes:
+    return trained[BPE]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +77,7 @@ def other() -> bytes:
 
 @pytest.fixture(scope="module", autouse=True)
 def _any_protobuf() -> Iterator[None]:
-    """transformers reads models with a module of the sentencepiece package that asks for a newer protobuf than it needs."""
+    """Skip the version check of a sentencepiece module, which asks for a newer protobuf than it needs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runtime_version, "ValidateProtobufRuntimeVersion", lambda *_: None)
         importlib.import_module("sentencepiece.sentencepiece_model_pb2")
@@ -79,7 +85,7 @@ def _any_protobuf() -> Iterator[None]:
 
 
 def _served(tokenizer: Tokenizer) -> Tokenizer:
-    """As a bundle has it."""
+    """Make the tokenizer that serving reads from a bundle."""
     return make_tokenizer(tokenizer.to_str())
 
 
@@ -107,41 +113,34 @@ def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
     return {name.removeprefix("\uffff"): number for name, number in tokenizer.get_vocab().items()}
 
 
+FOLDERS: dict[str, tuple[int, dict[str, Any]]] = {  # size and options of the model
+    **dict.fromkeys(("nllb", "mbart", "mbart50", *TEXT, "m2m100"), (300, {})),
+    "t5": (500, T5_IDS),
+    "mt5": (500, {**T5_IDS, "byte_fallback": True}),
+}
+MODEL_OPTIONS: list[dict[str, Any]] = [
+    {"normalization_rule_name": "identity"},
+    {"normalization_rule_name": "nfkc_cf"},
+    {"add_dummy_prefix": False},
+    {"remove_extra_whitespaces": False},
+    {"split_by_whitespace": False},
+    {"user_defined_symbols": ["<place>", "ha", "\u041c"]},
+]
+
+
 @pytest.mark.parametrize("kind", [UNIGRAM, BPE])
-@pytest.mark.parametrize("family", ["nllb", "mbart", "mbart50", *TEXT])
-def test_ids_are_those_of_sentencepiece(tmp_path: Path, unigram: bytes, bpe: bytes, family: str, kind: str) -> None:
-    folder = write_folder(family, tmp_path, unigram if kind == UNIGRAM else bpe)
+@pytest.mark.parametrize("family", FOLDERS)
+def test_ids_equal_sentencepiece(tmp_path: Path, trained: dict[str, bytes], family: str, kind: str) -> None:
+    size, options = FOLDERS[family]
+    model = train(SENTENCES, size, kind, **options) if options else trained[kind]
+    folder = write_m2m100(tmp_path, model) if family == "m2m100" else write_folder(family, tmp_path, model)
     tokenizer = _text(tmp_path) if family in TEXT else _source(folder)
     assert _ids(tokenizer) == {line: folder.ids(line) for line in LINES}
 
 
+@pytest.mark.parametrize("options", MODEL_OPTIONS, ids=lambda options: next(iter(options)))
 @pytest.mark.parametrize("kind", [UNIGRAM, BPE])
-@pytest.mark.parametrize(("family", "options"), [("t5", {}), ("mt5", {"byte_fallback": True})])
-def test_t5_ids_are_those_of_sentencepiece(tmp_path: Path, family: str, kind: str, options: dict[str, Any]) -> None:
-    folder = write_folder(family, tmp_path, train(SENTENCES, 500, kind, **T5_IDS, **options))
-    assert _ids(_source(folder)) == {line: folder.ids(line) for line in LINES}
-
-
-@pytest.mark.parametrize("kind", [UNIGRAM, BPE])
-def test_m2m100_ids_are_those_of_sentencepiece(tmp_path: Path, unigram: bytes, bpe: bytes, kind: str) -> None:
-    folder = write_m2m100(tmp_path, unigram if kind == UNIGRAM else bpe)
-    assert _ids(_source(folder)) == {line: folder.ids(line) for line in LINES}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"normalization_rule_name": "identity"},
-        {"normalization_rule_name": "nfkc_cf"},
-        {"add_dummy_prefix": False},
-        {"remove_extra_whitespaces": False},
-        {"split_by_whitespace": False},
-        {"user_defined_symbols": ["<place>", "ha", "\u041c"]},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-@pytest.mark.parametrize("kind", [UNIGRAM, BPE])
-def test_settings_of_a_model_are_kept(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+def test_options_of_a_model_are_kept(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     folder = write_folder("nllb", tmp_path, train(SENTENCES, 300, kind, **options))
     lines = (*LINES, "in <place>, <place><place> \u041c\u041c what a <place>d hat")
     assert _ids(_source(folder), lines) == {line: folder.ids(line) for line in lines}
@@ -149,7 +148,7 @@ def test_settings_of_a_model_are_kept(tmp_path: Path, kind: str, options: dict[s
 
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", [UNIGRAM, BPE])
-def test_marian_has_a_tokenizer_for_each_side(
+def test_marian_has_one_tokenizer_per_side(
     tmp_path: Path, unigram: bytes, bpe: bytes, other: bytes, kind: str, separate: bool
 ) -> None:
     folder = write_marian(tmp_path, unigram if kind == UNIGRAM else bpe, other, separate)
@@ -160,7 +159,7 @@ def test_marian_has_a_tokenizer_for_each_side(
     assert _ids(_served(made.target)) == {line: folder.target_ids(line) for line in LINES}
 
 
-def test_marian_forms_no_piece_that_its_vocabulary_lacks(tmp_path: Path, unigram: bytes, other: bytes) -> None:
+def test_marian_never_forms_a_piece_that_the_vocabulary_lacks(tmp_path: Path, unigram: bytes, other: bytes) -> None:
     longest = max(pieces_of(unigram), key=len)
     folder = write_marian(tmp_path, unigram, other, without=[longest])
     line = f"{longest.replace(chr(0x2581), ' ')} again"
@@ -170,7 +169,7 @@ def test_marian_forms_no_piece_that_its_vocabulary_lacks(tmp_path: Path, unigram
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_marian_is_as_in_transformers(tmp_path: Path, unigram: bytes, other: bytes, separate: bool) -> None:
+def test_marian_equals_transformers(tmp_path: Path, unigram: bytes, other: bytes, separate: bool) -> None:
     folder = write_marian(tmp_path, unigram, other, separate)
     theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
     made = translation_tokenizers(Folder(tmp_path))
@@ -197,7 +196,7 @@ def test_marian_codes_are_special(tmp_path: Path, unigram: bytes, other: bytes) 
 
 
 @pytest.mark.parametrize("family", CLASSES)
-def test_families_are_as_in_transformers(tmp_path: Path, unigram: bytes, family: str) -> None:
+def test_families_equal_transformers(tmp_path: Path, unigram: bytes, family: str) -> None:
     folder = write_folder(family, tmp_path, train(SENTENCES, 300, **T5_IDS) if family == "t5" else unigram)
     theirs = CLASSES[family].from_pretrained(tmp_path)
     mine = _text(tmp_path) if family in TEXT else _source(folder)
@@ -210,7 +209,7 @@ def test_families_are_as_in_transformers(tmp_path: Path, unigram: bytes, family:
         assert mine.encode("one way", "or the other").ids == theirs("one way", "or the other")["input_ids"]
 
 
-def test_m2m100_is_as_in_transformers(tmp_path: Path, bpe: bytes) -> None:
+def test_m2m100_equals_transformers(tmp_path: Path, bpe: bytes) -> None:
     folder = write_m2m100(tmp_path, bpe)
     _write(
         tmp_path / "special_tokens_map.json", {"additional_special_tokens": [f"__{code}__" for code in language_codes.M2M100]}
@@ -223,7 +222,7 @@ def test_m2m100_is_as_in_transformers(tmp_path: Path, bpe: bytes) -> None:
     assert [mine.decode(row) for row in rows] == [_their_text(theirs, row) for row in rows]
 
 
-def test_nllb_is_as_in_transformers(tmp_path: Path, bpe: bytes) -> None:
+def test_nllb_equals_transformers(tmp_path: Path, bpe: bytes) -> None:
     folder = write_folder("nllb", tmp_path, bpe)
     behind = ["ace_Arab", "deu_Latn", "eng_Latn", "<mask>"]
     flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
@@ -241,7 +240,7 @@ def _their_text(tokenizer: Any, row: list[int]) -> str:
     return str(tokenizer.decode(row, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
-def test_languages_are_the_family_s_where_a_folder_has_none(tmp_path: Path, bpe: bytes) -> None:
+def test_default_languages_of_a_family(tmp_path: Path, bpe: bytes) -> None:
     size = len(pieces_of(bpe)) + 4
     nllb = _source(write_folder("nllb", tmp_path / "nllb", bpe))
     assert [nllb.token_to_id(name) for name in ("ace_Arab", "zul_Latn", "<mask>")] == [size, size + 201, size + 202]
@@ -253,7 +252,7 @@ def test_languages_are_the_family_s_where_a_folder_has_none(tmp_path: Path, bpe:
     assert [wmt21.token_to_id(name) for name in ("__en__", "__de__", "__fr__")] == [size, size + 7, None]
 
 
-def test_added_tokens_have_the_ids_of_their_files(tmp_path: Path, unigram: bytes) -> None:
+def test_added_tokens_keep_their_ids(tmp_path: Path, unigram: bytes) -> None:
     folder = write_folder("xlm-roberta", tmp_path, unigram)
     size = _text(tmp_path).get_vocab_size()
     _write(tmp_path / "added_tokens.json", {"<mask>": size - 1, "<ours>": size + 1, "<brand>": size})
@@ -284,21 +283,8 @@ def test_serving_decodes_and_completes_marian_translations(tmp_path: Path, unigr
 
 
 WORDS = (
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "fe",
-    "##rry",
-    "no",
-    "##on",
-    ".",
-    "caf",
-    "##e",
-    "##\u00e9",
-    "\u6f22",
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("the", "fe", "##rry", "no", "##on", ".", "caf", "##e", "##\u00e9", "\u6f22"),
 )
 
 
@@ -313,7 +299,7 @@ WORDS = (
     ids=["defaults", "cased", "accents", "added"],
 )
 @pytest.mark.parametrize("name", ["bert", "distilbert"])
-def test_bert_is_as_in_transformers(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+def test_bert_equals_transformers(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
     _write(tmp_path / "config.json", {"model_type": name})
     _write(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **settings})
@@ -342,7 +328,7 @@ def byte_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("spaced", [False, True])
-def test_byte_level_is_as_in_transformers(tmp_path: Path, byte_files: Path, spaced: bool) -> None:
+def test_byte_level_equals_transformers(tmp_path: Path, byte_files: Path, spaced: bool) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
     _write(tmp_path / "config.json", {"model_type": "roberta"})
     mask = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
@@ -359,7 +345,7 @@ def test_byte_level_is_as_in_transformers(tmp_path: Path, byte_files: Path, spac
     assert [mine.decode(row) for row in rows] == [_their_text(theirs, row) for row in rows]
 
 
-def test_bart_translates_text_and_end(tmp_path: Path, byte_files: Path) -> None:
+def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
     _write(tmp_path / "config.json", {"model_type": "bart"})
     theirs = transformers.BartTokenizer.from_pretrained(tmp_path)
@@ -374,7 +360,7 @@ def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) ->
     return path
 
 
-def test_a_fast_tokenizer_is_taken_with_its_settings(tmp_path: Path) -> None:
+def test_a_fast_tokenizer_is_used_with_its_settings(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.WordPiece({word: number for number, word in enumerate(WORDS)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -391,7 +377,7 @@ def test_a_fast_tokenizer_is_taken_with_its_settings(tmp_path: Path) -> None:
     assert _text(folder).encode("The ferry").ids == [2, 1, 6, 7, 3]
 
 
-def test_a_fast_unigram_tokenizer_finds_no_special_token_in_a_text(tmp_path: Path, unigram: bytes) -> None:
+def test_a_fast_unigram_tokenizer_matches_no_special_token_in_a_text(tmp_path: Path, unigram: bytes) -> None:
     (tmp_path / "slow").mkdir()
     theirs = CLASSES["xlm-roberta"].from_pretrained(write_folder("xlm-roberta", tmp_path / "slow", unigram).path)
     folder = _fast(tmp_path, theirs.backend_tokenizer, "mbart", eos_token="</s>", additional_special_tokens=["<mask>"])
@@ -402,7 +388,7 @@ def test_a_fast_unigram_tokenizer_finds_no_special_token_in_a_text(tmp_path: Pat
     assert _ids(tokenizer, PLAIN) == {line: theirs(line)["input_ids"][1:] for line in PLAIN}
 
 
-def test_a_token_is_made_special_by_the_files_beside(tmp_path: Path, unigram: bytes) -> None:
+def test_other_files_mark_tokens_as_special(tmp_path: Path, unigram: bytes) -> None:
     (tmp_path / "slow").mkdir()
     theirs = CLASSES["mbart50"].from_pretrained(write_folder("mbart50", tmp_path / "slow", unigram).path)
     content = json.loads(theirs.backend_tokenizer.to_str())
@@ -415,14 +401,14 @@ def test_a_token_is_made_special_by_the_files_beside(tmp_path: Path, unigram: by
     assert tokenizer.decode([theirs.convert_tokens_to_ids(code) for code in ("de_DE", "fr_XX", "en_XX")]) == ""
 
 
-def test_cuts_are_where_no_piece_is() -> None:
+def test_cut_patterns() -> None:
     assert cuts(["<s>", "</s>", "<pad>"], ["<", ">", "s", "/", "</", "p"]) == "<(?=s)|/(?=s)|<(?=p)"
     assert cuts([">>fra<<", ">>deu<<"], [">", "<", "f", "d", ">>", "<<"]) == ">(?=f)|>(?=d)"
     assert cuts(["<s>"], ["<s", "s>", "s"]) == "<(?=s>)"
     assert cuts(["x"], ["y"]) == ""
 
 
-def test_models_are_read_as_sentencepiece_reads_them(tmp_path: Path) -> None:
+def test_a_piece_model_file(tmp_path: Path) -> None:
     (tmp_path / "a.model").write_bytes(
         train(SENTENCES, 500, BPE, byte_fallback=True, user_defined_symbols=["<x>"], control_symbols=["<y>"])
     )
@@ -436,29 +422,25 @@ def test_models_are_read_as_sentencepiece_reads_them(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path, bpe: bytes, unigram: bytes) -> None:
+def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes) -> None:
+    def rejected(message: str, folder: str = "") -> None:
+        with pytest.raises(SourceError, match=message):
+            translation_tokenizers(Folder(tmp_path / folder))
+
     _write(tmp_path / "config.json", {"model_type": "llama"})
-    with pytest.raises(SourceError, match="no tokenizer is known for 'llama', expected one of BartTokenizer, "):
-        text_tokenizer(Folder(tmp_path))
+    rejected("no tokenizer is known for 'llama', expected one of BartTokenizer, ")
     _write(tmp_path / "config.json", {"model_type": "t5"})
-    with pytest.raises(SourceError, match=r"no tokenizer, expected tokenizer\.json or spiece\.model"):
-        translation_tokenizers(Folder(tmp_path))
+    rejected(r"no tokenizer, expected tokenizer\.json or spiece\.model")
     (tmp_path / "spiece.model").write_bytes(b"no such thing")
-    with pytest.raises(SourceError, match=r"spiece\.model: not a SentencePiece model"):
-        translation_tokenizers(Folder(tmp_path))
+    rejected(r"spiece\.model: not a SentencePiece model")
     (tmp_path / "spiece.model").write_bytes(train(SENTENCES, 60, "char"))
-    with pytest.raises(SourceError, match="a SentencePiece model of type char, expected unigram or bpe"):
-        translation_tokenizers(Folder(tmp_path))
+    rejected("SentencePiece model type char is not supported; supported: unigram, bpe")
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(SourceError, match=r"tokenizer\.json: not a tokenizer"):
-        translation_tokenizers(Folder(tmp_path))
+    rejected(r"tokenizer\.json: not a tokenizer")
     write_folder("mbart", tmp_path / "order", train(SENTENCES, 300, **T5_IDS))
-    with pytest.raises(SourceError, match=r"it begins with \['<pad>', '</s>', '<unk>'\], expected <unk>, <s>, </s>"):
-        translation_tokenizers(Folder(tmp_path / "order"))
+    rejected(r"begins with \['<pad>', '</s>', '<unk>'\], expected <unk>, <s>, </s>", "order")
     write_m2m100(tmp_path / "gap", bpe)
     _edit(tmp_path / "gap" / "vocab.json", **{"<s>": 9999})
-    with pytest.raises(SourceError, match=r"vocab\.json: its \d+ ids must be 0 to \d+, each once"):
-        translation_tokenizers(Folder(tmp_path / "gap"))
+    rejected(r"vocab\.json: its \d+ ids must be 0 to \d+, each once", "gap")
     write_marian(tmp_path / "parts", bpe, unigram, without=[piece for piece in pieces_of(bpe) if len(piece) == 2])
-    with pytest.raises(SourceError, match=r"lacks the parts that \d+ SentencePiece pieces are made of"):
-        translation_tokenizers(Folder(tmp_path / "parts"))
+    rejected(r"lacks the parts of \d+ SentencePiece pieces", "parts")

@@ -1,4 +1,4 @@
-"""The comparison behind every encoder's parity report."""
+"""Comparison behind every encoder's parity report."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def check(expected: Outputs, got: Outputs) -> dict[str, object]:
     return check_answers([expected], lambda _size: [got])
 
 
-def test_equal_answers_pass_and_are_counted() -> None:
+def test_equal_outputs_pass_and_are_counted() -> None:
     same = answer(mean=[1, 2], log_probabilities=[[-1, -2, -3], [-3, -2, -1]], next_sentence=[0.25, 0.75])
     assert check(same, same) == {
         "samples": 1,
@@ -28,15 +28,15 @@ def test_equal_answers_pass_and_are_counted() -> None:
     }
 
 
-def test_every_batch_size_is_asked_for_and_the_largest_difference_reported() -> None:
-    asked: list[int] = []
+def test_every_batch_size_runs_and_the_largest_difference_is_reported() -> None:
+    sizes: list[int] = []
 
     def run(size: int) -> list[Outputs]:
-        asked.append(size)
+        sizes.append(size)
         return [answer(mean=[1 + size * 1e-5])]
 
     report = check_answers([answer(mean=[1])], run)
-    assert asked == [1, 3, 16]
+    assert sizes == [1, 3, 16]
     assert report["largest_difference"]["mean"] == pytest.approx(16e-5, rel=0.01)
 
 
@@ -54,12 +54,12 @@ def test_every_batch_size_is_asked_for_and_the_largest_difference_reported() -> 
     ],
     ids=["hidden", "probability", "not a number", "shape"],
 )
-def test_what_is_too_far_off_is_named(expected: Outputs, got: Outputs, message: str) -> None:
+def test_a_difference_beyond_the_tolerance_is_reported(expected: Outputs, got: Outputs, message: str) -> None:
     with pytest.raises(ParityError, match=message):
         check(expected, got)
 
 
-def test_another_best_choice_fails_unless_pytorch_holds_the_two_for_equal() -> None:
+def test_another_best_choice_fails_unless_pytorch_scores_both_alike() -> None:
     check(answer(start=[2.0, 2.0005]), answer(start=[2.0005, 2.0]))
     with pytest.raises(ParityError, match="decision 0: PyTorch ranks 1 where the bundle has 0"):
         check(answer(probabilities=[0.49992, 0.50008, 0]), answer(probabilities=[0.50001, 0.49999, 0]))
@@ -74,7 +74,7 @@ def test_logits_become_probabilities_and_probabilities_stay() -> None:
     ]
 
 
-def test_a_quantized_variant_is_described() -> None:
+def test_agreement_of_a_quantized_variant() -> None:
     expected = [answer(probabilities=[0.7, 0.3], mean=[1, 0]), answer(probabilities=[0.4, 0.6], mean=[0, 2])]
     got = [answer(probabilities=[0.6, 0.4], mean=[2, 0]), answer(probabilities=[0.5, 0.5], mean=[0, 3])]
     report = compare_answers(expected, got)
@@ -84,9 +84,6 @@ def test_a_quantized_variant_is_described() -> None:
         "mean_probability_difference": pytest.approx(0.1),
         "mean_cosine": 1.0,
     }
-
-
-def test_nothing_to_choose_is_said() -> None:
     assert compare_answers([answer(cls=[1, 1])], [answer(cls=[1, 1])]) == {"decisions": 0, "cls_cosine": 1.0}
 
 
@@ -108,12 +105,12 @@ FEW = [answer(probabilities=[0.2, 0.8], mean=[1, 0], cls=[0, 1])] * 20
     ],
     ids=["not a number", "infinite", "another direction"],
 )
-def test_one_wrong_answer_in_fp16_is_refused(got: Outputs, message: str) -> None:
+def test_one_wrong_output_in_fp16_is_rejected(got: Outputs, message: str) -> None:
     with pytest.raises(ParityError, match=message):
         check_half(FEW, [*FEW[1:], got])
 
 
-def test_fp16_may_choose_otherwise_once_in_twenty_times_or_where_pytorch_hardly_prefers_one() -> None:
+def test_fp16_may_differ_in_one_choice_of_twenty_or_between_near_ties() -> None:
     other, near = answer(probabilities=[0.8, 0.2]), answer(probabilities=[0.49, 0.51])
     expected = [answer(probabilities=[0.2, 0.8])] * 18 + [near] * 2
     turned = [answer(probabilities=[0.51, 0.49])] * 2
@@ -124,7 +121,7 @@ def test_fp16_may_choose_otherwise_once_in_twenty_times_or_where_pytorch_hardly_
         check_half(expected, [other, other, *expected[2:18], *turned])
 
 
-def test_an_encoder_s_report_holds_fp16_to_floors_and_int8_to_none() -> None:
+def test_only_fp16_has_floors() -> None:
     wrong = [answer(probabilities=[0.8, 0.2], mean=[0, 1], cls=[1, 0])] * 20
     given = {"fp32": FEW, "int8": wrong, "fp16": FEW}
     report = report_answers(FEW, lambda precision, _size: given[precision], ("fp16",))

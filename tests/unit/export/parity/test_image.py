@@ -1,11 +1,11 @@
-"""Pictures for a parity check where there are no others."""
+"""Generated images for parity checks."""
 
 import numpy as np
 
 from triptych_export.parity.image import generate_images
 
 
-def test_they_are_always_the_same_and_no_two_alike() -> None:
+def test_images_are_reproducible_and_different() -> None:
     images, again = (generate_images(4, 24, 31) for _ in range(2))
     assert [image.shape for image in images] == [(24, 31, 3)] * 4
     assert {image.dtype for image in images} == {np.dtype(np.uint8)}
@@ -13,7 +13,7 @@ def test_they_are_always_the_same_and_no_two_alike() -> None:
     assert all((images[i] != images[k]).mean() > 0.9 for i in range(4) for k in range(i))
 
 
-def test_they_go_from_smooth_to_noisy_and_use_most_of_the_range() -> None:
+def test_images_range_from_smooth_to_noisy_and_use_most_values() -> None:
     images = np.stack(generate_images(8, 64, 64)).astype(float)
     roughness = np.abs(np.diff(images, axis=2)).mean((1, 2, 3))
     assert roughness[0] < 10

@@ -1,4 +1,4 @@
-"""Sentences within the frames of language pairs."""
+"""Framed sentences of language pairs."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def make(
     return TranslationSource(Transformer(shape), tokenizer, sources, targets, max_source, 64)
 
 
-def test_frames_stand_around_a_text_and_its_end(tokenizer: Tokenizer) -> None:
+def test_frames_are_put_around_a_text_and_its_end(tokenizer: Tokenizer) -> None:
     source = make(
         tokenizer,
         {"en": SourceFrame((3,), (4,))},
@@ -45,7 +45,7 @@ def test_frames_stand_around_a_text_and_its_end(tokenizer: Tokenizer) -> None:
     assert ids == [5, 3, 15, 6, 7, END, 4]
 
 
-def test_drawn_sentences_are_framed_and_of_many_lengths(tokenizer: Tokenizer) -> None:
+def test_random_sentences_are_framed_and_of_many_lengths(tokenizer: Tokenizer) -> None:
     targets = {"de": TargetFrame(forced=(4,)), "fr": TargetFrame("word9 ", (5,))}
     sources, prefixes = draw_sentences(make(tokenizer, {"en": SourceFrame((3,))}, targets), 100)
     german = [ids for ids, prefix in zip(sources, prefixes, strict=True) if prefix == (4,)]
@@ -59,13 +59,13 @@ def test_drawn_sentences_are_framed_and_of_many_lengths(tokenizer: Tokenizer) ->
     assert draw_sentences(make(tokenizer, {"en": SourceFrame((3,))}, targets), 100) == (sources, prefixes)
 
 
-def test_drawn_sentences_fit_the_model(tokenizer: Tokenizer) -> None:
+def test_random_sentences_fit_the_model(tokenizer: Tokenizer) -> None:
     source = make(tokenizer, {"en": SourceFrame((3,))}, {"de": TargetFrame("word9 word8 ")}, max_source=7)
     sources, _ = draw_sentences(source, 50)
     assert {len(ids) for ids in sources} == {7}
 
 
-def test_languages_differ_where_they_can(tokenizer: Tokenizer) -> None:
+def test_source_and_target_languages_differ_if_possible(tokenizer: Tokenizer) -> None:
     codes = {"en": 3, "de": 4, "fr": 5}
     sources = {code: SourceFrame((token,)) for code, token in codes.items()}
     targets = {code: TargetFrame(forced=(token,)) for code, token in codes.items()}

@@ -1,9 +1,8 @@
-"""The comparison that every export must pass."""
+"""Token-by-token comparison that every export must pass."""
 
 import copy
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +37,7 @@ def sample(checkpoint: Checkpoint, sources: list[list[int]]) -> Sample:
     return Sample(chosen, greedy(checkpoint.model, chosen, LENGTH), LENGTH)
 
 
-def test_the_committed_bundle_answers_as_its_checkpoint(sample: Sample) -> None:
+def test_the_committed_bundle_equals_its_checkpoint(sample: Sample) -> None:
     report = check_parity(BUNDLE, "fp32", sample)
     assert report == {
         "sentences": 48,
@@ -49,26 +48,17 @@ def test_the_committed_bundle_answers_as_its_checkpoint(sample: Sample) -> None:
     }
 
 
-def perturb(folder: Path, change: Callable[[np.ndarray], object]) -> Path:
-    """A copy of the bundle with other fp32 weights, its manifest in order."""
-    shutil.copytree(BUNDLE, folder)
+def test_other_weights_fail(tmp_path: Path, sample: Sample) -> None:
+    folder = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
-    change(weights)
-    weights.tofile(folder / "weights.fp32.bin")
+    (weights * np.random.default_rng(1).normal(1, 0.3, len(weights)).astype(np.float32)).tofile(folder / "weights.fp32.bin")
     write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
-    return folder
-
-
-def test_other_weights_are_found_out(tmp_path: Path, sample: Sample) -> None:
-    noise = np.random.default_rng(1).normal(1, 0.3, 1 << 20)
-    folder = perturb(tmp_path / "bundle", lambda w: np.multiply(w, noise[: len(w)], out=w, casting="unsafe"))
-    with pytest.raises(
-        ParityError, match=r"\d+ of 48 sentences differ from PyTorch in batches of 1 rows; sentence \d+ at token"
-    ):
+    message = r"\d+ of 48 sentences differ from PyTorch in batches of 1 rows; sentence \d+ at token"
+    with pytest.raises(ParityError, match=message):
         check_parity(folder, "fp32", sample)
 
 
-def test_a_single_other_token_is_found_and_shown(sample: Sample) -> None:
+def test_a_single_different_token_fails_and_is_shown(sample: Sample) -> None:
     expected = [list(row) for row in sample.expected]
     right, expected[5][2] = expected[5][2], 99
     with pytest.raises(ParityError) as caught:
@@ -78,20 +68,22 @@ def test_a_single_other_token_is_found_and_shown(sample: Sample) -> None:
     assert f"bundle [{right}, " in str(caught.value)
 
 
-def test_a_missing_end_is_found(sample: Sample) -> None:
+def test_a_missing_end_fails(sample: Sample) -> None:
     expected = [*sample.expected[:-1], sample.expected[-1][:-1]]
     with pytest.raises(ParityError, match=r"sentence 47 at token \d+: PyTorch \[\], bundle \[\d+\]"):
         check_parity(BUNDLE, "fp32", Sample(sample.sources, expected, LENGTH))
 
 
-def test_too_few_sentences_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+def test_samples_that_prove_too_little_are_rejected(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
     with pytest.raises(SourceError, match="parity: 199 sentences given, at least 200 are needed; pass a larger --valid file"):
         make_sample(checkpoint.model, sources[:199], LENGTH)
-
-
-def test_too_few_different_answers_prove_nothing(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
     with pytest.raises(SourceError, match="gives 10 distinct translations of 200 sentences, at least 150 are needed"):
         make_sample(checkpoint.model, sources[:10] * 20, 10)
+    with pytest.raises(
+        SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* with --valid"
+    ):
+        make_framed_sample(checkpoint.model, sources[:4] * 3, [()] * 12, 10, ())
+    assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
 
 
 def test_agreement_counts_sentences_and_tokens_in_their_place() -> None:
@@ -112,16 +104,7 @@ def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[in
         check_parity(BUNDLE, "fp32", without)
 
 
-def test_models_of_others_must_give_different_answers_too(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
-    chosen = sources[:4] * 3
-    with pytest.raises(
-        SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* with --valid"
-    ):
-        make_framed_sample(checkpoint.model, chosen, [()] * 12, 10, ())
-    assert len(make_framed_sample(checkpoint.model, sources[:4] * 2, [()] * 8, 10, ()).expected) == 8
-
-
-def test_suppressed_tokens_are_in_no_answer(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
+def test_suppressed_tokens_are_never_generated(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
     usual = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, ())
     banned = tuple({token for answer in usual.expected for token in answer[:2]})
     sample = make_framed_sample(checkpoint.model, sources[:8], [()] * 8, 12, banned)
@@ -129,9 +112,7 @@ def test_suppressed_tokens_are_in_no_answer(checkpoint: Checkpoint, sources: lis
 
 
 @pytest.mark.parametrize(("difference", "tie"), [(0.0, True), (1.0, False)])
-def test_two_tokens_may_be_taken_for_each_other_where_pytorch_does(
-    difference: float, tie: bool, checkpoint: Checkpoint, sample: Sample
-) -> None:
+def test_tied_tokens_may_replace_each_other(difference: float, tie: bool, checkpoint: Checkpoint, sample: Sample) -> None:
     """The bundle gives one, the expectation names the other."""
     expected = [list(row) for row in sample.expected]
     token, expected[7][3] = expected[7][3], 99
@@ -150,8 +131,7 @@ def test_two_tokens_may_be_taken_for_each_other_where_pytorch_does(
             check_parity(BUNDLE, "fp32", edited)
 
 
-def test_answers_are_as_likely_as_themselves_alone(checkpoint: Checkpoint, sample: Sample) -> None:
-    """A trained model is sure of nearly every token."""
+def test_a_trained_model_has_no_ties_but_its_own_tokens(checkpoint: Checkpoint, sample: Sample) -> None:
     ties = find_ties(checkpoint.model, sample.sources[:8], sample.expected[:8])
     own = [{(place, token) for place, token in enumerate([*answer, 2])} for answer in sample.expected[:8]]
     assert ties == own
