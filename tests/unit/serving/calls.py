@@ -1,10 +1,12 @@
 """Calls for tests of schedulers, lanes and engines."""
 
+import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
@@ -12,6 +14,16 @@ from triptych_serving.decoding.lane import Lane
 from triptych_serving.scheduling.request import Call, Item, Row
 
 PATIENCE_SECONDS = 60.0  # for a busy machine
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test, with its fixtures, in a new event loop."""
+
+    @wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*args, **fixtures))
+
+    return run
 
 
 class Recorder:

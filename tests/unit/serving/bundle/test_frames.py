@@ -11,7 +11,6 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
-from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.scoring import ScoreRow
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.scheduling.engine import run_rows
@@ -57,12 +56,9 @@ def test_a_source_gets_its_frame(framed: Translator, codec: TranslationTokenizer
     assert (row.prefix, row.frame) == (FORCED, FrameTokens(3, 2, len(FORCED)))
     row = row_of(framed, SOURCE, "de", "de")
     assert (row.source, row.prefix, row.frame) == (ids, (), FrameTokens())
-
-
-def test_an_instruction_is_part_of_the_text(framed: Translator, codec: TranslationTokenizer) -> None:
-    row = row_of(framed, SOURCE, "deu_Latn", "it")
+    row = row_of(framed, SOURCE, "deu_Latn", "it")  # an instruction, which is part of the text
     assert row.source == codec.encode([INSTRUCTION + SOURCE])[0]
-    assert row.text_size == len(codec.encode([SOURCE])[0])
+    assert row.text_size == len(ids)
 
 
 def test_every_sentence_has_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
@@ -75,22 +71,16 @@ def test_every_sentence_has_the_frame(framed: Translator, codec: TranslationToke
     assert [row.prefix for row in rows] == [FORCED + codec.encode_prefixes(["Der"], 64)[0], FORCED]
 
 
-def assert_cut(found: Translation, expected: Translation, forced: int) -> None:
-    """The same but for the beginning, which is not shown."""
-    for one, other in zip(found.hypotheses, expected.hypotheses, strict=True):
-        assert f"{BEGINNING} {one.text}" == other.text
-        assert one.token_count == other.token_count - forced
-        assert (one.finish, one.score) == (other.finish, other.score)
-
-
 @pytest.mark.parametrize("name", SEARCHES)
 def test_forced_tokens_are_hidden_from_callers(framed: Translator, plain: Translator, name: str) -> None:
     options = SEARCHES[name]
     expected = plain.translate(SOURCES[:3], replace(options, target_prefix=(BEGINNING,) * 3))
     found = framed.translate(SOURCES[:3], options, "de", "nl")
-    assert len(found) == 3
-    for one, other in zip(found, expected, strict=True):
-        assert_cut(one, other, len(FORCED))
+    for hidden, shown in zip(found, expected, strict=True):
+        for one, other in zip(hidden.hypotheses, shown.hypotheses, strict=True):
+            assert f"{BEGINNING} {one.text}" == other.text
+            assert one.token_count == other.token_count - len(FORCED)
+            assert (one.finish, one.score) == (other.finish, other.score)
 
 
 def test_an_alignment_excludes_the_frame(framed: Translator, codec: TranslationTokenizer) -> None:
@@ -168,9 +158,10 @@ def test_scores_exclude_the_frame(framed: Translator, plain: Translator, codec: 
     ],
 )
 def test_an_unknown_code_names_its_field_and_the_choices(framed: Translator, pair: tuple[str, str], message: str) -> None:
-    with pytest.raises(InvalidInputError) as error:
-        framed.prepare([SOURCE], DecodingOptions(), *pair)
-    assert str(error.value) == message
-    with pytest.raises(InvalidInputError) as error:
-        framed.prepare_scores([(SOURCE, TARGETS[0])], *pair)
-    assert str(error.value) == message
+    for prepare in (
+        lambda: framed.prepare([SOURCE], DecodingOptions(), *pair),
+        lambda: framed.prepare_scores([(SOURCE, TARGETS[0])], *pair),
+    ):
+        with pytest.raises(InvalidInputError) as error:
+            prepare()
+        assert str(error.value) == message

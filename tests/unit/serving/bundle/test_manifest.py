@@ -44,33 +44,20 @@ def faults_of(read: Callable[[Edit], Manifest], edit: Edit) -> list[str]:
 
 
 def test_the_toy_manifest_is_read(read: Callable[[Edit], Manifest]) -> None:
-    manifest = read(lambda raw: None)
+    manifest = read(lambda raw: raw["generation"].update(beam_size=4, num_hypotheses=2, length_penalty=0, patience=2))
+    assert isinstance(manifest, TranslationManifest)
     assert manifest.task == "translation"
     assert (manifest.source_languages, manifest.target_languages) == (("en",), ("de",))
     assert (manifest.limits.max_source_tokens, manifest.limits.max_target_tokens) == (64, 64)
     assert manifest.precisions.keys() == {"fp32", "int8"}
     assert manifest.files["tokenizer.json"].bytes == (BUNDLE / "tokenizer.json").stat().st_size
-
-
-def test_a_manifest_has_defaults_of_decoding(read: Callable[[Edit], Manifest]) -> None:
-    manifest = read(lambda raw: raw["generation"].update(beam_size=4, num_hypotheses=2, length_penalty=0, patience=2))
-    assert isinstance(manifest, TranslationManifest)
     assert manifest.generation == Generation(63, 4, 2.0, 2, 0.0)
 
 
 def test_defaults_of_decoding_have_the_ranges_of_a_request(read: Callable[[Edit], Manifest]) -> None:
-    def edit(raw: dict[str, Any]) -> None:
-        raw["generation"] |= {
-            "beam_size": 0,
-            "patience": 0,
-            "num_hypotheses": 3,
-            "length_penalty": "1",
-            "repetition_penalty": 1e9,
-            "no_repeat_ngram_size": -1,
-            "min_length": 64,
-        }
-
-    assert faults_of(read, edit) == [
+    values = {"beam_size": 0, "patience": 0, "num_hypotheses": 3, "length_penalty": "1", "repetition_penalty": 1e9}
+    values |= {"no_repeat_ngram_size": -1, "min_length": 64}
+    assert faults_of(read, lambda raw: raw["generation"].update(values)) == [
         "generation.length_penalty is '1', expected float",
         "generation.beam_size: 0 is out of range, it must be at least 1",
         "generation.patience: 0.0 is out of range, it must be above 0 and at most 1,000",
@@ -208,10 +195,8 @@ def test_frames_must_leave_room_for_a_text(read: Callable[[Edit], Manifest]) -> 
 
 
 def test_contradictory_rules_are_rejected(read: Callable[[Edit], Manifest]) -> None:
-    def edit(raw: dict[str, Any]) -> None:
-        raw["generation"] |= {"rules": "transformers", "patience": 2.0, "suppressed_tokens": [[2], [2, 5]]}
-
-    assert faults_of(read, edit) == [
+    rules = {"rules": "transformers", "patience": 2.0, "suppressed_tokens": [[2], [2, 5]]}
+    assert faults_of(read, lambda raw: raw["generation"].update(rules)) == [
         "generation.patience is not among the rules of transformers",
         "generation.suppressed_tokens: 2 is the end of the sentence",
     ]
@@ -223,35 +208,26 @@ def test_language_codes_are_checked(read: Callable[[Edit], Manifest], code: str)
     assert faults == [f"source_languages: {code!r} is not a language code"]
 
 
-def of_format(version: int, **members: Any) -> Edit:
-    def edit(raw: dict[str, Any]) -> None:
-        raw.clear()
-        raw |= {"format": version, **members}
-
-    return edit
-
-
 THIS = f"this release reads format {FORMAT}"
+NEWER = f"format {FORMAT + 1} is too new, {THIS}: serve it with %s, or export it with this one"
 
 
 @pytest.mark.parametrize(
-    ("provenance", "release"),
+    ("raw", "expected"),
     [
-        ({"exporter": "triptych 4.5.6"}, "triptych 4.5.6, which wrote it, or a later one"),
-        ({"exporter": 7}, "a later one"),
-        ({}, "a later one"),
-        ([], "a later one"),
-        (None, "a later one"),
+        *[({"format": FORMAT + 1, "provenance": one}, NEWER % "a later one") for one in ({"exporter": 7}, {}, [], None)],
+        (
+            {"format": FORMAT + 1, "provenance": {"exporter": "triptych 4.5.6"}},
+            NEWER % "triptych 4.5.6, which wrote it, or a later one",
+        ),
+        *[({"format": number}, f"format {number} is too old, {THIS}: export it again") for number in (0, -1)],
     ],
 )
-def test_a_newer_format_is_rejected_with_a_remedy(read: Callable[[Edit], Manifest], provenance: object, release: str) -> None:
-    [fault] = faults_of(read, of_format(FORMAT + 1, provenance=provenance))
-    assert fault == f"format {FORMAT + 1} is too new, {THIS}: serve it with {release}, or export it with this one"
-
-
-@pytest.mark.parametrize("version", [0, -1])
-def test_an_older_format_is_rejected_with_a_remedy(read: Callable[[Edit], Manifest], version: int) -> None:
-    assert faults_of(read, of_format(version)) == [f"format {version} is too old, {THIS}: export it again"]
+def test_another_format_is_rejected_with_a_remedy(tmp_path: Path, raw: dict[str, Any], expected: str) -> None:
+    (tmp_path / FILE_NAME).write_text(json.dumps(raw))
+    with pytest.raises(BundleError) as error:
+        read_manifest(tmp_path)
+    assert error.value.faults == (expected,)
 
 
 def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> None:
@@ -262,20 +238,14 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
     ]
 
 
-def test_a_folder_without_a_manifest_is_rejected(tmp_path: Path) -> None:
+CONTENTS = [(content, "cannot be read") for content in (b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000)]
+CONTENTS += [(content, "the file is not an object") for content in (b"[]", b"null", b'"bundle"', b"1")]
+
+
+@pytest.mark.parametrize(("content", "fault"), CONTENTS, ids=lambda value: f"{value!s:.12}")
+def test_a_file_that_is_not_a_json_object_is_a_fault(tmp_path: Path, content: bytes, fault: str) -> None:
     with pytest.raises(BundleError, match=r"not a bundle, bundle\.json is missing"):
         read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000], ids=len)
-def test_a_file_that_is_not_json_is_a_fault(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(BundleError, match="cannot be read"):
-        read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("content", ["[]", "null", '"bundle"', "1"])
-def test_json_that_is_not_an_object_is_a_fault(tmp_path: Path, content: str) -> None:
-    (tmp_path / FILE_NAME).write_text(content)
-    with pytest.raises(BundleError, match="the file is not an object"):
+    with pytest.raises(BundleError, match=fault):
         read_manifest(tmp_path)

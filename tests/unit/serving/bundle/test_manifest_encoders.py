@@ -1,7 +1,8 @@
 """bundle.json of the text and image families: every fault at once."""
 
-import json
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,17 @@ def test_a_text_manifest_is_read(repository: Path) -> None:
     assert not manifest.precisions["fp32"].saturation_free
 
 
-def test_labels_belong_to_classifiers(repository: Path) -> None:
-    manifest = open_bundle(write_text_bundle(repository, "token-classification")).manifest_of(TextManifest)
-    assert manifest.labels == tuple(ENTITIES)
-
-
 def test_an_image_manifest_is_read(repository: Path) -> None:
     precisions = {"fp32": {"graph": "model.fp32.onnx", "saturation_free": True}}
-    manifest = read_manifest(write_image_bundle(repository, precisions=precisions))
+    folder = write_image_bundle(repository, precisions=precisions)
+    manifest = read_manifest(folder)
     assert isinstance(manifest, ImageManifest)
     assert (manifest.image.height, manifest.image.width, manifest.image.interpolation) == (8, 8, "bilinear")
     assert (manifest.label_count, manifest.mean, manifest.std) == (3, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
     assert manifest.precisions["fp32"].saturation_free
+    assert manifest.image.stretched == (8, 8)
+    edit_manifest(folder, lambda raw: raw["image"].update(resize_height=10, resize_width=12))
+    assert read_manifest(folder).image.stretched == (10, 12)
 
 
 def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
@@ -80,18 +80,10 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
 
 
 def test_a_classifier_needs_labels(repository: Path) -> None:
-    folder = write_text_bundle(repository, "text-classification")
+    folder = write_text_bundle(repository, "token-classification")
+    assert open_bundle(folder).manifest_of(TextManifest).labels == tuple(ENTITIES)
     assert faults_of(folder, lambda raw: raw.pop("labels")) == {"labels is missing, expected a list of strings"}
     assert faults_of(folder, lambda raw: raw.update(labels=[])) == {"labels is empty"}
-
-
-def test_an_image_may_be_cropped_after_a_stretch(repository: Path) -> None:
-    folder = write_image_bundle(repository)
-    raw = json.loads((folder / "bundle.json").read_text())
-    assert read_manifest(folder).image.stretched == (8, 8)
-    raw["image"] |= {"resize_height": 10, "resize_width": 12}
-    (folder / "bundle.json").write_text(json.dumps(raw))
-    assert read_manifest(folder).image.stretched == (10, 12)
 
 
 def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:
@@ -117,22 +109,16 @@ def test_every_fault_of_an_image_manifest_is_listed(repository: Path) -> None:
         (b"red\ngreen\n\n", "labels.txt: one is blank"),
         (b"red\ngreen\nred\n", "labels.txt: 'red' occurs twice"),
         (b"red\n\xff\nblue\n", "labels.txt is not UTF-8"),
+        ("\n".join(COLOURS).encode(), ""),
+        (("\r\n".join(COLOURS) + "\r\n").encode(), ""),
     ],
 )
 def test_labels_must_match_the_graph_and_differ(repository: Path, content: bytes, fault: str) -> None:
     folder = write_image_bundle(repository)
     (folder / "labels.txt").write_bytes(content)
     sign(folder)
-    with pytest.raises(BundleError, match=fault.replace(".", r"\.")):
+    with pytest.raises(BundleError, match=re.escape(fault)) if fault else nullcontext():
         open_bundle(folder)
-
-
-@pytest.mark.parametrize("content", ["\n".join(COLOURS), "\r\n".join(COLOURS) + "\r\n"])
-def test_a_final_newline_is_optional(repository: Path, content: str) -> None:
-    folder = write_image_bundle(repository)
-    (folder / "labels.txt").write_bytes(content.encode())
-    sign(folder)
-    open_bundle(folder)
 
 
 def test_a_bundle_of_another_task_is_rejected(repository: Path) -> None:
@@ -142,40 +128,40 @@ def test_a_bundle_of_another_task_is_rejected(repository: Path) -> None:
 
 
 def test_a_spec_has_the_manifests_values() -> None:
-    spec = ImageSpec(height=224, width=192, resize="shortest-edge", resize_size=224, interpolation="bicubic")
-    assert (spec.height, spec.width, spec.resize_size) == (224, 192, 224)
+    ImageSpec(height=224, width=192, resize="shortest-edge", resize_size=224, interpolation="bicubic")
     assert ImageSpec(height=32, width=32, resize="stretch", resize_size=7).resize_size == 7
     assert ImageSpec(height=32, width=16).stretched == (32, 16)
     assert ImageSpec(height=32, width=16, resize_height=40).stretched == (40, 16)
 
 
+SIZE = "it must be between 1 and 4096 pixels"
+LARGER = "it must be 32 or more, the longer side of the crop"
+
+
 @pytest.mark.parametrize(
-    ("members", "fault"),
+    ("members", "faults"),
     [
-        ({"height": 0}, "height is 0, it must be between 1 and 4096 pixels"),
-        ({"width": 4097}, "width is 4097, it must be between 1 and 4096 pixels"),
-        ({"resize": "squeeze"}, "resize is 'squeeze', it must be one of stretch, shortest-edge"),
+        ({"width": 4097}, [f"width is 4097, {SIZE}"]),
         (
-            {"interpolation": "cubic"},
-            "interpolation is 'cubic', it must be one of nearest, box, bilinear, hamming, bicubic, lanczos",
+            {"height": 0, "width": -1, "resize": "squeeze", "interpolation": "cubic"},
+            [
+                f"height is 0, {SIZE}",
+                f"width is -1, {SIZE}",
+                "resize is 'squeeze', it must be one of stretch, shortest-edge",
+                "interpolation is 'cubic', it must be one of nearest, box, bilinear, hamming, bicubic, lanczos",
+            ],
         ),
-        ({"resize": "shortest-edge"}, "resize_size is 0, it must be between 1 and 4096 pixels"),
+        ({"resize": "shortest-edge"}, [f"resize_size is 0, {SIZE}"]),
         (
             {"resize": "shortest-edge", "resize_size": 31},
-            "resize_size is 31, it must be 32 or more, the longer side of the crop",
+            [f"resize_size is 31, {LARGER}"],
         ),
-        ({"resize_height": 31}, "resize_height is 31, it must be 32 or more, the height of the crop"),
-        ({"resize_width": 15}, "resize_width is 15, it must be 16 or more, the width of the crop"),
-        ({"resize_width": -1}, "resize_width is -1, it must be between 1 and 4096 pixels"),
+        ({"resize_height": 31}, ["resize_height is 31, it must be 32 or more, the height of the crop"]),
+        ({"resize_width": 15}, ["resize_width is 15, it must be 16 or more, the width of the crop"]),
+        ({"resize_width": -1}, [f"resize_width is -1, {SIZE}"]),
     ],
 )
-def test_each_fault_names_member_value_and_limit(members: dict[str, Any], fault: str) -> None:
+def test_each_fault_names_member_value_and_limit(members: dict[str, Any], faults: list[str]) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         ImageSpec(**{"height": 32, "width": 16} | members)
-    assert caught.value.args == (fault,)
-
-
-def test_all_faults_are_reported_together() -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        ImageSpec(height=-1, width=0, resize="", interpolation="")
-    assert [fault.split()[0] for fault in caught.value.args] == ["height", "width", "resize", "interpolation"]
+    assert list(caught.value.args) == faults

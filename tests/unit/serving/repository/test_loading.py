@@ -25,6 +25,7 @@ GPU = Device("cuda")
 KINDS = {"toy": "Translator", "toy-bert": "TextModel", "toy-vit": "ImageModel"}
 NAMES = [*KINDS]
 GIB = 1 << 30
+MakeEntry = Callable[..., VersionFolder]
 
 
 def look(device: Device) -> GpuMemory:
@@ -40,7 +41,7 @@ def loader_of(limit: str = "", precision: str | None = None, needed: bool = True
 
 
 @pytest.fixture
-def entry_of(tmp_path: Path) -> Callable[..., VersionFolder]:
+def entry_of(tmp_path: Path) -> MakeEntry:
     """Models, as if their graphs were for CUDA too unless the test says otherwise."""
 
     def make(name: str, half: bool = True) -> VersionFolder:
@@ -63,7 +64,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_gpu_model_gets_devices_slots_and_budgets(entry_of: Callable[..., VersionFolder], made: list[Any], name: str) -> None:
+def test_a_gpu_model_gets_devices_slots_and_budgets(entry_of: MakeEntry, made: list[Any], name: str) -> None:
     loader = loader_of()
     loader.attempt(entry_of(name))
     [options] = made
@@ -76,10 +77,14 @@ def test_a_gpu_model_gets_devices_slots_and_budgets(entry_of: Callable[..., Vers
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cpu_model_keeps_its_options(
-    entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
+    entry_of: MakeEntry, made: list[Any], caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    loader_of(needed=False).attempt(entry_of(name, half=False))
+    entry = entry_of(name, half=False)
+    Loader(TranslatorOptions(), EncoderOptions()).attempt(entry)
+    assert made.pop().precision in ("fp32", "int8")
+    assert not caplog.records, "nothing is logged without GPUs"
+    loader_of(needed=False).attempt(entry)
     [options] = made
     where = options.engine if name == "toy" else options
     assert where.devices == (CPU,)
@@ -92,51 +97,31 @@ def test_a_cpu_model_keeps_its_options(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_logged_without_gpus(
-    entry_of: Callable[..., VersionFolder], made: list[Any], caplog: pytest.LogCaptureFixture, name: str
-) -> None:
-    caplog.set_level(logging.INFO)
-    Loader(TranslatorOptions(), EncoderOptions()).attempt(entry_of(name))
-    [options] = made
-    assert options.precision in ("fp32", "int8")
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("precision", "half", "fault"),
     [
         (None, False, "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"),
         ("int8", True, "precision int8 runs on the CPU only"),
+        ("fp32", True, "precision fp32 runs on the CPU only"),
         ("fp16", False, "precision 'fp16' is not in this bundle; it has: fp32, int8"),
     ],
 )
 def test_a_model_without_gpu_graphs_is_rejected_if_a_gpu_is_required(
-    entry_of: Callable[..., VersionFolder], name: str, precision: str | None, half: bool, fault: str
+    entry_of: MakeEntry, name: str, precision: str | None, half: bool, fault: str
 ) -> None:
     entry = entry_of(name, half)
     assert loader_of(precision=precision).attempt(entry) == (None, f"{entry.folder}: {fault}")
 
 
-def test_a_model_that_does_not_fit_is_rejected_with_numbers(entry_of: Callable[..., VersionFolder]) -> None:
+def test_a_model_that_does_not_fit_is_rejected_with_numbers(entry_of: MakeEntry) -> None:
     entry, loader = entry_of("toy"), loader_of("1MiB")
+    other = loader.budgets.of(GPU).reserve("model big version 2", {"weights": 1 << 20})
     model, fault = loader.attempt(entry)
     assert model is None
     assert fault.startswith(f"{entry.folder}: cannot be loaded: model toy version 1 takes ")
     assert " of cuda:0 (weights " in fault
-    assert "1 MiB are left of 1 MiB: lower " in fault
+    assert "0 B are left of 1 MiB (model big version 2 1 MiB): lower " in fault
     assert fault.endswith("raise --gpu-memory-limit")
-    assert loader.budgets.of(GPU).reserved_bytes == 0
-
-
-def test_reservations_of_other_models_count(entry_of: Callable[..., VersionFolder]) -> None:
-    loader = loader_of("1GiB")
-    other = loader.budgets.of(GPU).reserve("model big version 2", {"weights": GIB})
-    _, fault = loader.attempt(entry_of("toy"))
-    assert "0 B are left of 1 GiB (model big version 2 1 GiB)" in fault
     assert loader.budgets.of(GPU).reserved_bytes == other.bytes
-
-
-def test_a_limit_above_the_free_memory_is_rejected(entry_of: Callable[..., VersionFolder]) -> None:
-    _, fault = loader_of("0.9").attempt(entry_of("toy"))
+    _, fault = loader_of("0.9").attempt(entry)
     assert "--gpu-memory-limit 0.9 is 14.4 GiB of cuda:0, of whose 16 GiB only 8 GiB are free" in fault

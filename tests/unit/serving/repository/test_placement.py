@@ -33,35 +33,22 @@ def test_models_with_gpu_graphs_use_all_gpus(hardware: Hardware, wanted: str | N
     assert found.on_gpu
 
 
-def test_auto_runs_a_model_without_gpu_graphs_on_the_cpu() -> None:
-    found = place(bundle_of("int8", "fp32"), None, AUTO)
-    assert (found.precision, found.devices, found.on_gpu) == ("int8", (CPU,), False)
-    assert found.remark == "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
-
-
-def test_auto_runs_a_cpu_precision_on_the_cpu() -> None:
-    found = place(bundle_of("int8", "fp32", "fp16"), "int8", AUTO)
-    assert (found.precision, found.devices) == ("int8", (CPU,))
-    assert found.remark == "precision int8 runs on the CPU only"
+@pytest.mark.parametrize(
+    ("precisions", "wanted", "remark"),
+    [
+        (("int8", "fp32"), None, "it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"),
+        (("int8", "fp32", "fp16"), "int8", "precision int8 runs on the CPU only"),
+    ],
+)
+def test_auto_runs_a_model_without_gpu_graphs_on_the_cpu(precisions: tuple[str, ...], wanted: str | None, remark: str) -> None:
+    found = place(bundle_of(*precisions), wanted, AUTO)
+    assert (found.precision, found.devices, found.on_gpu, found.remark) == ("int8", (CPU,), False, remark)
 
 
 @pytest.mark.parametrize(("precisions", "served"), [(("fp16", "int8", "fp32"), "int8"), (("fp16",), "fp16")])
 def test_the_cpu_runs_gpu_graphs_only_as_a_last_resort(precisions: tuple[str, ...], served: str) -> None:
     bundle = bundle_of(*precisions, default="fp16")
     assert place(bundle, None, Hardware()) == Placement(served, (CPU,))
-
-
-def test_a_required_gpu_rejects_a_model_without_graphs() -> None:
-    with pytest.raises(BundleError) as refused:
-        place(bundle_of("int8", "fp32"), None, NEEDED)
-    assert str(refused.value) == f"{BUNDLE}: it has no graphs for CUDA, only fp32, int8; export it with --precision fp16"
-
-
-@pytest.mark.parametrize("wanted", ["fp32", "int8"])
-def test_a_required_gpu_rejects_a_cpu_precision(wanted: str) -> None:
-    with pytest.raises(BundleError) as refused:
-        place(bundle_of("int8", "fp32", "fp16"), wanted, NEEDED)
-    assert str(refused.value) == f"{BUNDLE}: precision {wanted} runs on the CPU only"
 
 
 @pytest.mark.parametrize("hardware", [Hardware(), AUTO, NEEDED])
@@ -84,24 +71,19 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "hardware"),
-    [("cpu", Hardware()), ("auto", Hardware(GPUS)), ("cuda", Hardware(GPUS[:1], needed=True))],
+    ("flags", "hardware"),
+    [
+        (("cpu",), Hardware()),
+        (("auto",), Hardware(GPUS, slots=GPU_SLOTS)),
+        (("cuda",), Hardware(GPUS[:1], needed=True)),
+        (("auto", "8GiB", 17), Hardware(GPUS, memory_limit=MemoryLimit(bytes=8 << 30), slots=17)),
+    ],
 )
-def test_hardware_flags_are_parsed(found: list[str], text: str, hardware: Hardware) -> None:
-    assert Hardware.parse(text) == hardware
-    assert found == [text]
-
-
-def test_limit_and_slots(found: list[str]) -> None:
-    assert Hardware.parse("auto").slots == GPU_SLOTS
-    hardware = Hardware.parse("auto", "8GiB", 17)
-    assert hardware.slots == 17
-    assert isinstance(hardware.memory_limit, MemoryLimit)
-
-
-def test_a_malformed_limit_is_rejected(found: list[str]) -> None:
+def test_hardware_flags_are_parsed(found: list[str], flags: tuple[Any, ...], hardware: Hardware) -> None:
+    assert Hardware.parse(*flags) == hardware
+    assert found == [flags[0]]
     with pytest.raises(DeviceError, match="8 apples"):
-        Hardware.parse("auto", "8 apples")
+        Hardware.parse(flags[0], "8 apples")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
 from triptych_serving.models.translation.translator import TranslatorOptions
-from triptych_serving.repository import loading as module
 from triptych_serving.repository.loading import Loader, load_registry
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
@@ -41,11 +40,6 @@ def add_model(repository: Path, name: str, source: list[str], target: list[str])
     edit_manifest(copy_bundle(repository, name), lambda manifest: manifest.update(languages))
 
 
-@pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn", ""])
-def test_a_language_can_be_named_by_many_codes(toy: Registry, code: str) -> None:
-    assert toy.find(ModelSelector(target_language=code)).name == "toy"
-
-
 @pytest.mark.parametrize(
     "wish",
     [
@@ -55,6 +49,7 @@ def test_a_language_can_be_named_by_many_codes(toy: Registry, code: str) -> None
         ModelSelector(version="1"),
         ModelSelector(source_language="en", target_language="de"),
         ModelSelector(model="toy", source_language="en-GB"),
+        ModelSelector(target_language="deu_Latn"),
     ],
 )
 def test_open_selectors_match_the_only_model(toy: Registry, wish: ModelSelector) -> None:
@@ -94,6 +89,10 @@ def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:
             registry.find(ModelSelector(target_language="de"))
         assert error.value.field == "model"
         assert registry.find(ModelSelector(model="second")).name == "second"
+    with loaded(repository, only="second") as registry:
+        assert [model.entry.name for model in registry.models] == ["second"]
+    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; available: first, second"):
+        load_registry(repository, OPTIONS, "third")
 
 
 def test_the_pair_chooses_among_models(repository: Path) -> None:
@@ -104,15 +103,6 @@ def test_the_pair_chooses_among_models(repository: Path) -> None:
         assert registry.find(ModelSelector(source_language="de-AT")).name == "b"
 
 
-def test_a_model_of_several_languages_needs_codes(repository: Path) -> None:
-    add_model(repository, "many", ["en", "fr"], ["de"])
-    with loaded(repository) as registry:
-        with pytest.raises(InvalidInputError, match="the model has several, name one of: en, fr") as error:
-            registry.find(ModelSelector())
-        assert error.value.field == "source_language_code"
-        assert registry.find(ModelSelector(source_language="fr")).name == "many"
-
-
 CODES = [f"{first}{second}_Latn" for first in "bcdfghj" for second in "aeiou"]
 
 
@@ -120,6 +110,8 @@ def test_a_many_to_many_model(repository: Path) -> None:
     add_model(repository, "many", CODES, CODES)
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(source_language="de_Latn", target_language="de_Latn")).name == "many"
+        with pytest.raises(InvalidInputError, match=r"^source_language_code: the model has several, name one of: ba_Latn, "):
+            registry.find(ModelSelector())
         with pytest.raises(InvalidInputError) as error:
             registry.find(ModelSelector(source_language="de"))
         assert str(error.value) == (
@@ -142,11 +134,36 @@ def test_a_specific_model_precedes_an_undetermined_one(repository: Path) -> None
             registry.find(ModelSelector())
 
 
-def test_the_newest_version_is_served(repository: Path) -> None:
-    for version in (2, 10):
-        copy_bundle(repository, version=version)
+@pytest.mark.parametrize(
+    ("policy", "version", "labels"),
+    [
+        (None, "3", ()),
+        ('{"versions": [1, 2]}', "2", ()),
+        ('{"labels": {"stable": 1}}', "1", ("stable",)),
+    ],
+)
+def test_the_policy_chooses_the_version_that_serves(
+    repository: Path, policy: str | None, version: str, labels: tuple[str, ...]
+) -> None:
+    for number in (1, 2, 3):
+        copy_bundle(repository, version=number)
+    if policy:
+        (repository / "toy" / "model.json").write_text(policy)
     with loaded(repository) as registry:
-        assert registry.find(ModelSelector()).version == 10
+        assert [(model.version, model.labels) for model in registry.models] == [(version, labels)]
+        assert str(registry.find(ModelSelector()).version) == version
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the existing versions")]
+)
+def test_an_unusable_policy_fails_its_model(repository: Path, content: str, fault: str) -> None:
+    copy_bundle(repository)
+    (repository / "toy" / "model.json").write_text(content)
+    with loaded(repository) as registry:
+        [model] = registry.models
+        assert model.state is State.FAILED
+        assert fault in model.fault
 
 
 def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
@@ -165,25 +182,6 @@ def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:
     assert fault in faults["truncated"]
     assert "bundle.json is missing" in faults["no-bundle"]
     assert all(str(repository / name) in fault and "\n" not in fault for name, fault in faults.items())
-
-
-def test_any_error_fails_only_its_model(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(folder: Path) -> None:
-        raise AssertionError
-
-    copy_bundle(repository)
-    monkeypatch.setattr(module, "open_bundle", fail)
-    [model] = load_registry(repository, OPTIONS).models
-    assert model.fault.endswith("cannot be loaded: AssertionError")
-
-
-def test_only_the_named_model_is_loaded(repository: Path) -> None:
-    copy_bundle(repository, "first")
-    copy_bundle(repository, "second")
-    with loaded(repository, only="second") as registry:
-        assert [model.entry.name for model in registry.models] == ["second"]
-    with pytest.raises(NotFoundError, match=r"model 'third' is not in .*; available: first, second"):
-        load_registry(repository, OPTIONS, "third")
 
 
 @pytest.fixture(scope="module")
@@ -252,26 +250,3 @@ def test_a_version_that_is_not_ready_names_the_reason(
         with pytest.raises(kind, match=message):
             registry.find(ModelSelector("toy", version))
     assert registry.find(ModelSelector("toy")).version == 1
-
-
-def test_only_the_stable_version_is_loaded(repository: Path) -> None:
-    for version in (1, 2, 3):
-        copy_bundle(repository, version=version)
-    (repository / "toy" / "model.json").write_text('{"versions": [1, 2]}')
-    with loaded(repository) as registry:
-        assert [model.version for model in registry.models] == ["2"]
-    (repository / "toy" / "model.json").write_text('{"labels": {"stable": 1}}')
-    with loaded(repository) as registry:
-        assert [(model.version, model.labels) for model in registry.models] == [("1", ("stable",))]
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the existing versions")]
-)
-def test_an_unusable_policy_fails_its_model(repository: Path, content: str, fault: str) -> None:
-    copy_bundle(repository)
-    (repository / "toy" / "model.json").write_text(content)
-    with loaded(repository) as registry:
-        [model] = registry.models
-        assert model.state is State.FAILED
-        assert fault in model.fault

@@ -22,10 +22,6 @@ def faults_of(folder: Path, content: Any) -> tuple[str, ...]:
     return error.value.faults
 
 
-def test_without_a_file_the_newest_is_served(tmp_path: Path) -> None:
-    assert read_policy(tmp_path) == DEFAULT == VersionPolicy(latest=1)
-
-
 @pytest.mark.parametrize(
     ("versions", "policy"),
     [
@@ -35,16 +31,13 @@ def test_without_a_file_the_newest_is_served(tmp_path: Path) -> None:
         ([3, 1], VersionPolicy(0, frozenset({1, 3}))),
     ],
 )
-def test_versions_are_chosen(tmp_path: Path, versions: Any, policy: VersionPolicy) -> None:
+def test_versions_are_chosen_and_labelled(tmp_path: Path, versions: Any, policy: VersionPolicy) -> None:
+    assert read_policy(tmp_path) == DEFAULT == VersionPolicy(latest=1)
     write(tmp_path, {"versions": versions})
     assert read_policy(tmp_path) == policy
-
-
-def test_versions_have_labels(tmp_path: Path) -> None:
     write(tmp_path, {"labels": {"stable": 3, "canary": 4, "blue": 4}})
-    policy = read_policy(tmp_path)
-    assert policy.labels_of(4) == ("blue", "canary")
-    assert policy.labels_of(5) == ()
+    labelled = read_policy(tmp_path)
+    assert [labelled.labels_of(version) for version in (3, 4, 5)] == [("stable",), ("blue", "canary"), ()]
 
 
 def test_candidates_are_newest_first_and_include_labelled_ones() -> None:
@@ -89,10 +82,6 @@ def test_all_faults_are_listed_at_once(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_an_object_is_rejected(tmp_path: Path, content: str, problem: str) -> None:
     assert any(problem in fault for fault in faults_of(tmp_path, content))
-
-
-def test_a_linked_policy_is_rejected(tmp_path: Path) -> None:
-    write(tmp_path, {})
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.json").symlink_to(tmp_path / "model.json")
     with pytest.raises(BundleError, match="not a plain file"):

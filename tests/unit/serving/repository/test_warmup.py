@@ -14,6 +14,7 @@ from triptych_serving.errors import EngineError
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.repository.warmup import WarmUp
@@ -42,33 +43,25 @@ def engine_threads() -> int:
 
 
 @pytest.mark.parametrize(
-    ("warm_up", "kinds", "scores"),
+    ("warm_up", "kinds", "runs"),
     [
-        (WarmUp.NONE, {LaneKind.GREEDY}, False),
-        (WarmUp.USUAL, {LaneKind.GREEDY}, False),
-        (WarmUp.ALL, {LaneKind.GREEDY, LaneKind.SEARCH}, True),
+        (WarmUp.NONE, {LaneKind.GREEDY}, [False]),
+        (WarmUp.USUAL, {LaneKind.GREEDY}, [True]),
+        (WarmUp.ALL, {LaneKind.GREEDY, LaneKind.SEARCH}, [True, True]),
     ],
 )
-def test_warm_up_creates_the_lanes_of_every_worker(warm_up: WarmUp, kinds: set[LaneKind], scores: bool) -> None:
+def test_warm_up_creates_the_lanes_of_every_worker(warm_up: WarmUp, kinds: set[LaneKind], runs: list[bool]) -> None:
+    """Each level runs the engines named; warm-up runs appear in no request counter."""
     model = loaded(TOY, warm_up)
     assert isinstance(model, Translator)
     try:
         assert [set(worker.lanes) for worker in model.engine._workers] == [kinds, kinds]
-        assert len(model.engines) == 1 + scores
+        assert [engine.steps.rows.count > 0 for engine in model.engines] == runs
+        assert [engine.counters for engine in model.engines] == [Counters()] * len(runs)
+        assert model.translate([SOURCE])[0].text == TARGET
+        assert model.engine.counters.finished == 1
     finally:
         model.close()
-
-
-@pytest.mark.parametrize(("warm_up", "runs"), [(WarmUp.NONE, False), (WarmUp.USUAL, True)])
-def test_warm_up_requests_are_not_counted(warm_up: WarmUp, runs: bool) -> None:
-    model = loaded(TOY, warm_up)
-    [engine] = model.engines
-    assert (engine.steps.rows.count > 0) == runs
-    assert engine.counters == Counters()
-    assert isinstance(model, Translator)
-    assert model.translate([SOURCE])[0].text == TARGET
-    assert engine.counters.finished == 1
-    model.close()
 
 
 def test_warm_up_runs_several_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,25 +103,22 @@ def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:
     model.close()
 
 
-def test_a_model_that_fails_its_warm_up_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [EngineError("bad weight"), MemoryError("no room"), RecursionError(), type("Panic", (BaseException,), {})("rust")]
+)
+@pytest.mark.parametrize(
+    ("owner", "name"), [(TextModel, "run"), (Session, "__init__"), (loading, "open_bundle")], ids=["warm-up", "load", "open"]
+)
+def test_every_load_error_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: BaseException
+) -> None:
     folder, threads = write_text_bundle(tmp_path), engine_threads()
 
-    def fail(*arguments: Any) -> Any:
-        raise EngineError("the runtime failed: a bad weight")
-
-    monkeypatch.setattr(TextModel, "run", fail)
-    model, fault = loader(WarmUp.USUAL).attempt(VersionFolder("bert", 1, folder))
-    assert model is None
-    assert fault == f"{folder}: cannot be loaded: the runtime failed: a bad weight"
-    assert engine_threads() == threads
-
-
-@pytest.mark.parametrize("error", [MemoryError("no room"), RecursionError(), type("Panic", (BaseException,), {})("rust")])
-def test_every_load_error_is_a_fault(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*arguments: Any, **named: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(Session, "__init__", fail)
-    model, fault = loader(WarmUp.NONE).attempt(TOY)
+    monkeypatch.setattr(owner, name, fail)
+    model, fault = loader(WarmUp.USUAL).attempt(VersionFolder("bert", 1, folder))
     assert model is None
-    assert fault == f"{BUNDLE}: cannot be loaded: {str(error) or 'RecursionError'}"
+    assert fault == f"{folder}: cannot be loaded: {str(error) or 'RecursionError'}"
+    assert engine_threads() == threads
