@@ -38,27 +38,20 @@ def only(count: int, weights: NDArray[np.float64] = PROBABILITIES) -> NDArray[np
     return normalized(np.where(np.arange(len(weights)) < count, weights, 0))
 
 
-def test_tokens_are_drawn_by_their_probability() -> None:
-    assert_distributed(frequencies(LOGS), PROBABILITIES)
-
-
-def test_logits_may_be_shifted() -> None:
-    assert_distributed(frequencies(LOGS + 17), PROBABILITIES)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_temperature(temperature: float) -> None:
-    assert_distributed(frequencies(LOGS, temperature), normalized(PROBABILITIES ** (1 / temperature)))
-
-
-@pytest.mark.parametrize("topk", [1, 3, 7, 1_000])
-def test_top_k(topk: int) -> None:
-    assert_distributed(frequencies(LOGS, topk=topk), only(topk))
-
-
-@pytest.mark.parametrize(("topp", "count"), [(1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7)])
-def test_top_p(topp: float, count: int) -> None:
-    assert_distributed(frequencies(LOGS, topp=topp), only(count))
+@pytest.mark.parametrize("shift", [0, 17])
+@pytest.mark.parametrize(
+    ("temperature", "topk", "topp", "expected"),
+    [
+        (1.0, 0, 1.0, PROBABILITIES),
+        *((heat, 0, 1.0, normalized(PROBABILITIES ** (1 / heat))) for heat in (0.5, 2.0)),
+        *((1.0, topk, 1.0, only(topk)) for topk in (1, 3, 7, 1_000)),
+        *((1.0, 0, topp, only(count)) for topp, count in [(1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7)]),
+    ],
+)
+def test_tokens_are_drawn_by_their_probability(
+    shift: int, temperature: float, topk: int, topp: float, expected: NDArray[np.float64]
+) -> None:
+    assert_distributed(frequencies(LOGS + shift, temperature, topk, topp), expected)
 
 
 def test_temperature_then_top_k_then_top_p() -> None:
