@@ -10,7 +10,7 @@ import pytest
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle
-from ..service.processes import PATIENCE_SECONDS, ServerProcess
+from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 
 pytestmark = pytest.mark.full
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
-from ..service.processes import PATIENCE_SECONDS, ServerProcess
+from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 
 pytestmark = pytest.mark.full
 

@@ -11,8 +11,8 @@ from triptych.v1.translation_pb2 import DocumentConfig, TranslateDocumentRequest
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.toy import MODELS, SOURCES
-from ..service.documents import DOCUMENTS
-from ..service.processes import PATIENCE_SECONDS, ServerProcess
+from ..service.support.documents import DOCUMENTS
+from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 from .messages import damaged
 from .test_messages import SETTINGS, assert_well
 

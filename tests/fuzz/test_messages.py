@@ -17,7 +17,7 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle
-from ..service.processes import PATIENCE_SECONDS, ServerProcess
+from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 from .messages import GOOD, Values, wire
 
 PROTOS = sorted((Path(__file__).resolve().parents[2] / "protos").glob("triptych/*/*.proto"))

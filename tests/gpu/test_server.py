@@ -13,7 +13,7 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import Device
 
 from ..fixtures.toy import PAIRS, SOURCES
-from ..service.processes import ServerProcess
+from ..service.support.processes import ServerProcess
 from .models import picture
 from .test_encoders import assert_near, best_labels, best_tokens, classified, filled, masked
 

@@ -11,7 +11,7 @@ import pytest
 
 from triptych_client import Client, DecodingOptions, FinishReason, SplitSentences
 
-from ..service.processes import ServerProcess
+from ..service.support.processes import ServerProcess
 
 SENTENCES = 1_000
 IN_FLIGHT = 64

@@ -1,4 +1,4 @@
-"""One server for all tests that leave it as they find it."""
+"""Fixtures: one server for all tests that do not change it, and its stubs."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,8 @@ import pytest
 from triptych.v1 import model_pb2_grpc, translation_pb2_grpc
 
 from ..fixtures.toy import MODELS
-from .processes import ServerProcess
+from .support.in_process import Pace
+from .support.processes import ServerProcess
 
 MAX_MESSAGE_BYTES = 1_000_000
 
@@ -27,11 +28,16 @@ def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
 
 @pytest.fixture
 def translation(channel: grpc.Channel) -> translation_pb2_grpc.TranslationServiceStub:
-    """The translation service, without the SDK."""
+    """Stub of the translation service, without the client library."""
     return translation_pb2_grpc.TranslationServiceStub(channel)
 
 
 @pytest.fixture
 def models(channel: grpc.Channel) -> model_pb2_grpc.ModelServiceStub:
-    """The model service, without the SDK."""
+    """Stub of the model service, without the client library."""
     return model_pb2_grpc.ModelServiceStub(channel)
+
+
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    return Pace(monkeypatch)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ..fixtures.toy import MODELS, PAIRS
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
 
 SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
 OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # of SHORT, what has an effect

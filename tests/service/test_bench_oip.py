@@ -18,8 +18,8 @@ from triptych_client.settings import Settings
 
 from ..fixtures.encoders import write_every_bundle, write_text_bundle
 from ..fixtures.toy import SOURCES, TARGETS, copy_bundle
-from .processes import ServerProcess, clean_environment, triptych
-from .test_encoders import png
+from .support.messages import png
+from .support.processes import ServerProcess, clean_environment, triptych
 
 Result = TypeVar("Result")
 TEXT = "anna lives in paris"

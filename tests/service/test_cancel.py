@@ -1,10 +1,7 @@
 """Callers that go away: their rows leave the engine, nobody else notices."""
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -12,14 +9,11 @@ import pytest
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import AsyncClient, Client, DeadlineExceededError, DecodingOptions
-from triptych_serving.decoding.greedy_lane import GreedyLane
-from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
-from .in_process import running_server
-from .processes import PATIENCE_SECONDS
+from .support.in_process import Pace, running_server
+from .support.processes import eventually
 
 MANY = SOURCES * 10
 OPTIONS = [
@@ -29,43 +23,10 @@ OPTIONS = [
 ]
 
 
-class Pace:
-    """Holds the engine's steps back while `slow` is set, and counts them."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.slow = threading.Event()
-
-
-@pytest.fixture
-def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
-    pace = Pace()
-
-    def paced(step: Callable[[Any], list[Row]]) -> Callable[[Any], list[Row]]:
-        def run(lane: Any) -> list[Row]:
-            pace.steps += 1
-            if pace.slow.is_set():
-                time.sleep(0.02)
-            return step(lane)
-
-        return run
-
-    for lane in (GreedyLane, SearchLane):
-        monkeypatch.setattr(lane, "step", paced(lane.step))
-    return pace
-
-
 @pytest.fixture
 def server(pace: Pace) -> Iterator[tuple[str, Translator]]:
     with running_server() as (address, translator):
         yield address, translator
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.002)
 
 
 def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:

@@ -7,35 +7,9 @@ from pathlib import Path
 import pytest
 
 from ..fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, done, error_of, run, triptych
 
 NOBODY = "127.0.0.1:1"
-
-
-def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        triptych(*arguments),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-        env=clean_environment(),
-    )
-
-
-def done(result: subprocess.CompletedProcess[str]) -> str:
-    """The output of a command that has nothing to complain of."""
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout
-
-
-def error_of(result: subprocess.CompletedProcess[str]) -> str:
-    """The one line of an error."""
-    assert result.returncode == 1
-    [line] = result.stderr.splitlines()
-    assert line.startswith("Error: ")
-    return line.removeprefix("Error: ")
 
 
 def test_a_server_translates_a_pipe(server: ServerProcess) -> None:

@@ -1,23 +1,67 @@
-"""Models that come and go leave nothing behind."""
+"""Resources after repeated loading and unloading of models.
 
+Run as a script (`python -m tests.service.test_cycles REPOSITORY ROUNDS`), it prints its resources after each round.
+"""
+
+import asyncio
 import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.model import Model
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.repository.loading import Loader
+from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
+from triptych_serving.repository.warmup import WarmUp
+
 from ..fixtures.toy import MODELS
-from .cycles import Holdings
-from .processes import PATIENCE_SECONDS, clean_environment
+from .support.processes import PATIENCE_SECONDS, clean_environment
 
 ROOT = Path(__file__).parents[2]
 ENCODERS = ROOT / "tests" / "fixtures" / "encoder_models"
-SETTLING = 4  # rounds until arenas and thread pools have their size
+SETTLING = 4  # rounds until arenas and thread pools have reached their size
 LAST = 3  # rounds
-GROWTH_BYTES = 12 << 20  # of the process, all in all; each round maps and allocates 40 MB and more
-GROWING_THREADS = 4  # a pool's, which are made one by one
+GROWTH_BYTES = 12 << 20  # of the process in total; each round maps and allocates 40 MB and more
+GROWING_THREADS = 4  # of a pool that creates them one by one
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Resources of a process."""
+
+    resident_bytes: int
+    threads: int
+    files: int
+    maps: int  # mappings of files
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> "Resources":
+        maps = [path for path in Path(f"/proc/{process.pid}/maps").read_text().splitlines() if "/" in path]
+        return cls(process.memory_info().rss, process.num_threads(), process.num_fds(), len(maps))
+
+
+async def main(repository: Path, rounds: int) -> None:
+    async def idle(model: Model) -> None:
+        """Do nothing: no caller uses the model."""
+
+    loader = Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=4)), EncoderOptions(runs=2), WarmUp.ALL)
+    manager = ModelManager(RepositoryOptions(repository, control=ModelControl.EXPLICIT), loader, idle)
+    await manager.start()
+    names = sorted({each.name for each in await manager.index()})
+    for _ in range(rounds):
+        for name in names:
+            await manager.load(name)
+            await manager.unload(name)
+        print(json.dumps(asdict(Resources.of(psutil.Process()))), flush=True)  # noqa: T201
+    await manager.close(drain=True)
 
 
 @pytest.fixture
@@ -27,18 +71,18 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def holdings(models: Path, rounds: int) -> list[Holdings]:
-    command = [sys.executable, "-m", "tests.service.cycles", str(models), str(rounds)]
+def measure(models: Path, rounds: int) -> list[Resources]:
+    command = [sys.executable, "-m", "tests.service.test_cycles", str(models), str(rounds)]
     result = subprocess.run(
         command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=20 * PATIENCE_SECONDS, check=False
     )
     assert result.returncode == 0, result.stderr
-    return [Holdings(**json.loads(line)) for line in result.stdout.splitlines()]
+    return [Resources(**json.loads(line)) for line in result.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.full)])
 def test_loading_and_unloading_leaves_nothing_behind(models: Path, rounds: int) -> None:
-    found = holdings(models, rounds)
+    found = measure(models, rounds)
     assert len(found) == rounds
     first, later = found[SETTLING], found[SETTLING:]
     # A file may be open for a moment; one that leaks stays.
@@ -47,3 +91,7 @@ def test_loading_and_unloading_leaves_nothing_behind(models: Path, rounds: int) 
     assert later[-1].threads <= first.threads + GROWING_THREADS
     half = len(later) // 2
     assert max(each.resident_bytes for each in later[half:]) - first.resident_bytes < GROWTH_BYTES * (1 + rounds // 100)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

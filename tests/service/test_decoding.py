@@ -21,7 +21,7 @@ from triptych_client import (
 )
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
-from .processes import ServerProcess
+from .support.processes import ServerProcess
 
 SCORES = DecodingOptions(return_scores=True)
 BEAMS = DecodingOptions(beam_size=4, num_hypotheses=4, return_scores=True)

@@ -3,8 +3,8 @@
 from ..fixtures.toy import MODELS
 from ..unit.deploy.files import KUBERNETES, document
 from ..unit.deploy.test_kubernetes import METRIC
-from .processes import ServerProcess
-from .scrape import Scrape, fetch
+from .support.processes import ServerProcess
+from .support.telemetry import Scrape, fetch
 
 
 def test_it_answers_the_probes_and_has_what_the_autoscaler_reads() -> None:

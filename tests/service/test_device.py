@@ -15,9 +15,8 @@ from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
-from .processes import ServerProcess, clean_environment, triptych
-from .scrape import Scrape
-from .test_cancel import eventually
+from .support.processes import ServerProcess, clean_environment, eventually, triptych
+from .support.telemetry import Scrape
 
 HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32")
 NEAR = 0.01  # of probabilities and logarithms

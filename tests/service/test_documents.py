@@ -31,14 +31,10 @@ from triptych_serving.rpc.limits import LimitOptions
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from .conftest import MAX_MESSAGE_BYTES
-from .documents import DOCUMENTS, text_of
-from .in_process import running_server
-from .processes import ServerProcess
-from .scrape import Scrape
-from .test_cancel import Pace, eventually, pace
-from .test_shutdown import ENDLESS_SECONDS, STOPPING
-
-__all__ = ["pace"]  # a fixture
+from .support.documents import DOCUMENTS, text_of
+from .support.in_process import Pace, running_server
+from .support.processes import ENDLESS_SECONDS, STOPPING, ServerProcess, eventually
+from .support.telemetry import Scrape
 
 MANY = "\n\n".join(SOURCES).encode()
 LARGE = "\n\n".join(SOURCES * 4).encode()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ..fixtures.toy import MODELS, SOURCES, TARGETS
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
 
 SEED = random.SystemRandom().randrange(2**32)  # pytest shows it where a test fails
 

@@ -1,6 +1,5 @@
 """The services of the text and image families on a real port, beside translation, without the SDK."""
 
-import io
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from PIL import Image
 
 from triptych.v1 import (
     embedding_pb2,
@@ -32,19 +30,17 @@ from triptych.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError, OverloadedError
-from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc import descriptors as services
-from triptych_serving.server import Server, ServerOptions
+from triptych_serving.server import Server
 
 from ..fixtures.encoders import COLOURS, ENTITIES, write_every_bundle, write_text_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle, tamper
-from .in_process import OPTIONS, serving
-from .processes import PATIENCE_SECONDS
-from .test_cancel import eventually
+from .support.in_process import options_of, serving
+from .support.messages import GREEN, RED, details_of
+from .support.processes import PATIENCE_SECONDS, eventually
 
 INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -52,22 +48,6 @@ INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNAVAILABLE,
 )
-
-
-def png(colour: tuple[int, int, int], size: tuple[int, int] = (9, 6)) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", size, colour).save(file, "PNG")
-    return file.getvalue()
-
-
-RED, GREEN = png((250, 0, 0)), png((0, 250, 0))
-
-
-def options_of(repository: Path) -> ServerOptions:
-    encoders = EncoderOptions(runs=1)
-    return ServerOptions(
-        RepositoryOptions(repository), host="127.0.0.1", port=0, translator=OPTIONS.translator, encoders=encoders
-    )
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +70,6 @@ def failure(call: Callable[[], object]) -> Any:
     with pytest.raises(grpc.RpcError) as error:
         call()
     return error.value
-
-
-def details_of(status: status_pb2.Status, kind: Any) -> Any:
-    """The one detail of a kind."""
-    [packed] = [detail for detail in status.details if detail.Is(kind.DESCRIPTOR)]
-    detail = kind()
-    packed.Unpack(detail)
-    return detail
 
 
 def fill(channel: grpc.Channel, *texts: str, **fields: Any) -> fill_mask_pb2.FillMaskResponse:

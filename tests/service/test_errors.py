@@ -25,8 +25,8 @@ from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
-from .in_process import running_server
-from .processes import ServerProcess
+from .support.in_process import running_server
+from .support.processes import ServerProcess
 
 INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
     grpc.StatusCode.INVALID_ARGUMENT,

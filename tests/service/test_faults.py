@@ -1,12 +1,11 @@
 """What must not bring a server down: clients that are killed, the end under full load, a runtime that fails."""
 
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,25 +21,16 @@ from triptych_client import Client
 
 from ..fixtures.encoders import NUMBERS
 from ..fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
-from .poison import poison_classifier, poison_translator, toy_tokenizer
-from .processes import PATIENCE_SECONDS, ServerProcess
-from .scrape import Scrape
+from .support.bundles import poison_classifier, poison_translator, toy_tokenizer
+from .support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess, eventually
+from .support.telemetry import Scrape
 
-KILLED_CLIENTS = Path(__file__).with_name("killed_clients.py")
+KILLED_CLIENTS = Path(__file__).parent / "support" / "killed_clients.py"
 AT_ONCE = 8
 SPARE = 8  # threads and descriptors that gRPC keeps or not
-STOPPING = re.compile("stopping: drain delay")
-ENDLESS_SECONDS = "3600"  # a drain that waits for its time-out fails the test
 UNAVAILABLE, INTERNAL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL
 SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]
 Events = Iterator[translation_pb2.TranslateStreamResponse]
-
-
-def eventually(condition: Callable[[], bool], what: Callable[[], object] = lambda: "it never came true") -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.full)])

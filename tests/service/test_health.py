@@ -2,8 +2,7 @@
 
 import pytest
 
-from .processes import ServerProcess
-from .test_command import done, error_of, run
+from .support.processes import ServerProcess, done, error_of, run
 
 SERVICES = ["", "triptych.v1.TranslationService"]
 

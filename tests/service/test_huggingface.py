@@ -18,7 +18,7 @@ from ..parity.test_huggingface_images import build as build_image
 from ..parity.test_huggingface_images import save as save_image
 from ..parity.test_huggingface_text import BERT, LABELS, ROBERTA, build, write_sentence_transformer
 from ..parity.text_checkpoints import byte_pieces, save_checkpoint, word_pieces
-from .processes import ServerProcess, clean_environment, triptych
+from .support.processes import ServerProcess, clean_environment, triptych
 
 pytestmark = pytest.mark.full
 

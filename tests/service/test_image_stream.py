@@ -20,10 +20,9 @@ from triptych_serving.rpc.call_context import current_call
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
-from .in_process import serving
-from .processes import PATIENCE_SECONDS
-from .test_cancel import eventually
-from .test_encoders import GREEN, RED, details_of, options_of
+from .support.in_process import options_of, serving
+from .support.messages import GREEN, RED, details_of
+from .support.processes import PATIENCE_SECONDS, eventually
 
 Request = image_classification_pb2.ClassifyImageStreamRequest
 INVALID, NOT_FOUND, CANNOT = 3, 5, 9  # google.rpc.Code

@@ -10,7 +10,7 @@ from triptych_serving.server import ServerOptions
 
 from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET
-from .in_process import OPTIONS, serving
+from .support.in_process import OPTIONS, serving
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from .processes import PATIENCE_SECONDS, ServerProcess
+from .support.processes import PATIENCE_SECONDS, ServerProcess
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 LIMIT_BYTES = 100_000

@@ -15,8 +15,8 @@ from triptych_serving.repository import model_manager as manager
 from triptych_serving.server import Server
 
 from ..fixtures.toy import SOURCE, TARGET
-from .in_process import OPTIONS
-from .processes import PATIENCE_SECONDS
+from .support.in_process import OPTIONS
+from .support.processes import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from triptych_client import Client
 
 from ..fixtures.encoders import write_image_bundle
 from ..fixtures.toy import copy_bundle
-from .processes import PATIENCE_SECONDS, ServerProcess
-from .test_command import done, error_of, run
+from .support.processes import PATIENCE_SECONDS, ServerProcess, done, error_of, run
 
 EXPLICIT = ("--model-control", "explicit", "--allow-admin")
 Status = health_pb2.HealthCheckResponse

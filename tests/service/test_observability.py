@@ -1,13 +1,16 @@
 """Metrics, traces and logs of a real server: what it says must be what was asked of it."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from triptych.v1 import (
@@ -30,11 +33,9 @@ from triptych.version import __version__
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
-from .collector import Collector, attributes_of
-from .processes import ServerProcess
-from .queries import alert_expressions, dashboard_expressions, labels_in, metrics_in, metrics_of_guide
-from .scrape import Page, Scrape, fetch
-from .test_encoders import RED
+from .support.messages import RED
+from .support.processes import ServerProcess
+from .support.telemetry import Collector, Page, Scrape, attributes_of, fetch
 
 TRACE, PARENT, REQUEST_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "a-request-of-mine"
 TRANSLATE = "triptych.v1.TranslationService/Translate"
@@ -50,6 +51,17 @@ OF_GPUS = {
     "triptych_model_gpu_memory_bytes": {"model", "version", "device"},
 }  # samples that there are with GPUs alone
 MANY = 3
+
+DEPLOY = Path(__file__).parents[2] / "serving" / "deploy"
+DASHBOARD = DEPLOY / "grafana" / "triptych.json"
+ALERTS = DEPLOY / "prometheus" / "alerts.yaml"
+GUIDE = DEPLOY.parent / "docs" / "observability.md"
+
+STRING = re.compile(r'"[^"]*"')
+METRIC = re.compile(r"\b(?:triptych|process)_\w+")
+SELECTOR = re.compile(r"\b((?:triptych|process)_\w+)\{([^}]*)\}")
+MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
+GROUPING = re.compile(r"\bby\s*\(([^)]*)\)")
 
 
 @dataclass
@@ -253,6 +265,44 @@ def test_the_process_is_measured(observed: Observed) -> None:
 def test_openmetrics_is_spoken(observed: Observed) -> None:
     assert observed.page.content_type.startswith("application/openmetrics-text")
     assert observed.page.text.endswith("# EOF\n")
+
+
+def dashboard_expressions() -> Iterator[str]:
+    """Yield the PromQL expressions of all panels and variables."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+
+
+def alert_expressions() -> Iterator[str]:
+    """Yield the PromQL expressions of all alert rules."""
+    for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
+        for rule in group["rules"]:
+            yield rule["expr"]
+
+
+def metrics_of_guide() -> set[str]:
+    """Return the metrics in the table of the guide."""
+    lines = GUIDE.read_text(encoding="utf-8").splitlines()
+    return {metric for line in lines if line.startswith("| `triptych_") for metric in METRIC.findall(line.partition(" | ")[0])}
+
+
+def metrics_in(expression: str) -> set[str]:
+    """Return the names of the time series in an expression."""
+    return set(METRIC.findall(STRING.sub('""', expression)))
+
+
+def labels_in(expression: str) -> Iterator[tuple[str, str]]:
+    """Yield each pair of a metric and a label that selects or groups its series."""
+    bare = STRING.sub('""', expression)
+    for metric, matchers in SELECTOR.findall(bare):
+        yield from ((metric, label) for label in MATCHER.findall(matchers))
+    for labels in GROUPING.findall(bare):
+        yield from ((metric, label.strip()) for metric in metrics_in(bare) for label in labels.split(","))
 
 
 @pytest.mark.parametrize("expressions", [dashboard_expressions, alert_expressions])

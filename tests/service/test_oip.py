@@ -17,8 +17,8 @@ from tritonclient.utils import InferenceServerException
 
 from ..fixtures.encoders import COLOURS, HIDDEN, write_every_bundle, write_text_bundle
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
-from .processes import PATIENCE_SECONDS, ServerProcess
-from .test_encoders import png
+from .support.messages import png
+from .support.processes import PATIENCE_SECONDS, ServerProcess
 
 Client = triton.InferenceServerClient
 MODELS = [

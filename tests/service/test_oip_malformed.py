@@ -17,8 +17,8 @@ from triptych_serving.services.oip.tensors import pack
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle
-from .processes import ServerProcess
-from .test_encoders import png
+from .support.messages import png
+from .support.processes import ServerProcess
 
 CALLERS_FAULT = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
 MODELS = ("toy", "fill-mask", "text-classification", "token-classification", "question-answering", "image-classification", "no")

@@ -8,7 +8,7 @@ from tritonclient import grpc as triton
 
 from ..fixtures.encoders import write_text_bundle
 from ..fixtures.toy import copy_bundle, tamper
-from .processes import ServerProcess
+from .support.processes import ServerProcess
 from .test_oip import Client, failure, tensor
 
 

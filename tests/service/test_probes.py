@@ -23,13 +23,9 @@ from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.server import Server
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from .collector import Collector
-from .in_process import OPTIONS
-from .processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
-from .scrape import Page, Scrape, fetch
-from .test_cancel import Pace, pace
-
-__all__ = ["pace"]  # a fixture
+from .support.in_process import OPTIONS, Pace
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.telemetry import Collector, Page, Scrape, fetch
 
 SLOTS = 4
 OBSERVED = replace(

@@ -38,9 +38,8 @@ from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
-from .in_process import OPTIONS, serving
-from .processes import PATIENCE_SECONDS
-from .test_cancel import eventually
+from .support.in_process import OPTIONS, serving
+from .support.processes import PATIENCE_SECONDS, eventually
 
 FOLLOWERS = 4
 BOTH = ResponseCacheOptions(cache_bytes=1 << 20, deduplicate=True)

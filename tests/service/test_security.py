@@ -1,7 +1,6 @@
 """Who may ask a server: right, wrong, missing, expired and revoked credentials, against real processes."""
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from triptych_serving.security.api_keys import Role, add_key, key_line, new_secr
 
 from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 from ..fixtures.toy import MODELS, SOURCE, TARGET
-from .processes import PATIENCE_SECONDS, ServerProcess
+from .support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 
 EXPLICIT = ("--model-control", "explicit", "--load-model", "*")
 OPEN = {
@@ -39,13 +38,6 @@ ADMIN = {
     "/inference.GRPCInferenceService/RepositoryModelLoad",
     "/inference.GRPCInferenceService/RepositoryModelUnload",
 }
-
-
-def eventually(check: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not check():
-        assert time.monotonic() < end, "it never came to it"
-        time.sleep(0.1)
 
 
 def refused(call: Callable[[], object]) -> str:

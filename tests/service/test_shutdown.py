@@ -1,6 +1,5 @@
 """Shutdown: requests in flight are completed, new ones are rejected."""
 
-import re
 import signal
 import threading
 import time
@@ -16,10 +15,8 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client, UnavailableError
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGETS
-from .processes import PATIENCE_SECONDS, ServerProcess
+from .support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess
 
-STOPPING = re.compile("stopping: drain delay")
-ENDLESS_SECONDS = "3600"  # a drain that waits for its timeout fails the test
 REPEATS = 2
 SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]
 Events = Iterator[translation_pb2.TranslateStreamResponse]

@@ -26,7 +26,7 @@ from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 
 from ..fixtures.toy import MODELS, PAIRS, SOURCES
-from .processes import PATIENCE_SECONDS, ServerProcess
+from .support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_STORM_SECONDS", "300"))
 GROWTH_BYTES = 32 * 1024 * 1024  # allocators settle; a leak of a kilobyte a call would show ten times this

@@ -11,7 +11,7 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client, ModelState, NotFoundError
 
 from ..fixtures.toy import SOURCE
-from .processes import ServerProcess
+from .support.processes import ServerProcess
 
 SERVICES = [
     "",

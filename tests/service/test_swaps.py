@@ -1,7 +1,6 @@
 """Version changes under load: no request fails, and every response comes from one version."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,19 +12,12 @@ import pytest
 from triptych_client import Client, FailedPreconditionError, FinishReason, ModelState, NotFoundError
 
 from ..fixtures.toy import SOURCE, TARGET
-from .processes import PATIENCE_SECONDS, ServerProcess
-from .versions import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
+from .support.bundles import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
+from .support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 
 SWAPS = 8
 EXPLICIT = ("--model-control", "explicit", "--allow-admin", "--load-model", "*")
 POLL = ("--model-control", "poll", "--poll-interval-secs", "0.2")
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def classify(client: Client) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from ..fixtures.toy import MODELS, SOURCE, TARGET
-from .processes import PATIENCE_SECONDS, clean_environment
+from .support.processes import PATIENCE_SECONDS, clean_environment
 
 ENCODERS = Path(__file__).parents[1] / "fixtures" / "encoder_models"
 PROGRAM = """

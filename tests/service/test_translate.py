@@ -11,7 +11,7 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, SplitSentences, Translation
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
-from .processes import ServerProcess
+from .support.processes import ServerProcess
 
 IN_FLIGHT = 64
 

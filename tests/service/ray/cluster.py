@@ -16,7 +16,7 @@ import yaml
 
 from triptych_client import Client, NotFoundError
 
-from ..processes import clean_environment
+from ..support.processes import clean_environment
 
 CONFIGURATION = Path(__file__).parents[3] / "serving" / "deploy" / "ray" / "serve.yaml"
 PATIENCE_SECONDS = 240.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ..processes import clean_environment
+from ..support.processes import clean_environment
 from .cluster import SETTINGS
 
 PATIENCE_SECONDS = 240.0

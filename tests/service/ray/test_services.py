@@ -19,11 +19,11 @@ from triptych_client import Client
 
 from ...fixtures.encoders import write_image_bundle
 from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
-from ..test_command import run
-from ..test_encoders import details_of
 
 pytest.importorskip("ray")
 
+from ..support.messages import details_of
+from ..support.processes import run
 from .cluster import Cluster, running  # after: it needs Ray's programs
 
 pytestmark = pytest.mark.full

@@ -1,4 +1,4 @@
-"""Clients that are killed while they read a stream: ADDRESS COUNT AT_ONCE. Run it in a process of its own, it forks."""
+"""Kill clients while they read a stream. Usage: killed_clients.py ADDRESS COUNT AT_ONCE, in a process of its own (it forks)."""
 
 import os
 import signal
@@ -16,18 +16,18 @@ SENTENCES = 500
 
 
 def die_while_reading(address: str) -> NoReturn:
-    """Read a stream's first pieces, then be gone without a word."""
+    """Read the first pieces of a stream, then kill this process."""
     channel = grpc.insecure_channel(address)
     request = translation_pb2.TranslateStreamRequest(contents=[SENTENCE] * SENTENCES)
     events = TranslationServiceStub(channel).TranslateStream(request)
     for _ in range(3):
         next(events)
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("still here")
+    raise AssertionError("survived SIGKILL")
 
 
 def main(address: str, count: int, at_once: int) -> int:
-    """How many were killed as they should be."""
+    """Start and kill clients; return the number killed by SIGKILL."""
     killed = 0
     living: deque[int] = deque()
     for _ in range(count):
@@ -38,7 +38,7 @@ def main(address: str, count: int, at_once: int) -> int:
 
 
 def start(address: str) -> int:
-    """A client's process. gRPC is imported but not used before the fork, which it would not survive."""
+    """Fork a client process. gRPC must not be used before the fork: it would not survive it."""
     if pid := os.fork():
         return pid
     try:

@@ -1,4 +1,4 @@
-"""Servers as users run them: `triptych serve` in a process of its own."""
+"""Server and command processes, started the way users start them."""
 
 import os
 import re
@@ -6,32 +6,71 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PATIENCE_SECONDS = 120.0  # for a machine that has other things to do
+PATIENCE_SECONDS = 120.0  # generous, for a busy machine
 READY = re.compile(r"ready on (\S+) after")
 METRICS = re.compile(r"metrics on http://(\S+)/metrics")
+STOPPING = re.compile("stopping: drain delay")
+ENDLESS_SECONDS = "3600"  # a drain that waits for its timeout fails the test
+
+
+def eventually(condition: Callable[[], bool], describe: Callable[[], object] = lambda: "condition never became true") -> None:
+    """Wait until a condition is true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, describe()
+        time.sleep(0.01)
 
 
 def triptych(*arguments: str | Path) -> list[str]:
-    """The command line of a `triptych` command."""
+    """Build the command line of a `triptych` command."""
     return [sys.executable, "-m", "triptych_cli", *map(str, arguments)]
 
 
 def clean_environment() -> dict[str, str]:
-    """Without the variables that would be options; metrics are on any free port, so that servers can run beside each other."""
+    """Remove variables that set options; use a free metrics port, so that servers can run side by side."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TRIPTYCH_", "OTEL_"))}
     return {**kept, "TRIPTYCH_METRICS_PORT": "0"}
 
 
+def run(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a `triptych` command to its end."""
+    return subprocess.run(
+        triptych(*arguments),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=clean_environment(),
+    )
+
+
+def done(result: subprocess.CompletedProcess[str]) -> str:
+    """Return the output of a command that succeeded without a message."""
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def error_of(result: subprocess.CompletedProcess[str]) -> str:
+    """Return the only error line of a command that failed."""
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line.removeprefix("Error: ")
+
+
 class ServerProcess:
-    """A server on a free port; leaving the `with` block stops it and checks that it ended well.
+    """Server on a free port; leaving the `with` block stops it and checks for a clean exit.
 
     Args:
-        models: its repository.
-        options: more of `triptych serve`.
+        models: model repository.
+        options: further options of `triptych serve`.
     """
 
     def __init__(self, models: Path, *options: str) -> None:
@@ -50,7 +89,7 @@ class ServerProcess:
 
     @property
     def metrics_address(self) -> str:
-        """Of metrics and probes."""
+        """Address of the metrics and probes, host:port."""
         return self.wait_for_log(METRICS)[1]
 
     @property
@@ -58,7 +97,7 @@ class ServerProcess:
         return "\n".join(self._lines)
 
     def wait_for_log(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """The first match of the log, once it is there."""
+        """Wait for a match in the log and return the first one."""
         with self._news:
             self._news.wait_for(lambda: pattern.search(self.log) or not self._reader.is_alive(), PATIENCE_SECONDS)
         match = pattern.search(self.log)
@@ -69,7 +108,7 @@ class ServerProcess:
         self._process.send_signal(number)
 
     def wait(self) -> int:
-        """The exit code."""
+        """Wait for the end and return the exit code."""
         code = self._process.wait(PATIENCE_SECONDS)
         self._reader.join(PATIENCE_SECONDS)
         return code

@@ -1,4 +1,4 @@
-"""Small documents of every format, with two sentences each."""
+"""Small documents with two sentences in every supported format."""
 
 import io
 import zipfile
@@ -13,7 +13,7 @@ ODT_TYPE = "application/vnd.oasis.opendocument.text"
 
 
 def zipped(**members: str) -> bytes:
-    """A package; the first member is not compressed."""
+    """Build a ZIP package; the first member is not compressed."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
         for index, (name, content) in enumerate(members.items()):
@@ -53,7 +53,7 @@ def odt(one: str, two: str) -> bytes:
 
 
 def text(template: str) -> Make:
-    """`A` and `B` are the sentences."""
+    """Build a document from a template with the placeholders `A;` and `B;`."""
     return lambda one, two: template.replace("A;", one).replace("B;", two).encode()
 
 
@@ -82,7 +82,7 @@ DOCUMENTS: dict[str, Make] = {
 
 
 def text_of(name: str, content: bytes) -> str:
-    """What readers of a document see, with its markup."""
+    """Return the content of a document with its markup."""
     if not content.startswith(b"PK"):
         return content.decode()
     with zipfile.ZipFile(io.BytesIO(content)) as package:

@@ -1,0 +1,1 @@
+"""Helpers of the service tests: servers, their telemetry, and inputs for them. Any test may import them."""
