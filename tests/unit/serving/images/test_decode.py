@@ -52,32 +52,28 @@ def test_a_stretch_equals_pillows_resize(kind: str, interpolation: str) -> None:
     assert decoded.pixels.flags.c_contiguous
 
 
+EDGE = ImageSpec(height=32, width=32, resize="shortest-edge", resize_size=36, interpolation="bicubic")
+STRETCH = ImageSpec(height=32, width=32, interpolation="bicubic", resize_height=37, resize_width=45)
+
+
 @pytest.mark.parametrize(
-    ("size", "resized", "corner"),
+    ("spec", "size", "resized", "corner"),
     [
-        ((90, 70), (46, 36), (7, 2)),  # 46.29 is rounded down
-        ((70, 90), (36, 46), (2, 7)),
-        ((71, 90), (36, 45), (2, 6)),  # an odd pixel is left over
-        ((32, 32), (36, 36), (2, 2)),
-        ((5, 200), (36, 1440), (2, 704)),
+        (EDGE, (90, 70), (46, 36), (7, 2)),  # 46.29 is rounded down
+        (EDGE, (70, 90), (36, 46), (2, 7)),
+        (EDGE, (71, 90), (36, 45), (2, 6)),  # an odd pixel is left over
+        (EDGE, (32, 32), (36, 36), (2, 2)),
+        (EDGE, (5, 200), (36, 1440), (2, 704)),
+        *[(STRETCH, size, (45, 37), (6, 2)) for size in ((90, 70), (31, 64), (5, 200))],
     ],
 )
-def test_a_centre_crop_follows_the_shortest_edge_resize(
-    size: tuple[int, int], resized: tuple[int, int], corner: tuple[int, int]
+def test_a_centre_crop_follows_the_resize(
+    spec: ImageSpec, size: tuple[int, int], resized: tuple[int, int], corner: tuple[int, int]
 ) -> None:
     image = picture(*size)
     whole = np.asarray(image.resize(resized, Resampling.BICUBIC))
-    spec = ImageSpec(height=32, width=32, resize="shortest-edge", resize_size=36, interpolation="bicubic")
     left, top = corner
     np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[top : top + 32, left : left + 32])
-
-
-@pytest.mark.parametrize("size", [(90, 70), (31, 64), (5, 200)])
-def test_a_centre_crop_follows_a_stretch(size: tuple[int, int]) -> None:
-    image = picture(*size)
-    whole = np.asarray(image.resize((45, 37), Resampling.BICUBIC))
-    spec = ImageSpec(height=32, width=32, interpolation="bicubic", resize_height=37, resize_width=45)
-    np.testing.assert_array_equal(decode_image(saved(image), spec).pixels, whole[2:34, 6:38])
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
@@ -110,18 +106,18 @@ def test_a_large_jpeg_is_decoded_at_a_reduced_size(interpolation: str, size: tup
     assert sorted((decoded.width, decoded.height)) == sorted(size)
 
 
-@pytest.mark.parametrize("interpolation", ["nearest", "box"])
-def test_sensitive_filters_get_the_whole_jpeg(interpolation: str) -> None:
-    data = saved(picture(640, 480), "JPEG")
-    spec = ImageSpec(height=48, width=56, interpolation=interpolation)
+@pytest.mark.parametrize(
+    ("size", "spec"),
+    [
+        ((640, 480), ImageSpec(height=48, width=56, interpolation="nearest")),
+        ((640, 480), ImageSpec(height=48, width=56, interpolation="box")),
+        ((199, 600), ImageSpec(height=50, width=50)),  # below four times the result
+        ((600, 199), ImageSpec(height=50, width=50)),
+    ],
+)
+def test_a_jpeg_is_decoded_whole_for_sensitive_filters_and_if_small(size: tuple[int, int], spec: ImageSpec) -> None:
+    data = saved(picture(*size), "JPEG")
     np.testing.assert_array_equal(decode_image(data, spec).pixels, plain(opened(data), spec))
-
-
-def test_below_four_times_the_result_a_jpeg_is_decoded_whole() -> None:
-    spec = ImageSpec(height=50, width=50)
-    for size in ((199, 600), (600, 199)):
-        data = saved(picture(*size), "JPEG")
-        np.testing.assert_array_equal(decode_image(data, spec).pixels, plain(opened(data), spec))
 
 
 def transparent() -> Image.Image:
@@ -131,10 +127,15 @@ def transparent() -> Image.Image:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-def test_alpha_is_dropped(kind: str) -> None:
-    data = saved(transparent(), kind, **({"lossless": True, "exact": True} if kind == "WEBP" else {}))
+def test_alpha_is_dropped_and_an_animation_yields_its_first_frame(kind: str) -> None:
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    data = saved(transparent(), kind, **options)
     assert opened(data).mode == "RGBA"
     np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(transparent(), SPEC))
+    frames = [picture(90, 70, seed) for seed in range(3)]
+    data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
+    assert opened(data).n_frames == 3  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(frames[0], SPEC))
 
 
 PNG_MODES: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
@@ -193,15 +194,6 @@ def test_16_bit_greyscale_keeps_its_high_byte() -> None:
     pixels = decode_image(data, as_sent(256, 8)).pixels
     np.testing.assert_array_equal(pixels, np.repeat((ramp >> 8)[..., None], 3, axis=-1))
     assert [pixels.min(), pixels.max()] == [0, 255]
-
-
-@pytest.mark.parametrize("kind", ["WEBP", "PNG"])
-def test_an_animation_yields_its_first_frame(kind: str) -> None:
-    frames = [picture(90, 70, seed) for seed in range(3)]
-    options = {"lossless": True} if kind == "WEBP" else {}
-    data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
-    assert opened(data).n_frames == 3  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(decode_image(data, SPEC).pixels, plain(frames[0], SPEC))
 
 
 def test_an_image_too_large_after_the_resize_is_rejected() -> None:

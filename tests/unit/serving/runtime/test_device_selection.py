@@ -38,6 +38,8 @@ def parse(text: str, find: Callable[[], Sequence[Gpu]] = TWO, has_cuda: bool = T
 )
 def test_device_flags_are_parsed(text: str, devices: list[str]) -> None:
     assert parse(text) == devices
+    usable = parse("auto", has_cuda=False), parse("auto", find=no_driver), parse("auto", find=gpus(0))
+    assert usable == (["cpu"],) * 3, "auto selects the CPU without a usable GPU"
 
 
 @pytest.mark.parametrize(
@@ -48,23 +50,11 @@ def test_malformed_device_flags_name_the_valid_forms(text: str) -> None:
         parse(text)
 
 
-def test_auto_selects_the_cpu_without_a_usable_gpu() -> None:
-    assert parse("auto", has_cuda=False) == ["cpu"]
-    assert parse("auto", find=no_driver) == ["cpu"]
-    assert parse("auto", find=gpus(0)) == ["cpu"]
-
-
-def test_a_missing_gpu_is_rejected() -> None:
+def test_missing_requirements_are_named() -> None:
     with pytest.raises(DeviceError, match="there is no GPU 3; available: 0, 1"):
         parse("cuda:1,cuda:3")
-
-
-def test_a_runtime_without_cuda_is_rejected() -> None:
     with pytest.raises(DeviceError, match=r'no CUDA provider: pip uninstall onnxruntime; pip install "triptych\[cuda\]"'):
         parse("cuda", has_cuda=False)
-
-
-def test_missing_requirements_are_named() -> None:
     assert why_no_gpu(gpus(1), lambda: True) == ""
     assert "no driver" in why_no_gpu(no_driver, lambda: True)
     assert "no CUDA provider" in why_no_gpu(gpus(1), lambda: False)

@@ -1,6 +1,7 @@
 """Tokenizers whose tokens carry the space before their word: SentencePiece's and RoBERTa's kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ def byte_level() -> Tokenizer:
     return made
 
 
-def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> TextModel:
+@contextmanager
+def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> Iterator[TextModel]:
     tokenizer.add_special_tokens([*SPECIALS[:MASK], AddedToken("[MASK]", lstrip=True, normalized=False)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
@@ -45,61 +47,45 @@ def load(repository: Path, tokenizer: Tokenizer, task: str = "fill-mask") -> Tex
     folder = write_text_bundle(repository, task)
     tokenizer.save(str(folder / "tokenizer.json"))
     sign(folder)
-    return TextModel("spaced", 1, open_bundle(folder), OPTIONS)
-
-
-@pytest.mark.parametrize(("make", "space"), [(unigram, ""), (byte_level, " ")])
-def test_a_mask_replaces_the_space_before_it(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
-    model = load(repository, make())
+    model = TextModel("spaced", 1, open_bundle(folder), OPTIONS)
     try:
-        for text, sequence in [
-            (" two [MASK] seven", " two three seven"),
-            (" two[MASK] seven", " two three seven"),
-            (" two  \n[MASK].", " two three."),
-        ]:
-            [filled] = model.run(FILL_MASK_TASK, [text], top_k=1)
-            assert filled.masks[0].candidates[0].token_str == f"{space}three"
-            assert filled.masks[0].candidates[0].sequence == sequence
-        [first] = model.run(FILL_MASK_TASK, ["[MASK] seven"], targets=[" one"])
-        assert first.masks[0].candidates[0].sequence == "one seven"
-        [tail] = model.run(FILL_MASK_TASK, [" six [MASK]!"], targets=["teen"])
-        assert (tail.masks[0].candidates[0].token_str, tail.masks[0].candidates[0].sequence) == ("teen", " sixteen!")
+        yield model
     finally:
         model.close(drain=False)
 
 
+@pytest.mark.parametrize(("make", "space"), [(unigram, ""), (byte_level, " ")])
+def test_a_mask_replaces_the_space_before_it(repository: Path, make: Callable[[], Tokenizer], space: str) -> None:
+    with load(repository, make()) as model:
+        for text, options, token, sequence in (
+            (" two [MASK] seven", {"top_k": 1}, f"{space}three", " two three seven"),
+            (" two[MASK] seven", {"top_k": 1}, f"{space}three", " two three seven"),
+            (" two  \n[MASK].", {"top_k": 1}, f"{space}three", " two three."),
+            ("[MASK] seven", {"targets": [" one"]}, f"{space}one", "one seven"),
+            (" six [MASK]!", {"targets": ["teen"]}, "teen", " sixteen!"),
+        ):
+            [filled] = model.run(FILL_MASK_TASK, [text], **options)
+            first = filled.masks[0].candidates[0]
+            assert (first.token_str, first.sequence) == (token, sequence)
+
+
 def test_a_target_may_lack_its_space(repository: Path) -> None:
-    model = load(repository, unigram())
-    try:
+    with load(repository, unigram()) as model:
         [filled] = model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["three", " nine", "▁one"])
         assert [each.token_str for each in filled.masks[0].candidates] == ["three", "one", "nine"]
         with pytest.raises(InvalidInputError, match=r"targets\[0\]: 'berlin' is not in the model's vocabulary"):
             model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["berlin"])
         with pytest.raises(InvalidInputError, match=r"targets\[1\]: 'twenty' is 2 tokens of the model"):
             model.run(FILL_MASK_TASK, [" two [MASK]"], targets=["two", "twenty"])
-    finally:
-        model.close(drain=False)
 
 
 @pytest.mark.parametrize("make", [unigram, byte_level])
-def test_entities_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
-    model = load(repository, make(), "token-classification")
-    try:
-        [result] = model.run(TOKEN_CLASSIFICATION_TASK, [" anna smith lives in  paris"])
-        assert [(entity.label, entity.text, entity.start) for entity in result.entities] == [
-            ("PER", "anna smith", 1),
-            ("LOC", "paris", 22),
-        ]
-    finally:
-        model.close(drain=False)
-
-
-@pytest.mark.parametrize("make", [unigram, byte_level])
-def test_answers_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
-    model = load(repository, make(), "question-answering")
-    try:
+def test_entities_and_answers_have_no_space_around_them(repository: Path, make: Callable[[], Tokenizer]) -> None:
+    with load(repository, make(), "token-classification") as model:
+        [labelled] = model.run(TOKEN_CLASSIFICATION_TASK, [" anna smith lives in  paris"])
+        found = [(entity.label, entity.text, entity.start) for entity in labelled.entities]
+        assert found == [("PER", "anna smith", 1), ("LOC", "paris", 22)]
+    with load(repository, make(), "question-answering") as model:
         [result] = model.run(QUESTION_ANSWERING_TASK, [(" where does anna smith lives", " anna smith lives in paris")])
         [answer] = result.answers
         assert (answer.text, answer.start, answer.end) == ("paris", 21, 26)
-    finally:
-        model.close(drain=False)

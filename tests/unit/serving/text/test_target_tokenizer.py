@@ -10,7 +10,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.errors import BundleError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
@@ -64,14 +63,10 @@ def test_translations_use_the_target_tokenizer(translator: Translator, expected:
     assert "".join(map(str, pieces)) == output.text == spell(expected)
 
 
-def test_prefixes_use_the_target_tokenizer(translator: Translator, codec: TranslationTokenizer) -> None:
-    prefix = list(codec.encode_prefixes(["Die Frau"], 64)[0])
-    [output] = translator.translate([SOURCE], DecodingOptions(target_prefix=(spell(prefix),)))
-    assert output.text.startswith(f"{spell(prefix)} w")
-
-
-def test_suppressed_texts_use_the_target_tokenizer(translator: Translator, expected: list[int]) -> None:
-    unwanted = spell(expected[2:4])
+def test_options_use_the_target_tokenizer(translator: Translator, codec: TranslationTokenizer, expected: list[int]) -> None:
+    prefix, unwanted = spell(list(codec.encode_prefixes(["Die Frau"], 64)[0])), spell(expected[2:4])
+    [output] = translator.translate([SOURCE], DecodingOptions(target_prefix=(prefix,)))
+    assert output.text.startswith(f"{prefix} w")
     [output] = translator.translate([SOURCE], DecodingOptions(suppress_sequences=(unwanted,)))
     assert unwanted not in output.text
 
@@ -89,11 +84,3 @@ def test_byte_tokens_come_from_the_target_tokenizer(tmp_path: Path) -> None:
         Tokenizer(models.WordLevel(pieces, unk_token="<unk>")).save(str(tmp_path / name))
     codec = TranslationTokenizer(tmp_path / "source.json", 9, 9, tmp_path / "target.json")
     assert codec.decode_stable([1, 2]) == "a"
-
-
-def test_a_missing_target_tokenizer_is_a_fault(tmp_path: Path) -> None:
-    folder = copy_bundle(tmp_path)
-    edit_manifest(folder, lambda manifest: manifest.update(target_tokenizer=NAME))
-    with pytest.raises(BundleError) as error:
-        open_bundle(folder)
-    assert error.value.faults == ("files lists no 'target.json'",)

@@ -44,6 +44,12 @@ def test_labels_come_best_first_with_the_images_size(model: ImageModel) -> None:
     assert (green.width, green.height) == (7, 5)
     assert (red.labels[0].label, red.labels[0].index) == ("red", 0)
     assert sum(label.score for label in red.labels) == pytest.approx(1)
+    assert [len(model.classify([RED], top_k)[0].labels) for top_k in (1, 2, 3, 1_000)] == [1, 2, 3, 3]
+    job = model.begin(RED, None, "image")
+    job.result()
+    assert job.arrived <= job.started <= job.ended
+    assert job.decode_seconds > 0
+    assert job.waited >= 0
 
 
 def test_order_is_kept_over_many_images(model: ImageModel) -> None:
@@ -60,11 +66,6 @@ def test_waiting_images_are_counted(model: ImageModel, held: threading.Event) ->
     for job in jobs:
         job.result()
     eventually(lambda: model.load() == (0, 0))
-
-
-@pytest.mark.parametrize(("top_k", "count"), [(1, 1), (2, 2), (3, 3), (1_000, 3)])
-def test_top_k(model: ImageModel, top_k: int, count: int) -> None:
-    assert [len(result.labels) for result in model.classify([RED], top_k)] == [count]
 
 
 def test_a_bad_image_cancels_the_others(model: ImageModel) -> None:
@@ -87,14 +88,6 @@ def test_a_job_cancelled_before_decoding_never_runs(model: ImageModel, held: thr
         with pytest.raises(CancelledError):
             job.result()
     eventually(lambda: model.engine.load() == (0, 0))
-
-
-def test_timings_of_a_job(model: ImageModel) -> None:
-    job = model.begin(RED, None, "image")
-    job.result()
-    assert job.arrived <= job.started <= job.ended
-    assert job.decode_seconds > 0
-    assert job.waited >= 0
 
 
 def test_closing_with_drain_finishes_admitted_images(model: ImageModel, held: threading.Event) -> None:
@@ -131,30 +124,23 @@ def test_closing_at_once_fails_waiting_images(model: ImageModel, held: threading
 
 def test_the_limiter_counts_held_images() -> None:
     limiter = ImageLimiter(10)
-    with (
-        pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"),
-        limiter.admit(11),
-    ):
-        pass
+
+    def admit(images: int) -> None:
+        with limiter.admit(images):
+            pass
+
+    with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"):
+        admit(11)
+    full = "the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
     with limiter.admit(8):
         with limiter.admit(2):
             assert limiter.held == 10
-        with (
-            pytest.raises(
-                OverloadedError, match="the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
-            ) as error,
-            limiter.admit(3),
-        ):
-            pass
+        with pytest.raises(OverloadedError, match=full) as error:
+            admit(3)
         assert error.value.retry_after_seconds > 0
-    assert limiter.held == 0
-    limiter.close()
-    with pytest.raises(UnavailableError), limiter.admit(1):
-        pass
-
-
-def test_a_failed_caller_releases_its_images() -> None:
-    limiter = ImageLimiter(10)
     with pytest.raises(ZeroDivisionError), limiter.admit(10):
         raise ZeroDivisionError
     assert limiter.held == 0
+    limiter.close()
+    with pytest.raises(UnavailableError):
+        admit(1)

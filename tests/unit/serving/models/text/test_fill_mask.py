@@ -1,6 +1,7 @@
 """The fill-mask task."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,36 +27,42 @@ def words(filled: FilledText) -> list[list[str]]:
     return [[candidate.token_str for candidate in mask.candidates] for mask in filled.masks]
 
 
-def sequences(filled: FilledText) -> list[str]:
-    return [mask.candidates[0].sequence for mask in filled.masks]
-
-
 def test_candidates_come_best_first_with_their_probability(model: TextModel) -> None:
-    [filled] = model.run(FILL_MASK_TASK, ["one two [MASK]"], top_k=3)
-    assert words(filled) == [["three", "four", "two"]]
+    [filled] = model.run(FILL_MASK_TASK, ["one two [MASK]"], top_k=1_000)
     candidates = filled.masks[0].candidates
-    assert [candidate.token for candidate in candidates] == [ID["three"], ID["four"], ID["two"]]
+    assert [candidate.token for candidate in candidates[:3]] == [ID["three"], ID["four"], ID["two"]]
+    assert sorted(words(filled)[0]) == sorted(VOCABULARY)
     distances = np.abs(np.arange(len(VOCABULARY)) - (ID["three"] + 0.25))
     expected = np.exp(-2 * distances) / np.exp(-2 * distances).sum()
-    assert [candidate.score for candidate in candidates] == pytest.approx(sorted(expected, reverse=True)[:3], rel=1e-4)
+    assert [candidate.score for candidate in candidates[:3]] == pytest.approx(sorted(expected, reverse=True)[:3], rel=1e-4)
+    assert sum(candidate.score for candidate in candidates) == pytest.approx(1, rel=1e-4)
     assert filled.token_count == 5
+    assert words(model.run(FILL_MASK_TASK, ["one two [MASK]"], top_k=3)[0]) == [["three", "four", "two"]]
 
 
-def test_each_mask_is_filled_in_the_callers_own_text(model: TextModel) -> None:
-    [filled] = model.run(FILL_MASK_TASK, ["ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six [MASK]"], top_k=1)
-    assert words(filled) == [["two"], ["three"], ["seven"]]
-    assert sequences(filled) == [
-        "ONE  two\n- Two[MASK], [CLS] Café 漢 six [MASK]",
-        "ONE  [MASK]\n- Twothree, [CLS] Café 漢 six [MASK]",
-        "ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six seven",
-    ]
-
-
-@pytest.mark.parametrize(("text", "sequence"), [("six [MASK]!", "sixteen!"), ("six[MASK]", "sixteen"), ("[MASK]", "teen")])
-def test_a_continuation_piece_joins_the_word_before(model: TextModel, text: str, sequence: str) -> None:
-    [filled] = model.run(FILL_MASK_TASK, [text], targets=["##teen"])
-    assert words(filled) == [["##teen"]]
-    assert sequences(filled) == [sequence]
+@pytest.mark.parametrize(
+    ("text", "targets", "filled_in"),
+    [
+        (
+            "ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six [MASK]",
+            [],
+            {
+                "two": "ONE  two\n- Two[MASK], [CLS] Café 漢 six [MASK]",
+                "three": "ONE  [MASK]\n- Twothree, [CLS] Café 漢 six [MASK]",
+                "seven": "ONE  [MASK]\n- Two[MASK], [CLS] Café 漢 six seven",
+            },
+        ),
+        ("six [MASK]!", ["##teen"], {"##teen": "sixteen!"}),
+        ("six[MASK]", ["##teen"], {"##teen": "sixteen"}),
+        ("[MASK]", ["##teen"], {"##teen": "teen"}),
+    ],
+)
+def test_masks_are_filled_in_the_callers_own_text(
+    model: TextModel, text: str, targets: list[str], filled_in: dict[str, str]
+) -> None:
+    [filled] = model.run(FILL_MASK_TASK, [text], top_k=1, targets=targets)
+    assert words(filled) == [[word] for word in filled_in]
+    assert [mask.candidates[0].sequence for mask in filled.masks] == [*filled_in.values()]
 
 
 def test_targets_are_ranked_with_unchanged_probabilities(model: TextModel) -> None:
@@ -67,12 +74,6 @@ def test_targets_are_ranked_with_unchanged_probabilities(model: TextModel) -> No
         assert candidate.score == pytest.approx(scores[candidate.token], rel=1e-5)
     [two] = model.run(FILL_MASK_TASK, ["six [MASK]"], targets=["nine", "two", "seven"], top_k=2)
     assert words(two) == [["seven", "nine"]]
-
-
-def test_top_k_beyond_the_vocabulary_is_all_of_it(model: TextModel) -> None:
-    [filled] = model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=1_000)
-    assert sorted(words(filled)[0]) == sorted(VOCABULARY)
-    assert sum(candidate.score for candidate in filled.masks[0].candidates) == pytest.approx(1, rel=1e-4)
 
 
 def test_batched_rows_are_independent(model: TextModel) -> None:
@@ -91,31 +92,28 @@ def test_many_masks_are_allowed_within_the_token_limit(model: TextModel) -> None
 
 
 @pytest.mark.parametrize(
-    ("texts", "targets", "top_k", "message"),
+    ("texts", "options", "message"),
     [
-        (["[MASK]", "one"], [], 5, r"contents\[1\]: there is no \[MASK\] to fill"),
-        (["[mask]"], [], 5, r"contents\[0\]: there is no \[MASK\]"),
-        ([" "], [], 5, r"contents\[0\]: the text is empty"),
-        (["[MASK] \ud800"], [], 5, r"contents\[0\]: the text is not Unicode"),
+        (["[MASK]", "one"], {}, r"contents\[1\]: there is no \[MASK\] to fill"),
+        (["[mask]"], {}, r"contents\[0\]: there is no \[MASK\]"),
+        ([" "], {}, r"contents\[0\]: the text is empty"),
+        (["[MASK] \ud800"], {}, r"contents\[0\]: the text is not Unicode"),
+        (["one " * 10_000 + "[MASK]"], {}, r"contents\[0\]: 40,006 characters are too long"),
         (
             ["[MASK]"],
-            ["one", "sixteen"],
-            5,
+            {"targets": ["one", "sixteen"]},
             r"targets\[1\]: 'sixteen' is 2 tokens of the model \(six ##teen\), a target",
         ),
-        (["[MASK]"], ["berlin"], 5, r"targets\[0\]: 'berlin' is not in the model's vocabulary"),
-        (["[MASK]"], [""], 5, r"targets\[0\]: the target is empty"),
-        (["[MASK]"], ["\udc00"], 5, r"targets\[0\]: the target is not Unicode"),
-        (["[MASK]"], [], 0, r"top_k: 0 is out of range, it must be 1 to 1,000"),
-        (["[MASK]"], [], 1_001, r"top_k: 1,001 is out of range"),
-        (["one " * 10_000 + "[MASK]"], [], 5, r"contents\[0\]: 40,006 characters are too long"),
+        (["[MASK]"], {"targets": ["berlin"]}, r"targets\[0\]: 'berlin' is not in the model's vocabulary"),
+        (["[MASK]"], {"targets": [""]}, r"targets\[0\]: the target is empty"),
+        (["[MASK]"], {"targets": ["\udc00"]}, r"targets\[0\]: the target is not Unicode"),
+        (["[MASK]"], {"top_k": 0}, r"top_k: 0 is out of range, it must be 1 to 1,000"),
+        (["[MASK]"], {"top_k": 1_001}, r"top_k: 1,001 is out of range"),
     ],
 )
-def test_invalid_requests_name_the_field(
-    model: TextModel, texts: Sequence[str], targets: Sequence[str], top_k: int, message: str
-) -> None:
+def test_invalid_requests_name_the_field(model: TextModel, texts: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        model.run(FILL_MASK_TASK, texts, top_k=top_k, targets=targets)
+        model.run(FILL_MASK_TASK, texts, **options)
 
 
 def test_huge_responses_are_rejected(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,12 +41,10 @@ def test_mean_and_cls_pooling(repository: Path) -> None:
         [unit] = model.run(EMBEDDING_TASK, ["one"], normalize=True)
         assert np.linalg.norm(unit.values) == pytest.approx(1)
         assert np.array(unit.values) * np.linalg.norm(short.values) == pytest.approx(np.array(short.values))
-
-
-def test_a_mask_is_ordinary_text_in_other_tasks(repository: Path) -> None:
-    with text_model(repository) as model:
-        assert model.run(EMBEDDING_TASK, ["[MASK] [SEP]"])[0].token_count == 8  # [ mask ] [ sep ]
+        assert model.run(EMBEDDING_TASK, ["[MASK] [SEP]"])[0].token_count == 8  # ordinary text: [ mask ] [ sep ]
         assert model.run(FILL_MASK_TASK, ["[MASK] [SEP]"])[0].token_count == 6
+        with pytest.raises(InvalidInputError, match="pooling: 'max' is unknown, it must be one of"):
+            model.run(EMBEDDING_TASK, ["one"], pooling="max")
 
 
 def test_a_request_overrides_the_bundles_pooling(repository: Path) -> None:
@@ -61,57 +60,48 @@ def test_a_request_overrides_the_bundles_pooling(repository: Path) -> None:
             model.run(FILL_MASK_TASK, ["[MASK]"])
 
 
-def test_an_unknown_pooling_is_rejected(repository: Path) -> None:
-    with (
-        text_model(repository) as model,
-        pytest.raises(InvalidInputError, match="pooling: 'max' is unknown, it must be one of"),
-    ):
-        model.run(EMBEDDING_TASK, ["one"], pooling="max")
-
-
 def test_labels_come_best_first(repository: Path) -> None:
+    def classify(*texts: Any, **options: int) -> Any:
+        return model.run(TEXT_CLASSIFICATION_TASK, texts, **options)
+
     with text_model(repository, "text-classification") as model:
-        one, many = model.run(TEXT_CLASSIFICATION_TASK, ["one", "one two three"])
+        one, many = classify("one", "one two three")
         assert [label.label for label in one.labels] == ["one word", "two words", "many words"]
         assert [label.index for label in many.labels] == [2, 1, 0]
         assert sum(label.score for label in one.labels) == pytest.approx(1)
-        assert [
-            len(result.labels)
-            for result in model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=1)
-            + model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=9)
-        ] == [1, 3]
+        assert [len(classify("one", top_k=top_k)[0].labels) for top_k in (1, 9)] == [1, 3]
         with pytest.raises(InvalidInputError, match="top_k: 0 is out of range, it must be at least 1"):
-            model.run(TEXT_CLASSIFICATION_TASK, ["one"], top_k=0)
+            classify("one", top_k=0)
         with pytest.raises(InvalidInputError, match=r"inputs\[1\]\.text_pair: the model takes single texts"):
-            model.run(TEXT_CLASSIFICATION_TASK, ["one", ("one", "two")])
+            classify("one", ("one", "two"))
+
+
+BAD_PAIRS: list[tuple[list[Any], str]] = [
+    (["one"], r"inputs\[0\]\.text_pair: there is none, the model takes pairs"),
+    ([("one", "two"), ("", "two")], r"inputs\[1\]\.text: the text is empty"),
+    ([("one", " ")], r"inputs\[0\]\.text_pair: the text is empty"),
+    ([("one " * 50, "one " * 50)], r"inputs\[0\]: 103 tokens are too long"),
+]
 
 
 @pytest.mark.parametrize(
-    ("task", "members"), [("fill-mask", {"next_sentence": True}), ("text-classification", {"pairs": True})]
+    ("task", "members", "bad"),
+    [
+        ("fill-mask", {"next_sentence": True}, BAD_PAIRS),
+        ("text-classification", {"pairs": True}, BAD_PAIRS),
+        ("text-classification", {"pairs": True, "singles": True}, BAD_PAIRS[1:]),
+    ],
 )
-def test_classification_of_pairs(repository: Path, task: str, members: dict[str, bool]) -> None:
+def test_classification_of_pairs(
+    repository: Path, task: str, members: dict[str, bool], bad: list[tuple[list[Any], str]]
+) -> None:
     with text_model(repository, task, **members) as model:
-        [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")])
-        assert result.token_count == 6
-        with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: there is none, the model takes pairs"):
-            model.run(TEXT_CLASSIFICATION_TASK, ["one"])
-        with pytest.raises(InvalidInputError, match=r"inputs\[1\]\.text: the text is empty"):
-            model.run(TEXT_CLASSIFICATION_TASK, [("one", "two"), ("", "two")])
-        with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: the text is empty"):
-            model.run(TEXT_CLASSIFICATION_TASK, [("one", " ")])
-        with pytest.raises(InvalidInputError, match=r"inputs\[0\]: 103 tokens are too long"):
-            model.run(TEXT_CLASSIFICATION_TASK, [("one " * 50, "one " * 50)])
-
-
-def test_a_classifier_may_accept_texts_and_pairs(repository: Path) -> None:
-    with text_model(repository, "text-classification", pairs=True, singles=True) as model:
-        assert [each.token_count for each in model.run(TEXT_CLASSIFICATION_TASK, ["one", ("one", "two three"), "two"])] == [
-            3,
-            6,
-            3,
-        ]
-        with pytest.raises(InvalidInputError, match=r"inputs\[0\]\.text_pair: the text is empty"):
-            model.run(TEXT_CLASSIFICATION_TASK, [("one", "")])
+        singles: list[Any] = ["one", "two"] if "singles" in members else []
+        results = model.run(TEXT_CLASSIFICATION_TASK, [*singles, ("one", "two three")])
+        assert [result.token_count for result in results] == [3] * len(singles) + [6]
+        for inputs, message in bad:
+            with pytest.raises(InvalidInputError, match=message):
+                model.run(TEXT_CLASSIFICATION_TASK, inputs)
 
 
 def test_next_sentence(repository: Path) -> None:
@@ -147,49 +137,41 @@ def test_results_do_not_keep_the_batch_in_memory(repository: Path) -> None:
 
 
 def test_entities(repository: Path) -> None:
+    def entities(text: str, **options: str) -> Any:
+        return model.run(TOKEN_CLASSIFICATION_TASK, [text], **options)[0].entities
+
     with text_model(repository, "token-classification") as model:
-        [labelled] = model.run(TOKEN_CLASSIFICATION_TASK, ["Ünd Anna Smith, anna  lives in 漢Paris."])
-        assert [(e.label, e.text, e.start, e.end) for e in labelled.entities] == [
+        found = entities("Ünd Anna Smith, anna  lives in 漢Paris.")
+        assert [(e.label, e.text, e.start, e.end) for e in found] == [
             ("PER", "Anna Smith", 4, 14),
             ("PER", "anna", 16, 20),
             ("LOC", "Paris", 32, 37),
         ]
-        assert labelled.entities[0].score == pytest.approx(0.7)
-        [every] = model.run(TOKEN_CLASSIFICATION_TASK, ["anna lives"], aggregation="none")
-        assert every.entities == (
+        assert found[0].score == pytest.approx(0.7)
+        assert entities("anna lives", aggregation="none") == (
             Entity("B-PER", pytest.approx(0.7), "anna", 0, 4),
             Entity("O", pytest.approx(0.7), "lives", 5, 10),
         )
-        [none] = model.run(TOKEN_CLASSIFICATION_TASK, ["one two"])
-        assert none.entities == ()
+        assert entities("one two") == ()
+        assert [e.text for e in entities("anna anna smith smith paris paris")] == ["anna", "anna smith smith", "paris", "paris"]
         with pytest.raises(InvalidInputError, match="aggregation: 'max' is unknown"):
-            model.run(TOKEN_CLASSIFICATION_TASK, ["one"], aggregation="max")
-
-
-def test_a_new_entity_begins_where_its_label_says(repository: Path) -> None:
-    with text_model(repository, "token-classification") as model:
-        [labelled] = model.run(TOKEN_CLASSIFICATION_TASK, ["anna anna smith smith paris paris"])
-        assert [entity.text for entity in labelled.entities] == ["anna", "anna smith smith", "paris", "paris"]
+            entities("one", aggregation="max")
 
 
 def test_answers(repository: Path) -> None:
+    """Answers come best first, and neither overlap nor leave the context."""
     with text_model(repository, "question-answering") as model:
         context = "Ünd Anna Smith lives in Paris."
-        best, second = (
-            answer
-            for [result] in [model.run(QUESTION_ANSWERING_TASK, [("Where does anna?", context)], top_k=2)]
-            for answer in result.answers
-        )
-        assert (best.text, best.start, best.end) == ("Paris", 24, 29)
-        assert (second.text, second.start, second.end) == ("Anna Smith", 4, 14)
+        [result] = model.run(QUESTION_ANSWERING_TASK, [("Where does anna?", context)], top_k=2)
+        assert [(answer.text, answer.start, answer.end) for answer in result.answers] == [
+            ("Paris", 24, 29),
+            ("Anna Smith", 4, 14),
+        ]
+        best, second = result.answers
         assert best.score > second.score > 0
         [lone] = model.run(QUESTION_ANSWERING_TASK, [("in?", "in")])
         assert lone.answers == (ExtractedAnswer("in", pytest.approx(1.0), 0, 2),)
         assert lone.token_count == 6
-
-
-def test_answers_never_overlap_nor_leave_the_context(repository: Path) -> None:
-    with text_model(repository, "question-answering") as model:
         context = "anna smith in paris smith paris in anna"
         [result] = model.run(QUESTION_ANSWERING_TASK, [("paris?", context)], top_k=100, max_answer_length=3)
         spans = sorted((answer.start, answer.end) for answer in result.answers)
@@ -216,21 +198,21 @@ def test_bad_questions(repository: Path, inputs: Sequence[tuple[str, str]], opti
 
 
 @pytest.mark.parametrize(
-    ("task", "field", "ask"),
+    ("kind", "field", "task", "texts"),
     [
-        ("fill-mask", "contents", lambda model: model.run(EMBEDDING_TASK, ["one"] * 3)),
-        ("text-classification", "inputs", lambda model: model.run(TEXT_CLASSIFICATION_TASK, ["one"] * 3)),
-        ("question-answering", "inputs", lambda model: model.run(QUESTION_ANSWERING_TASK, [("where?", "in Paris")] * 3)),
+        ("fill-mask", "contents", EMBEDDING_TASK, ["one"] * 3),
+        ("text-classification", "inputs", TEXT_CLASSIFICATION_TASK, ["one"] * 3),
+        ("question-answering", "inputs", QUESTION_ANSWERING_TASK, [("where?", "in Paris")] * 3),
     ],
 )
 def test_too_many_texts_are_rejected_with_the_request_field(
-    repository: Path, task: str, field: str, ask: Callable[[TextModel], object]
+    repository: Path, kind: str, field: str, task: Any, texts: list[Any]
 ) -> None:
     options = EncoderOptions(limits=BatchLimits(waiting_rows=2))
-    model = TextModel(task, 1, open_bundle(write_text_bundle(repository, task)), options)
+    model = TextModel(kind, 1, open_bundle(write_text_bundle(repository, kind)), options)
     try:
         with pytest.raises(InvalidInputError, match=f"^{field}: 3 rows in one request, at most 2 can wait"):
-            ask(model)
+            model.run(task, texts)
     finally:
         model.close(drain=False)
 
@@ -247,10 +229,6 @@ def test_a_model_survives_a_runtime_error(repository: Path, monkeypatch: pytest.
         assert model.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
 
 
-def spoil_post_processor(content: dict[str, object]) -> None:
-    content["post_processor"] = None
-
-
 def spoil_vocabulary(content: dict[str, object]) -> None:
     content["model"]["vocab"].pop("mask")  # type: ignore[index]
     content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] != 4]  # type: ignore[attr-defined]
@@ -260,7 +238,10 @@ def spoil_vocabulary(content: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [
-        (spoil_post_processor, r"an empty text becomes \[\], expected \[CLS\] \[SEP\], \[2, 3\]"),
+        (
+            lambda content: content.update(post_processor=None),
+            r"an empty text becomes \[\], expected \[CLS\] \[SEP\], \[2, 3\]",
+        ),
         (spoil_vocabulary, "it has no token 4, which the manifest has as mask"),
         (dict.clear, "not a tokenizer"),
     ],

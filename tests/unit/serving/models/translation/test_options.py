@@ -86,28 +86,14 @@ def resolve(generation: Generation = GENERATION, **values: Any) -> ResolvedOptio
     return resolve_options(options_from(translation_pb2.DecodingOptions(**values)), 1, ModelDefaults(generation, LIMIT), SLOTS)
 
 
-def test_wire_and_server_have_the_same_options() -> None:
+def test_values_arrive_as_sent() -> None:
     wire = [field.name for field in translation_pb2.DecodingOptions.DESCRIPTOR.fields]
     assert wire == NAMES == list(GOOD)
-
-
-def test_absent_options_are_none_or_empty() -> None:
     assert options_from(translation_pb2.DecodingOptions()) == DecodingOptions()
-
-
-def test_values_arrive_as_sent() -> None:
-    message = translation_pb2.DecodingOptions(
-        beam_size=4, length_penalty=0.5, target_prefix=["a", "b"], return_scores=False, split_sentences=2
-    )
-    options = options_from(message)
-    expected = {
-        "beam_size": 4,
-        "length_penalty": 0.5,
-        "target_prefix": ("a", "b"),
-        "return_scores": False,
-        "split_sentences": SplitSentences.OFF,
-    }
-    assert options == DecodingOptions(**expected)  # type: ignore[arg-type]
+    expected: dict[str, Any] = {"beam_size": 4, "length_penalty": 0.5, "target_prefix": ("a", "b"), "return_scores": False}
+    options = options_from(translation_pb2.DecodingOptions(**expected, split_sentences=2))
+    expected["split_sentences"] = SplitSentences.OFF
+    assert options == DecodingOptions(**expected)
     values = dict(zip(NAMES, option_values(options), strict=True))
     assert {name: value for name, value in values.items() if value not in (None, ())} == expected
     assert type(values["split_sentences"]) is str
@@ -137,14 +123,16 @@ def test_suppressed_texts_must_be_unicode() -> None:
         resolve_options(DecodingOptions(suppress_sequences=("\udcff",)), 1, DEFAULTS, SLOTS)
 
 
-def test_no_options_are_greedy_search() -> None:
-    assert resolve() == ResolvedOptions(GREEDY, 60, (), splits=True)
-
-
 def test_options_become_search_parameters() -> None:
+    assert resolve() == ResolvedOptions(GREEDY, 60, (), splits=True)
+    assert resolve(sampling_temperature=0.5, seed=3).search == GREEDY, "a temperature alone does not sample"
     options = {"beam_size": 4, "num_hypotheses": 2, "length_penalty": 0.5, "suppress_sequences": ["a"], "return_scores": True}
     expected = SearchParams(beam_size=4, num_hypotheses=2, length_penalty=0.5, suppressed=("a",), scores=True)
     assert resolve(**options).search == expected
+    assert resolve(sampling_topp=0.5).search.sampling_topk == 0, "top p alone samples from all tokens"
+    assert resolve(sampling_topp=0.5, sampling_topk=7).search.sampling_topk == 7
+    assert resolve(sampling_topk=0, num_hypotheses=SLOTS).search.slots == SLOTS
+    assert resolve_options(DecodingOptions(target_prefix=("a", "")), 2, DEFAULTS, SLOTS).prefixes == ("a", "")
 
 
 def test_a_request_overrides_the_models_defaults() -> None:
@@ -152,6 +140,10 @@ def test_a_request_overrides_the_models_defaults() -> None:
     expected = SearchParams(4, 2.0, 3, 0.6, 0.2, 1.5, 3, min_length=5)
     assert resolve(generation).search == expected
     assert resolve(generation, length_penalty=0.0).search == replace(expected, length_penalty=0.0)
+    generation = replace(GENERATION, beam_size=4, num_hypotheses=4, min_length=20)
+    assert resolve(generation, beam_size=2).search.num_hypotheses == 2
+    assert resolve(generation, sampling_topk=0).search.beam_size == 1
+    assert resolve(generation, max_length=10).search.min_length == 10
 
 
 def test_search_rules_come_from_the_model_alone() -> None:
@@ -161,14 +153,9 @@ def test_search_rules_come_from_the_model_alone() -> None:
         "forced_end": True,
         "suppressed_tokens": ((0,), (5, 6)),
     }
-    search = resolve(replace(GENERATION, **rules), beam_size=4).search
-    assert search == SearchParams(beam_size=4, **rules)
+    generation = replace(GENERATION, **rules)
+    assert resolve(generation, beam_size=4, patience=1.0).search == SearchParams(beam_size=4, **rules)
     assert not set(rules) & set(NAMES)
-
-
-def test_patience_is_unsupported_by_the_rules_of_transformers() -> None:
-    generation = replace(GENERATION, rules=SearchRules.TRANSFORMERS)
-    resolve(generation, beam_size=4, patience=1.0)
     with pytest.raises(UnsupportedError, match=r"^options\.patience: this model's beam search has none"):
         resolve(generation, beam_size=4, patience=2.0)
 
@@ -194,11 +181,6 @@ def test_forced_tokens_count_in_the_manifests_lengths_but_not_in_a_requests(
     assert (found.search.min_length, found.max_tokens) == (shortest, longest)
 
 
-def test_a_minimum_of_forced_tokens_alone_is_none() -> None:
-    defaults = replace(FORCED, generation=replace(GENERATION, min_length=3))
-    assert resolve_options(DecodingOptions(), 1, defaults, SLOTS).search == GREEDY
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -210,6 +192,8 @@ def test_a_minimum_of_forced_tokens_alone_is_none() -> None:
 def test_errors_name_lengths_without_forced_tokens(options: DecodingOptions, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         resolve_options(options, 1, FORCED, SLOTS)
+    least = replace(FORCED, generation=replace(GENERATION, min_length=3))
+    assert resolve_options(DecodingOptions(), 1, least, SLOTS).search == GREEDY, "forced tokens alone are no minimum"
 
 
 @pytest.mark.parametrize("default", [True, False])
@@ -222,32 +206,7 @@ def test_a_request_overrides_whether_texts_are_split(
     assert resolved.splits is (default if expected is None else expected)
 
 
-def test_defaults_adapt_to_the_request() -> None:
-    generation = replace(GENERATION, beam_size=4, num_hypotheses=4, min_length=20)
-    assert resolve(generation, beam_size=2).search.num_hypotheses == 2
-    assert resolve(generation, sampling_topk=0).search.beam_size == 1
-    assert resolve(generation, max_length=10).search.min_length == 10
-
-
-def test_top_p_alone_samples_from_all_tokens() -> None:
-    assert resolve(sampling_topp=0.5).search.sampling_topk == 0
-    assert resolve(sampling_topp=0.5, sampling_topk=7).search.sampling_topk == 7
-
-
-def test_a_temperature_alone_is_greedy_search() -> None:
-    assert resolve(sampling_temperature=0.5, seed=3).search == GREEDY
-
-
 def test_a_sample_without_a_seed_gets_a_random_one() -> None:
     seeds = {resolve(sampling_topk=0).search.seed for _ in range(5)}
     assert len(seeds) == 5
     assert resolve(sampling_topk=0, seed=7).search.seed == 7
-
-
-def test_samples_are_limited_by_the_slots() -> None:
-    assert resolve(sampling_topk=0, num_hypotheses=SLOTS).search.slots == SLOTS
-
-
-def test_each_text_has_its_prefix() -> None:
-    options = DecodingOptions(target_prefix=("a", ""))
-    assert resolve_options(options, 2, DEFAULTS, SLOTS).prefixes == ("a", "")

@@ -48,26 +48,19 @@ def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> No
         preparer.prepare([text], OFF)
 
 
-@pytest.mark.parametrize("texts", [[SOURCE, ""], [SOURCE, " \n"]])
+@pytest.mark.parametrize(("text", "fault"), [("", "empty"), (" \n", "empty"), ("a \udcff b", "not Unicode")])
 @pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_an_empty_text_is_rejected_with_its_index(preparer: Preprocessor, texts: list[str], options: DecodingOptions) -> None:
-    with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is empty"):
-        preparer.prepare(texts, options)
+def test_an_unreadable_text_is_rejected_with_its_index(
+    preparer: Preprocessor, text: str, fault: str, options: DecodingOptions
+) -> None:
+    with pytest.raises(InvalidInputError, match=rf"^contents\[1\]: the text is {fault}"):
+        preparer.prepare([SOURCE, text], options)
 
 
-@pytest.mark.parametrize("options", [DEFAULTS, OFF], ids=["auto", "off"])
-def test_a_lone_surrogate_is_rejected_with_its_index(preparer: Preprocessor, options: DecodingOptions) -> None:
-    with pytest.raises(InvalidInputError, match=r"^contents\[1\]: the text is not Unicode"):
-        preparer.prepare([SOURCE, "a \udcff b"], options)
-
-
-def test_a_sentence_that_is_too_long_is_refused_with_its_text(preparer: Preprocessor) -> None:
+def test_a_text_that_is_too_long_is_rejected(preparer: Preprocessor) -> None:
     message = r"^contents\[1\]: 81 tokens are too long for one sentence, the model takes at most 64 tokens; it begins '1 1 "
     with pytest.raises(InvalidInputError, match=message):
         preparer.prepare([SOURCE, f"{SOURCE} {SOURCE}\n{LONG}\n{SOURCE}"], DEFAULTS)
-
-
-def test_a_huge_text_is_rejected_unread(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 1,000,001 characters are too long, at most 1,000,000"):
         preparer.prepare(["a" * (MAX_CHARACTERS + 1)], DEFAULTS)
 
@@ -76,15 +69,15 @@ def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: Trans
     options = DecodingOptions(target_prefix=("Der", ""))
     prepared = preparer.prepare([f"{SOURCE} {SOURCE}", SOURCE], options)
     assert [row.prefix for row in prepared.rows] == [codec.encode_prefixes(["Der"], 64)[0], (), ()]
-
-
-def test_a_prefix_without_room_for_a_translation_is_rejected(preparer: Preprocessor) -> None:
     with pytest.raises(InvalidInputError, match=r"^options\.target_prefix\[0\]: 14 tokens are too long"):
         preparer.prepare([SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
-def test_sentences_are_split_by_the_requested_language(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
-    preparer = Preprocessor(codec, replace(manifest, source_languages=("en", "de")), slots=8)
+@pytest.mark.parametrize("languages", [("en", "de"), ("und",)])
+def test_sentences_are_split_by_the_requested_language(
+    codec: TranslationTokenizer, manifest: TranslationManifest, languages: tuple[str, ...]
+) -> None:
+    preparer = Preprocessor(codec, replace(manifest, source_languages=languages), slots=8)
     text = "Er kam am 3. Mai. Gut."
     assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
@@ -97,14 +90,6 @@ def test_a_model_may_disable_splitting(codec: TranslationTokenizer, manifest: Tr
     assert len(preparer.prepare([text], DEFAULTS).rows) == 1
     assert len(preparer.prepare([text], DecodingOptions(beam_size=2)).rows) == 1
     assert len(preparer.prepare([text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
-
-
-def test_an_undetermined_model_splits_by_the_requested_language(
-    codec: TranslationTokenizer, manifest: TranslationManifest
-) -> None:
-    preparer = Preprocessor(codec, replace(manifest, source_languages=("und",)), slots=8)
-    text = "Er kam am 3. Mai. Gut."
-    assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
 def test_a_huge_alignment_is_rejected(preparer: Preprocessor) -> None:

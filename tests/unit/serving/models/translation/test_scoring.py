@@ -1,6 +1,6 @@
 """Pairs are scored in batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -38,12 +38,20 @@ def scores(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[Translation
     return work.read()
 
 
-def test_every_pair_has_its_own_tokens(codec: TranslationTokenizer) -> None:
-    scorer = Scorer(StubSession(), codec, TOKENS, runs=2)  # type: ignore[arg-type]
-    try:
-        found = scores(scorer, PAIRS)
-    finally:
-        scorer.engine.close()
+@pytest.fixture
+def session() -> StubSession:
+    return StubSession()
+
+
+@pytest.fixture
+def scorer(codec: TranslationTokenizer, session: StubSession) -> Iterator[Scorer]:
+    scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
+    yield scorer
+    scorer.engine.close()
+
+
+def test_every_pair_has_its_own_tokens(scorer: Scorer, codec: TranslationTokenizer) -> None:
+    found = scores(scorer, PAIRS)
     for score, source, target in zip(found, codec.encode(SOURCES), codec.encode(TARGETS), strict=True):
         expected = [-token - len(source) / 1000 for token in target]
         np.testing.assert_allclose(score.token_log_probabilities, expected, rtol=1e-6)
@@ -73,11 +81,7 @@ def test_batches_stay_below_the_limit_of_the_logits(codec: TranslationTokenizer,
         ((SOURCE, "\udcff"), "pairs[1].target: the text is not Unicode"),
     ],
 )
-def test_a_bad_pair_is_named(codec: TranslationTokenizer, pair: tuple[str, str], message: str) -> None:
-    scorer = Scorer(StubSession(), codec, TOKENS, runs=1)  # type: ignore[arg-type]
-    try:
-        with pytest.raises(InvalidInputError) as error:
-            scorer.prepare([(SOURCE, TARGET), pair])
-    finally:
-        scorer.engine.close()
+def test_a_bad_pair_is_named(scorer: Scorer, pair: tuple[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError) as error:
+        scorer.prepare([(SOURCE, TARGET), pair])
     assert str(error.value).startswith(message)

@@ -3,6 +3,7 @@
 import importlib
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -40,6 +41,15 @@ def test_operations_are_asynchronous(memory: CudaMemory) -> None:
     assert mark.done()
     assert host.tolist() == [0, 1, 2, 3]
 
+    def work() -> None:
+        memory.upload(np.arange(4) + 4, array)
+        memory.download(array, host)
+        memory.mark().wait()
+
+    with ThreadPoolExecutor(1) as pool:  # other threads use the same GPU
+        pool.submit(work).result()
+    assert host.tolist() == [4, 5, 6, 7]
+
 
 def test_a_mark_does_not_wait_for_later_work(memory: CudaMemory) -> None:
     array = memory.zeros((1,), np.int64)
@@ -66,20 +76,6 @@ def test_events_are_reused(memory: CudaMemory, cuda: FakeCuda) -> None:
         marks[1].wait()
     assert cuda.calls["cudaEventRecord"] == 200
     assert cuda.calls["cudaEventCreateWithFlags"] <= 4
-
-
-def test_other_threads_use_the_same_gpu(memory: CudaMemory, cuda: FakeCuda) -> None:
-    array, host = memory.zeros((3,), np.int64), memory.staging((3,), np.int64)
-
-    def work() -> None:
-        memory.upload(np.arange(3), array)
-        memory.download(array, host)
-        memory.mark().wait()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert host.tolist() == [0, 1, 2]
 
 
 def test_closing_frees_everything(memory: CudaMemory, cuda: FakeCuda) -> None:
@@ -126,26 +122,21 @@ def test_out_of_memory_is_reported_with_all_numbers(cuda: FakeCuda, allocate: st
 
 
 def test_errors_have_cudas_message(memory: CudaMemory, cuda: FakeCuda) -> None:
-    cuda.fails["cudaMemcpyAsync"] = cudaError_t.cudaErrorLaunchFailure
-    with pytest.raises(EngineError, match=r"cudaMemcpyAsync: words for 719 \(cudaErrorLaunchFailure\)"):
-        memory.upload(np.zeros(2, np.int8), memory.zeros((2,), np.int8))
-    assert not cuda.forgotten
-
-
-def test_a_mark_raises_earlier_errors(memory: CudaMemory, cuda: FakeCuda) -> None:
-    mark = memory.mark()
-    for name, ask in (("cudaEventSynchronize", mark.wait), ("cudaEventQuery", mark.done)):
+    array, mark = memory.zeros((2,), np.int8), memory.mark()
+    for name, call in (
+        ("cudaMemcpyAsync", lambda: memory.upload(np.zeros(2, np.int8), array)),
+        ("cudaEventSynchronize", mark.wait),
+        ("cudaEventQuery", mark.done),
+    ):
         cuda.fails[name] = cudaError_t.cudaErrorLaunchFailure
-        with pytest.raises(EngineError, match=f"{name}: words for 719"):
-            ask()
+        with pytest.raises(EngineError, match=rf"{name}: words for 719 \(cudaErrorLaunchFailure\)"):
+            call()
+        assert not cuda.forgotten
 
 
-def test_a_missing_gpu_is_rejected(cuda: FakeCuda) -> None:
+def test_missing_gpus_and_bindings_are_named(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="cudaErrorInvalidDevice"):
         CudaMemory(Device("cuda", 2), cuda)
-
-
-def test_bindings_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     load_runtime.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(DeviceError, match=r'pip install "triptych\[cuda\]"'):
@@ -190,13 +181,10 @@ def test_the_fake_matches_the_bindings() -> None:
 
 
 def test_find_gpus_allocates_nothing() -> None:
-    cuda = FakeCuda(gpus=2)
+    cuda = FakeCuda(gpus=2, free=5)
     assert find_gpus(cuda) == tuple(Gpu(Device("cuda", index), f"Fake GPU {index}", TOTAL) for index in range(2))
     assert not cuda.calls["cudaSetDevice"]  # which makes a context
-
-
-def test_their_memory() -> None:
-    assert gpu_memory(Device("cuda", 1), FakeCuda(gpus=2, free=5)) == GpuMemory(5, TOTAL)
+    assert gpu_memory(Device("cuda", 1), cuda) == GpuMemory(5, TOTAL)
 
 
 @pytest.mark.parametrize(
