@@ -6,15 +6,15 @@
 
 FILE has source<TAB>target lines, .gz and .xz too; different sources are taken in a fixed random order until there are enough.
 
-Without --kill, job and engine take turns in this process, on one loaded model: in every round each does the same part of the
-segments, and who begins changes, so that a noisy machine disturbs both alike. The engine gets the very sentences that the job
-asks for, all of a part in one call. The job reads documents, looks into its journal, translates, writes documents, records what
-it did. "ratio" is the engine's time for all parts over the job's; "median" is that of the rounds' ratios. CPU times say what
-the job costs beside the engine, whatever else the machine does.
+Without --kill, job and engine take turns in this process, on one loaded model: in every round each translates the same part of
+the segments, in alternating order, so that a noisy machine disturbs both equally. The engine receives the sentences of the job,
+all of a part in one call. The job reads documents, checks its journal, translates, writes documents and records the results.
+"ratio" is the engine's time for all parts divided by the job's; "median" is the median of the rounds' ratios. The ratio of CPU
+times shows the cost of the job besides the engine, independent of other work of the machine.
 
 With --kill, jobs are processes of their own. One runs undisturbed. Another is killed (SIGKILL) `--kills` times at random
-moments and started again; its documents and its report must then be the same, byte for byte. Use a precision whose answers do
-not depend on what else is in a batch, which is fp32.
+moments and started again; its documents and report must be identical. Use fp32, whose results do not depend on the other texts
+of a batch.
 """
 
 import csv
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-import machine
+from report import machine
 
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Selection, discover
@@ -58,7 +58,7 @@ WHOLE = DecodingOptions(split_sentences=SplitSentences.OFF)
 
 
 def read_segments(files: Sequence[Path], count: int, seed: int) -> list[str]:
-    """So many different sources, in random order."""
+    """Read different sources, in random order."""
     found: dict[str, None] = {}
     for file in files:
         with OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8") as lines:
@@ -99,7 +99,7 @@ WRITERS: dict[str, tuple[str, Callable[[Sequence[str]], str]]] = {
 
 
 def write_documents(folder: Path, segments: Sequence[str], formats: Sequence[str], per_document: int) -> None:
-    """Documents with these segments, of each format in turn."""
+    """Write documents with these segments, in each format in turn."""
     folder.mkdir(parents=True)
     for number, start in enumerate(range(0, len(segments), per_document)):
         suffix, write = WRITERS[formats[number % len(formats)]]
@@ -117,7 +117,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Round:
-    """What both took."""
+    """Durations of engine and job."""
 
     segments: int
     engine: Spent
@@ -125,21 +125,21 @@ class Round:
 
 
 def timed(action: Callable[[], Result]) -> tuple[Result, Spent]:
-    """Its result, and what it took."""
+    """Return the result and the duration of an action."""
     wall, cpu = time.perf_counter(), time.process_time()
     result = action()
     return result, Spent(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 class Contest:
-    """Job and engine on one model."""
+    """Document job and engine, alternating on one model."""
 
     def __init__(self, translating: EngineSentenceTranslator, work: Path, formats: Sequence[str], per_document: int) -> None:
         self._translating, self._work = translating, work
         self._formats, self._per_document = formats, per_document
 
     def run(self, name: str, segments: Sequence[str], engine_first: bool) -> Round:
-        """Both on the same segments."""
+        """Run both on the same segments."""
         source = self._work / name
         write_documents(source, segments, self._formats, self._per_document)
         with Database(self._work / f"{name}.journal", alone=True) as journal:
@@ -154,7 +154,7 @@ class Contest:
         return Round(len(segments), engine, own)
 
     def _texts(self, job: DocumentJob) -> list[str]:
-        """What the job will ask for."""
+        """Return the texts that the job will translate."""
         identity = self._translating.identity
         job = job.in_languages(identity.source_language, identity.target_language)
         work = UnitTranslator(job.rules)
@@ -184,7 +184,7 @@ def throughput(
     formats: Sequence[str],
     per_document: int,
 ) -> list[Round]:
-    """Job and engine, part by part."""
+    """Measure job and engine, part by part."""
     size = -(-len(segments) // rounds)
     results = []
     with tempfile.TemporaryDirectory() as work, open_sentence_translator(replace(request, models=repository)) as translating:
@@ -202,7 +202,7 @@ def throughput(
 
 
 def summarize(results: Sequence[Round]) -> dict[str, object]:
-    """Printed, and returned for a file."""
+    """Print and return the summary."""
     segments = sum(result.segments for result in results)
     engine, job = sum(result.engine.wall for result in results), sum(result.job.wall for result in results)
     cpu = sum(result.engine.cpu for result in results) / sum(result.job.cpu for result in results)
@@ -222,7 +222,7 @@ def summarize(results: Sequence[Round]) -> dict[str, object]:
 
 
 class Jobs:
-    """Jobs as processes of their own, on the same documents."""
+    """Jobs in processes of their own, on the same documents."""
 
     def __init__(self, work: Path, options: Sequence[str]) -> None:
         self._work = work
@@ -240,13 +240,13 @@ class Jobs:
         return [sys.executable, "-m", "triptych_cli", *map(str, arguments), *self._options]
 
     def whole(self, name: str) -> float:
-        """Seconds of an undisturbed run."""
+        """Return the seconds of an undisturbed run."""
         began = time.perf_counter()
         subprocess.run(self.command(name), check=True)
         return time.perf_counter() - began
 
     def killed(self, name: str, moments: Sequence[float]) -> float:
-        """Seconds of a job that is killed so many seconds after each of its starts, and then left alone."""
+        """Return the seconds of a job that is killed at the given seconds after each start, then left alone."""
         began = time.perf_counter()
         for seconds in moments:
             process = subprocess.Popen(self.command(name))
@@ -261,13 +261,13 @@ class Jobs:
         return time.perf_counter() - began
 
     def content(self, name: str) -> dict[str, str]:
-        """SHA-256 of each document."""
+        """Return the SHA-256 of each document."""
         out = self._work / name
         files = [file for file in sorted(out.rglob("*")) if file.is_file() and not file.name.startswith(".")]
         return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     def results(self, name: str) -> list[dict[str, object]]:
-        """What the report says of each document, without what tells the runs apart."""
+        """Return the results of the report, without members that differ between runs."""
         report = json.loads((self._work / f"{name}.json").read_text(encoding="utf-8"))
         return [{**each, "state": "", "target": Path(each["target"]).name} for each in report["results"]]
 
@@ -275,7 +275,7 @@ class Jobs:
 def kill(
     segments: Sequence[str], kills: int, seed: int, options: Sequence[str], formats: Sequence[str], per_document: int
 ) -> bool:
-    """Whether a job that is killed ends with what an undisturbed one has."""
+    """Return True if a killed job produces the same files as an undisturbed one."""
     with tempfile.TemporaryDirectory() as work:
         write_documents(Path(work) / "documents", segments, formats, per_document)
         jobs = Jobs(Path(work), options)

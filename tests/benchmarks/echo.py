@@ -1,9 +1,10 @@
-"""A gRPC server that answers with what it got: what a call costs when nothing is computed.
+"""gRPC server that returns each request, to measure a call that computes nothing.
 
-python tests/benchmarks/echo.py        prints its port, serves until it is killed
+python tests/benchmarks/echo.py        prints `ready on HOST:PORT` on standard error, serves until it is killed
 """
 
 import asyncio
+import sys
 
 import grpc
 from grpc import aio
@@ -12,7 +13,7 @@ METHOD = "/triptych.benchmarks.Echo/Call"
 
 
 class Echo(grpc.GenericRpcHandler):
-    """Any method is the one method."""
+    """Handler of every method."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[bytes, bytes]":
         return grpc.unary_unary_rpc_method_handler(self._answer)
@@ -26,7 +27,8 @@ async def main() -> None:
     server.add_generic_rpc_handlers((Echo(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    print(port, flush=True)  # noqa: T201 - whoever started it reads this
+    sys.stderr.write(f"ready on 127.0.0.1:{port}\n")
+    sys.stderr.flush()
     await server.wait_for_termination()
 
 

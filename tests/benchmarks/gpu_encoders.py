@@ -18,33 +18,31 @@ measured in this run (roofline.py), in percent; "same" is how many answers (perc
 A rehearsal on the CPU: --device cpu --tiny.
 """
 
-import base64
 import io
-import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import gpu_machine
 import numpy as np
 import torch
-from encoders import TOP_K, ImageTask, TextTask, read_texts
-from gpu_encoder_peers import EncoderPeer, OrtPeer, TorchPeer
+from candidates.encoder_models import CompiledEncoder, EncoderModel, OnnxRuntimeEncoder
+from candidates.encoder_tasks import TOP_K, EncoderTask, ImageTask, TextTask, read_images, read_texts
 from numpy.typing import NDArray
 from PIL import Image
-from process import ServerProcess, TimerProcess, serve_arguments
-from report import Table, numbers
+from report import machine
+from report.tables import Table, numbers, write_json
+from report.work import NOTHING, Work, bert, graph_kernels, vit
 from roofline import LARGE, TINY, Ceilings, describe, measure
-from work import NOTHING, Work, bert, graph_kernels, vit
+from servers.encoder_load import encoder_load
 
+from triptych_bench.server.process import TriptychServer
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_serving.encoding.options import EncoderOptions
@@ -54,11 +52,10 @@ from triptych_serving.runtime.device_selection import parse_devices
 from triptych_training.checkpoints.encoder import BERT
 from triptych_training.checkpoints.folder import read_architecture
 
-FLOOD = str(Path(__file__).with_name("gpu_flood.py"))
 ENGINE = "Triptych in process"
 ALONE = "arrays alone"
-AHEAD = 4  # batches that are prepared while one runs
-SEARCH_BATCHES = 4  # with so many the best size is found
+AHEAD = 4  # batches prepared while one runs
+SEARCH_BATCHES = 4  # for the search of the best size
 PHOTO = (500, 375)  # pixels
 COLUMNS = {"candidate": -44, "inputs/s": 12, "ratio": 6, "floor": 6, "launches": 8, "same": 6, "settings": -30}
 Run = Callable[[], NDArray[np.int64] | None]
@@ -66,7 +63,7 @@ Run = Callable[[], NDArray[np.int64] | None]
 
 @dataclass(frozen=True)
 class Row:
-    """One of the table."""
+    """Row of the table."""
 
     candidate: str
     per_second: float
@@ -80,10 +77,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured."""
+    """Inputs and options of the benchmark."""
 
-    task: Any
-    kind: str  # text or image
+    task: EncoderTask
     inputs: Sequence[Any]  # sorted by length
     batches: Sequence[int]
     rounds: int
@@ -110,7 +106,8 @@ class Plan:
 @click.option("--compile/--no-compile", "compiles", default=True, help="torch.compile.")
 @click.option("--tiny", is_flag=True, help="To rehearse: nothing is compiled, ceilings mean nothing.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
-def main(  # noqa: PLR0917 - click passes them by name
+def main(
+    *,
     checkpoint: Path,
     repository: Path,
     device: str,
@@ -136,34 +133,34 @@ def main(  # noqa: PLR0917 - click passes them by name
     if kind == "text":
         inputs = read_texts(texts, count, tokens, task) if texts else random_texts(task, count, tokens)
     else:
-        inputs = _read_images(images, count) if images else random_images(count)
+        inputs = read_images(images, count) if images else random_images(count)
     sizes = task.sizes(inputs)
     inputs = [inputs[index] for index in sorted(range(len(inputs)), key=lambda index: sizes[index])]
     ceilings = measure(torch.device(device), TINY if tiny else LARGE)
-    plan = Plan(task, kind, inputs, numbers(batches), rounds, device, precision, compiles and not tiny)
+    plan = Plan(task, inputs, numbers(batches), rounds, device, precision, compiles and not tiny)
     graph = task.bundle.path(task.bundle.manifest.precisions[precision].graph)
-    about = {"machine": gpu_machine.describe(device), "ceilings": asdict(ceilings), "inputs": len(inputs)}
+    about = {"machine": machine.describe(device), "ceilings": asdict(ceilings), "inputs": len(inputs)}
     about |= {"tokens": statistics.mean(task.sizes(inputs)), "nodes of the graph that start a kernel": graph_kernels(graph)}
     click.echo(f"{describe(ceilings)}\n{len(inputs)} inputs of {about['tokens']:,.1f} tokens")
     refused: dict[str, str] = {}
-    options = [*(["--device", device] if device != "cpu" else []), *serve_options.split()]
+    options = ["--models", str(repository), "--model", entry.name, "--precision", precision, "--device", device]
+    options += serve_options.split()
     with ExitStack() as stack:
         runs, settings, batch = by_hand(plan, graph, refused)
         runs[ENGINE] = stack.enter_context(in_process(plan))
-        server = stack.enter_context(ServerProcess(serve_arguments(str(repository), entry.name, precision, options)))
+        server = stack.enter_context(TriptychServer(options))
         for size in numbers(per_request):
             name = f"Triptych gRPC, {size} a request, {in_flight} in flight"
-            runs[name] = stack.enter_context(through_grpc(plan, server.address, in_flight, size, clients))
+            run = stack.enter_context(encoder_load(server.address, kind, inputs, in_flight, size, clients))
+            runs[name] = partial(_done, run)
         rows = list(contest(plan, runs, settings, ceilings, _work(plan, batch)))
     for name, reason in refused.items():
         click.echo(f"{name}: {reason}")
-    if json_file:
-        content = {**about, "refused": refused, "results": [asdict(row) for row in rows]}
-        json_file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_json(json_file, {**about, "refused": refused}, rows)
 
 
 def _find(repository: Path, kind: str) -> VersionFolder:
-    """The first model of the kind."""
+    """Return the first model for texts or images."""
     wanted = TextManifest if kind == "text" else ImageManifest
     for entry in newest_versions(repository):
         if isinstance(open_bundle(entry.folder).manifest, wanted):
@@ -172,7 +169,7 @@ def _find(repository: Path, kind: str) -> VersionFolder:
 
 
 def random_texts(task: Any, count: int, tokens: int) -> list[str]:
-    """Of exactly so many tokens, [CLS] and [SEP] among them."""
+    """Make texts of exactly so many tokens, including [CLS] and [SEP]."""
     rng = np.random.default_rng(1)
     vocabulary = task.checkpoint.tokenizer.get_vocab()
     words = [token for token in sorted(vocabulary) if token.isalpha() and token.isascii() and token.islower()]
@@ -186,7 +183,7 @@ def random_texts(task: Any, count: int, tokens: int) -> list[str]:
 
 
 def random_images(count: int) -> list[bytes]:
-    """JPEG files, each another one."""
+    """Make different JPEG files."""
     rng = np.random.default_rng(1)
     images = []
     for _ in range(count):
@@ -197,16 +194,11 @@ def random_images(count: int) -> list[bytes]:
     return images
 
 
-def _read_images(folder: Path, count: int) -> list[bytes]:
-    images = [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
-    return (images * (count // len(images) + 1))[:count]
-
-
 def by_hand(plan: Plan, graph: Path, refused: dict[str, str]) -> tuple[dict[str, Run], dict[str, str], int]:
-    """Runs over all inputs and their settings by name, each at its best batch size; the best size of the last."""
-    peers: dict[str, Callable[[], EncoderPeer]] = {
-        "ONNX Runtime": lambda: OrtPeer(graph, plan.task.outputs, plan.device),
-        "PyTorch": lambda: TorchPeer(plan.task, plan.device, plan.compiles, TOP_K),
+    """Return runs over all inputs at the best batch size and their settings, by name, and the last best size."""
+    peers: dict[str, Callable[[], EncoderModel]] = {
+        "ONNX Runtime": lambda: OnnxRuntimeEncoder(graph, plan.task.outputs, plan.device),
+        "PyTorch": lambda: CompiledEncoder(plan.task, plan.device, plan.compiles, TOP_K),
     }
     runs: dict[str, Run] = {}
     settings: dict[str, str] = {}
@@ -215,7 +207,7 @@ def by_hand(plan: Plan, graph: Path, refused: dict[str, str]) -> tuple[dict[str,
         try:
             peer = open_peer()
             batch = _best_batch(plan, peer)
-        except Exception as error:  # the table does without it
+        except Exception as error:  # reported with the table
             refused[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             continue
         parts = _parts(plan.inputs, batch)
@@ -225,8 +217,8 @@ def by_hand(plan: Plan, graph: Path, refused: dict[str, str]) -> tuple[dict[str,
     return runs, settings, batch
 
 
-def _best_batch(plan: Plan, peer: EncoderPeer) -> int:
-    """By the time of prepared arrays; shapes are compiled and captured on the way."""
+def _best_batch(plan: Plan, peer: EncoderModel) -> int:
+    """Find the fastest batch size with prepared arrays; this also compiles and captures the shapes."""
     speeds = {}
     for batch in plan.batches:
         parts = _parts(plan.inputs, batch)
@@ -241,12 +233,12 @@ def _parts(inputs: Sequence[Any], batch: int) -> list[Sequence[Any]]:
     return [inputs[start : start + batch] for start in range(0, len(inputs), batch)]
 
 
-def _prepared(peer: EncoderPeer, batches: Sequence[Any]) -> Run:
+def _prepared(peer: EncoderModel, batches: Sequence[Any]) -> Run:
     return lambda: np.concatenate([peer.run(batch) for batch in batches])
 
 
-def _whole(plan: Plan, peer: EncoderPeer, parts: Sequence[Sequence[Any]]) -> Run:
-    """From text or bytes: batches are prepared in order, some ahead of the one that runs."""
+def _whole(plan: Plan, peer: EncoderModel, parts: Sequence[Sequence[Any]]) -> Run:
+    """Return a run from texts or bytes that prepares some batches ahead of the running one."""
 
     def prepare(part: Sequence[Any]) -> Any:
         return peer.prepare(plan.task.arrays(part))
@@ -267,7 +259,7 @@ def _whole(plan: Plan, peer: EncoderPeer, parts: Sequence[Sequence[Any]]) -> Run
 
 @contextmanager
 def in_process(plan: Plan) -> Iterator[Run]:
-    """The engine, asked for everything at once."""
+    """Engine in this process, called with all inputs at once."""
     run, close = plan.task.engine(EncoderOptions(plan.precision, devices=parse_devices(plan.device)))
     try:
         yield partial(_done, run, plan.inputs)
@@ -275,33 +267,13 @@ def in_process(plan: Plan) -> Iterator[Run]:
         close()
 
 
-@contextmanager
-def through_grpc(plan: Plan, address: str, in_flight: int, per_request: int, clients: int) -> Iterator[Run]:
-    """Several processes share the inputs and what may be in flight."""
-    clients = max(1, min(clients, in_flight // per_request))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack, ThreadPoolExecutor(clients) as pool:
-        timers = []
-        for number in range(clients):
-            file = Path(folder) / f"{number}.jsonl"
-            _write(file, plan.kind, plan.inputs[number::clients])
-            share = str(max(1, in_flight // per_request // clients))
-            command = [FLOOD, address, str(file), "--task", plan.kind, "--in-flight", share]
-            timers.append(stack.enter_context(closing(TimerProcess([*command, "--per-request", str(per_request)]))))
-        yield partial(_done, lambda: list(pool.map(TimerProcess.measure, timers)))
-
-
 def _done(run: Callable[..., object], *inputs: object) -> None:
-    """Run, and keep nothing."""
+    """Run and discard the result."""
     run(*inputs)
 
 
-def _write(file: Path, kind: str, inputs: Sequence[Any]) -> None:
-    lines = inputs if kind == "text" else [base64.b64encode(item).decode() for item in inputs]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
 def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings: Ceilings, work: Work) -> Iterator[Row]:
-    """The rounds; rows are printed."""
+    """Measure all rounds; yield and print the rows."""
     answers = {name: run() for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(plan.rounds):
@@ -312,7 +284,7 @@ def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings
     hand = [medians[name] for name in settings if ALONE not in name]
     expected = answers.get("ONNX Runtime")
     table = Table(COLUMNS)
-    table.head(f"{plan.kind}s, medians of {plan.rounds} rounds")
+    table.head(f"{plan.task.kind}s, medians of {plan.rounds} rounds")
     for name, median in medians.items():
         given = answers[name]
         same = None if given is None or expected is None else 100 * float((given == expected).mean())
@@ -332,10 +304,10 @@ def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings
 
 
 def _work(plan: Plan, batch: int) -> Work:
-    """Of all inputs, in batches of one size."""
+    """Return the work for all inputs, in batches of one size."""
     config, total = plan.task.checkpoint.model.config, NOTHING
     for part in _parts(plan.inputs, batch):
-        total += bert(config, plan.task.sizes(part), len(part)) if plan.kind == "text" else vit(config, len(part))
+        total += bert(config, plan.task.sizes(part), len(part)) if plan.task.kind == "text" else vit(config, len(part))
     return total
 
 

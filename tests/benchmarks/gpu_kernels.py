@@ -1,9 +1,9 @@
-"""Which kernels a GPU runs while Triptych translates, how often, and for how long, as PyTorch's profiler sees them.
+"""Kernels that a GPU runs while Triptych translates, with counts and durations from PyTorch's profiler.
 
     python tests/benchmarks/gpu_kernels.py REPOSITORY [--batches 1,32,256] [--tokens 32] [--device cuda] [--json FILE]
 
-A batch is translated once to warm up and once under the profiler; figures are of a decoding step, the encoder's kernels divided
-among the steps. What is between kernels is the time that nothing ran.
+A batch is translated once to warm up and once under the profiler; figures are per decoding step, with the encoder's kernels
+divided among the steps. The rest of a step's time the GPU is idle.
 """
 
 import json
@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
-from candidate import Decoding
-from report import Table, numbers
+from candidates.candidate import Decoding
+from candidates.triptych_model import TriptychModel, find_model
+from report.tables import Table, numbers
 from torch.profiler import ProfilerActivity, profile
-from triptych_peer import TriptychPeer, find_model
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
@@ -41,7 +41,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Batch:
-    """What was seen."""
+    """Profile of a batch."""
 
     rows: int
     steps: int
@@ -69,7 +69,7 @@ def main(
     vocabulary = read_tokenizer(bundle.path(manifest.tokenizers[0])).get_vocab()
     words = [piece.strip("▁") for piece in sorted(vocabulary) if piece.strip("▁").isalpha()]
     length = min(WORDS, manifest.limits.max_source_tokens // TOKENS_A_WORD)
-    peer = TriptychPeer(entry, precision, max(sizes), 1, device)
+    peer = TriptychModel(entry, precision, max(sizes), 1, device)
     found = []
     try:
         for rows in sizes:
@@ -82,7 +82,7 @@ def main(
         json_file.write_text(json.dumps({"batches": [asdict(batch) for batch in found]}, indent=2) + "\n", encoding="utf-8")
 
 
-def _batch(peer: TriptychPeer, texts: Sequence[str], decoding: Decoding, device: str) -> Batch:
+def _batch(peer: TriptychModel, texts: Sequence[str], decoding: Decoding, device: str) -> Batch:
     peer.translate(texts, decoding)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device != "cpu" else [])]
     with profile(activities=activities) as profiler:

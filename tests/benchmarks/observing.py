@@ -1,6 +1,6 @@
-"""What it costs to be observed, in CPU time: python -m tests.benchmarks.observing
+"""CPU time of metrics, logs and traces: python -m tests.benchmarks.observing
 
-A step of an engine, counted; a call, counted, logged and traced, in the event loop; one scrape.
+Measures a counted engine step; a counted, logged and traced call in the event loop; and one scrape.
 """
 
 import time
@@ -25,7 +25,7 @@ ROUNDS = 7
 
 
 def best(work: Callable[[int], None], times: int) -> float:
-    """Seconds for one, of the best round."""
+    """Return the seconds of one repetition, in the best round."""
     rounds = []
     for _ in range(ROUNDS):
         began = time.thread_time()
@@ -42,7 +42,7 @@ def count_steps(times: int) -> None:
 
 
 def cost(*observers: Observer) -> float:
-    """Seconds for each call."""
+    """Return the additional seconds per call."""
 
     def run(times: int, heard: tuple[Observer, ...]) -> None:
         for _ in range(times):

@@ -1,20 +1,20 @@
-"""Five times as many requests as a server can answer: what becomes of those that it can.
+"""Goodput of a server that receives five times as many requests as it can process.
 
     python tests/benchmarks/overload.py REPOSITORY [--task translation|embedding|image] [--model NAME] [--texts N] [--length N]
         [--factor 5] [--seconds 120] [--rounds 1] [--deadline 2] [--in-flight 16] [--cpus 2] [--json FILE] [-- --slots 32 ...]
 
-The server has a process of its own on the first `--cpus` CPUs; the load generator is this one and has the others, if there are
-any. Be sure that it is not the limit: see "generator late". Where both share CPUs, neither sending a call nor refusing it is
-free, so take requests that keep the server busy for 50 ms and more: many texts, long ones.
+The server runs on the first `--cpus` CPUs; this process generates the load on the others, if there are any. "generator late"
+shows whether the generator is the limit. On shared CPUs sending and rejecting a call have a cost, so use requests that keep the
+server busy for at least 50 ms: many long texts.
 
-Capacity is what a closed loop of `--in-flight` requests without deadlines gets, measured before and after the overload in each
-round. Overload is Poisson arrivals at `--factor` times the capacity before; every call has the deadline, and does not come back
-when it is refused. Goodput is what was answered in time. A request of the translation task is `--texts` texts of 20 words with
-exactly `--length` tokens to decode each, of the embedding task texts of `--length` words, of the image task JPEGs of so many
+Capacity is the throughput of a closed loop of `--in-flight` requests without deadlines, before and after the overload of each
+round. Overload is Poisson arrivals at `--factor` times the capacity before; every call has the deadline, and rejected calls are
+not sent again. Goodput counts the responses within the deadline. A translation request is `--texts` texts of 20 words with
+exactly `--length` tokens to decode each; an embedding request, texts of `--length` words; an image request, JPEGs of `--length`
 pixels a side.
 
-Recovery: from the last arrival on, one request after the other is asked; it is over with the last one that took more than twice
-the 99th percentile of such requests before the overload.
+Recovery: after the last arrival requests are sent one after the other; recovery ends with the last one that takes more than
+twice the 99th percentile of such requests before the overload.
 """
 
 import asyncio
@@ -24,20 +24,19 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import click
-import cores
 import grpc
 import numpy as np
 import psutil
 from grpc import aio
-from load import arrivals
 from PIL import Image
-from process import ServerProcess
+from servers import cpus as cpu_sets
 
 from triptych.v1 import (
     embedding_pb2,
@@ -47,6 +46,8 @@ from triptych.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
+from triptych_bench.load.loops import poisson
+from triptych_bench.server.process import ServerProcess, TriptychServer
 
 WORDS = ("man", "woman", "dog", "runs", "jumps", "over", "red", "blue", "house", "street", "near", "with", "plays", "guitar")
 SOURCE_WORDS = 20
@@ -58,12 +59,12 @@ PATIENCE_SECONDS = 600.0  # of the closed loop
 MEMORY_SECONDS = 1.0  # between two looks
 SETTLED = 0.25  # of the overload: by then buffers have grown
 SLOW = 2.0  # times the calm 99th percentile: not recovered yet
-Ask = Callable[[float], Awaitable[object]]  # with a time-out in seconds
+Call = Callable[[float], Awaitable[object]]  # with a timeout in seconds
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is asked."""
+class Workload:
+    """Method and requests of a task."""
 
     stub: Callable[[aio.Channel], Callable[..., Any]]
     request: Callable[[random.Random, str, int, int], Any]  # random numbers, model, texts, length
@@ -96,24 +97,26 @@ def _jpeg(rng: random.Random, side: int) -> bytes:
 
 
 TASKS = {
-    "translation": Task(lambda channel: translation_pb2_grpc.TranslationServiceStub(channel).Translate, _translation),
-    "embedding": Task(lambda channel: embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedText, _embedding),
-    "image": Task(lambda channel: image_classification_pb2_grpc.ImageClassificationServiceStub(channel).ClassifyImage, _image),
+    "translation": Workload(lambda channel: translation_pb2_grpc.TranslationServiceStub(channel).Translate, _translation),
+    "embedding": Workload(lambda channel: embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedText, _embedding),
+    "image": Workload(
+        lambda channel: image_classification_pb2_grpc.ImageClassificationServiceStub(channel).ClassifyImage, _image
+    ),
 }
 
 
 @dataclass
 class Overload:
-    """What became of the calls. Seconds."""
+    """Outcomes of the calls, in seconds."""
 
     seconds: float
-    rate: float  # calls a second that were sent
-    latencies: list[float] = field(default_factory=list)  # of the answers
-    refusals: list[float] = field(default_factory=list)  # latencies of those that were refused
+    rate: float  # calls sent per second
+    latencies: list[float] = field(default_factory=list)  # of the responses
+    refusals: list[float] = field(default_factory=list)  # latencies of rejected calls
     codes: dict[str, int] = field(default_factory=dict)
-    lags: list[float] = field(default_factory=list)  # how late calls were sent
+    lags: list[float] = field(default_factory=list)  # delays of the load generator
     memory: list[float] = field(default_factory=list)  # MB, once a second
-    cpu_seconds: float = 0.0  # that the server had meanwhile
+    cpu_seconds: float = 0.0  # of the server
 
     @property
     def goodput(self) -> float:
@@ -122,28 +125,28 @@ class Overload:
 
 @dataclass(frozen=True)
 class Round:
-    """One capacity, overload, capacity."""
+    """Capacity, overload, and capacity again."""
 
-    capacity_before: float  # answers a second
+    capacity_before: float  # responses per second
     capacity_after: float
-    cpu_per_answer: float  # seconds of the server's, in both together
+    cpu_per_answer: float  # of the server, in both closed loops
     overload: Overload
     calm_p99: float  # seconds, one request after the other
     recovery: float  # seconds
 
     @property
     def ratio(self) -> float:
-        """Goodput to capacity."""
+        """Ratio of goodput to capacity."""
         return self.overload.goodput / ((self.capacity_before + self.capacity_after) / 2)
 
     @property
     def cpu_ratio(self) -> float:
-        """The same by the CPU time that the server had: what others on the machine take does not count."""
+        """The same ratio per CPU second of the server, which other work on the machine does not affect."""
         return len(self.overload.latencies) * self.cpu_per_answer / self.overload.cpu_seconds
 
     @property
     def memory_growth(self) -> float:
-        """MB, without the first part of the overload."""
+        """Growth in MB after the first part of the overload."""
         memory = self.overload.memory
         return memory[-1] - memory[int(len(memory) * SETTLED)]
 
@@ -189,9 +192,9 @@ def main(  # noqa: PLR0917
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured in a round."""
+    """Options of a round."""
 
-    task: Task
+    task: Workload
     model: str
     texts: int
     length: int
@@ -203,19 +206,18 @@ class Plan:
 
 
 def measure(repository: Path, plan: Plan, rounds: int, cpus: int, serve: Sequence[str] = ()) -> list[Round]:
-    """Start a server and do it."""
-    command = ["-m", "triptych_cli", "serve", "--host", "127.0.0.1", "--port", "0", "--models", str(repository), *serve]
-    own, others = cores.choose(cpus)
-    with cores.held(own):
-        server = ServerProcess(command)
-    with server:
+    """Start a server and run all rounds."""
+    own, others = cpu_sets.choose(cpus)
+    with ExitStack() as stack:
+        with cpu_sets.held(own):
+            server = stack.enter_context(TriptychServer(["--models", str(repository), *serve]))
         if others:
-            cores.pin(others)
+            cpu_sets.pin(others)
         return asyncio.run(_measure(server, plan, rounds))
 
 
 def describe(result: Round, deadline: float) -> Iterator[str]:
-    """Lines to read."""
+    """Yield the lines of the report."""
     overload = result.overload
     yield f"capacity          {result.capacity_before:8.1f} answers/s before, {result.capacity_after:.1f} after"
     yield f"overload          {overload.rate:8.1f} calls/s for {overload.seconds:.0f} s: {dict(overload.codes)}"
@@ -239,34 +241,29 @@ def _ms(values: Sequence[float]) -> str:
 
 async def _measure(server: ServerProcess, plan: Plan, rounds: int) -> list[Round]:
     process = psutil.Process(server.pid)
-    with _channels(server.address) as channels:
-        rng = random.Random(1)
-        requests = [plan.task.request(rng, plan.model, plan.texts, plan.length) for _ in range(100)]
-        calls = [plan.task.stub(channel) for channel in channels]
+    # Without pools of their own, channels to one address would share a connection.
+    channels = [aio.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(CHANNELS)]
+    rng = random.Random(1)
+    requests = [plan.task.request(rng, plan.model, plan.texts, plan.length) for _ in range(100)]
+    calls = [plan.task.stub(channel) for channel in channels]
 
-        async def ask(timeout: float) -> object:
-            return await rng.choice(calls)(rng.choice(requests), timeout=timeout)
+    async def call(timeout: float) -> object:
+        return await rng.choice(calls)(rng.choice(requests), timeout=timeout)
 
-        await _closed_loop(ask, plan.in_flight, WARM_UP_SECONDS)
-        return [await _round(ask, plan, process, seed) for seed in range(rounds)]
-
-
-@contextmanager
-def _channels(address: str) -> Iterator[list[aio.Channel]]:
-    # Channels to one address would share a connection.
-    yield [aio.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(CHANNELS)]
+    await _closed_loop(call, plan.in_flight, WARM_UP_SECONDS)
+    return [await _round(call, plan, process, seed) for seed in range(rounds)]
 
 
-async def _round(ask: Ask, plan: Plan, process: psutil.Process, seed: int) -> Round:
-    calm = [latency for _, latency in await _one_by_one(ask)]
+async def _round(call: Call, plan: Plan, process: psutil.Process, seed: int) -> Round:
+    calm = [latency for _, latency in await _one_by_one(call)]
     busy = _cpu_seconds(process)
-    before = await _closed_loop(ask, plan.in_flight, plan.capacity_seconds)
+    before = await _closed_loop(call, plan.in_flight, plan.capacity_seconds)
     busy = _cpu_seconds(process) - busy
-    overload = await _overload(ask, plan, before.rate * plan.factor, process, seed)
+    overload = await _overload(call, plan, before.rate * plan.factor, process, seed)
     calm_p99 = float(np.percentile(calm, 99))
-    recovery = max((when for when, latency in await _one_by_one(ask) if latency > SLOW * calm_p99), default=0.0)
+    recovery = max((when for when, latency in await _one_by_one(call) if latency > SLOW * calm_p99), default=0.0)
     again = _cpu_seconds(process)
-    after = await _closed_loop(ask, plan.in_flight, plan.capacity_seconds)
+    after = await _closed_loop(call, plan.in_flight, plan.capacity_seconds)
     busy += _cpu_seconds(process) - again
     return Round(before.rate, after.rate, busy / (before.answered + after.answered), overload, calm_p99, recovery)
 
@@ -278,31 +275,31 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a closed loop got."""
+    """Result of a closed loop."""
 
-    rate: float  # answers a second, once it was under way
-    answered: int  # in all
+    rate: float  # responses per second after the ramp
+    answered: int  # in total
 
 
-async def _closed_loop(ask: Ask, in_flight: int, seconds: float) -> Capacity:
+async def _closed_loop(call: Call, in_flight: int, seconds: float) -> Capacity:
     began = time.perf_counter() + RAMP_SECONDS
     ends: list[float] = []
 
     async def caller() -> None:
         while time.perf_counter() < began + seconds:
-            await ask(PATIENCE_SECONDS)
+            await call(PATIENCE_SECONDS)
             ends.append(time.perf_counter() - began)
 
     await asyncio.gather(*(caller() for _ in range(in_flight)))
     return Capacity(sum(0 < end < seconds for end in ends) / seconds, len(ends))
 
 
-async def _one_by_one(ask: Ask) -> list[tuple[float, float]]:
-    """When each request was answered, and how long it took; one that is refused is asked again, and has been slow."""
+async def _one_by_one(call: Call) -> list[tuple[float, float]]:
+    """Return moment and latency of each request, sent one after the other; the latency of a rejected one is infinite."""
     began, found = time.perf_counter(), []
     while (sent := time.perf_counter()) < began + CALM_SECONDS:
         try:
-            await ask(PATIENCE_SECONDS)
+            await call(PATIENCE_SECONDS)
         except grpc.RpcError:
             found.append((time.perf_counter() - began, float("inf")))
         else:
@@ -310,28 +307,28 @@ async def _one_by_one(ask: Ask) -> list[tuple[float, float]]:
     return found
 
 
-async def _overload(ask: Ask, plan: Plan, rate: float, process: psutil.Process, seed: int) -> Overload:
+async def _overload(call: Call, plan: Plan, rate: float, process: psutil.Process, seed: int) -> Overload:
     result = Overload(plan.seconds, rate)
     watching = asyncio.create_task(_watch(process, result.memory))
     busy = _cpu_seconds(process)
     start, under_way = time.perf_counter(), set()
-    for offset in arrivals(rate, plan.seconds, seed):
+    for offset in takewhile(lambda moment: moment < plan.seconds, poisson(rate, seed)):
         if (ahead := start + offset - time.perf_counter()) > 0:
             await asyncio.sleep(ahead)
         result.lags.append(max(0.0, time.perf_counter() - start - offset))
-        task = asyncio.create_task(_send(ask, plan.deadline, result))
+        task = asyncio.create_task(_send(call, plan.deadline, result))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
     watching.cancel()
     result.cpu_seconds = _cpu_seconds(process) - busy
-    asyncio.gather(*under_way).add_done_callback(lambda _: None)  # they end while recovery is watched
+    asyncio.gather(*under_way).add_done_callback(lambda _: None)  # they end during the recovery
     return result
 
 
-async def _send(ask: Ask, deadline: float, result: Overload) -> None:
+async def _send(call: Call, deadline: float, result: Overload) -> None:
     sent = time.perf_counter()
     try:
-        await ask(deadline)
+        await call(deadline)
     except aio.AioRpcError as error:
         _count(result, error.code().name)
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:

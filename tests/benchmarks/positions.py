@@ -1,9 +1,9 @@
-"""What a decoding step costs at different positions, operator by operator: nothing but attention may grow.
+"""Duration of a decoding step at different positions, by operator: only attention may grow.
 
     python tests/benchmarks/positions.py REPOSITORY [--model NAME] [--precision int8] [--rows 32] [--positions 8,64,255]
 
-Rows stand at the same position, with a source as long as their target; figures are ONNX Runtime's own profile of the step
-graph, microseconds a step, the median of three profiles taken in turns.
+All rows are at the same position, with a source as long as the target. Figures come from ONNX Runtime's profile of the step
+graph, in microseconds per step: medians of three profiles taken in turns.
 """
 
 import json
@@ -18,7 +18,7 @@ os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")  # as the server h
 import click
 import numpy as np
 import onnxruntime as ort
-from triptych_peer import find_model
+from candidates.triptych_model import find_model
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
@@ -52,7 +52,7 @@ def main(repository: Path, model: str, precision: str, rows: int, positions: str
 
 
 def profile(graph: Path, rows: int, position: int) -> Counter[str]:
-    """Microseconds of each operator in one step."""
+    """Return the microseconds of each operator in one step."""
     with tempfile.TemporaryDirectory() as work:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1

@@ -1,14 +1,14 @@
-"""How fast this device is at best, measured now: what the figures of the other benchmarks are held against.
+"""Measured limits of a device, for comparison with the other benchmarks.
 
     python tests/benchmarks/roofline.py [--device cuda] [--tiny] [--json FILE]
 
-Copies within the device's memory (bytes read and written), a product of large fp16 matrices of random numbers, and what it
-costs to start one small kernel: by itself, and as a node of a captured graph in which each node waits for the one before. Every
-figure is the median of several. On the CPU, for rehearsals, a captured graph is a loop; --tiny takes sizes that say nothing.
+Measures copies within the device's memory (bytes read and written), a product of large random fp16 matrices, and the start of a
+small kernel: alone, and as a node of a captured graph in which each node waits for the previous one. Every figure is a median.
+On the CPU, for rehearsals, a captured graph is a loop; figures with --tiny are meaningless.
 
-A floor is the larger of two times, bytes over copy bandwidth and operations over the products' rate; "with launches" adds a
-node's time for each kernel that must follow another. Weights that fit into the chip's cache may be read faster than copies
-suggest: a share above 1 without launches is then no error.
+A floor is the larger of two times: bytes divided by the copy bandwidth, and operations divided by the rate of products; "with
+launches" adds a node's time for each kernel that must follow another. Weights that fit into the chip's cache may be read faster
+than copies suggest: a share above 1 without launches is then no error.
 """
 
 import json
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 import torch
-from work import Work
+from report.work import Work
 
 ROUNDS = 7
 GIBIBYTE = 1 << 30
@@ -28,7 +28,7 @@ GIBIBYTE = 1 << 30
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of one device, in one run."""
+    """Limits of a device."""
 
     device: str
     copy_bytes: float  # a second, read and written
@@ -39,17 +39,17 @@ class Ceilings:
     replay_seconds: float  # of a captured graph with one small kernel, until the host knows that it is done
 
     def floor(self, work: Work) -> float:
-        """Seconds that bytes and operations take at least."""
+        """Return the minimum seconds for bytes and operations."""
         return max(work.bytes / self.copy_bytes, work.flops / self.matmul_flops)
 
     def floor_with_launches(self, work: Work) -> float:
-        """The same, and the time to start each kernel."""
+        """Return the floor plus the time to start each kernel."""
         return self.floor(work) + work.kernels * self.node_seconds
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurements."""
 
     copy: int  # bytes
     side: int  # of square matrices
@@ -60,7 +60,7 @@ LARGE, TINY = Sizes(2 * GIBIBYTE, 8192, 500), Sizes(1 << 20, 128, 20)
 
 
 def measure(device: torch.device, sizes: Sizes = LARGE) -> Ceilings:
-    """All ceilings; a few seconds."""
+    """Measure all limits, in a few seconds."""
     return Ceilings(
         device=_name(device),
         copy_bytes=2 * sizes.copy / _copy_seconds(device, sizes.copy),
@@ -73,7 +73,7 @@ def measure(device: torch.device, sizes: Sizes = LARGE) -> Ceilings:
 
 
 def median_seconds(run: Callable[[], object], device: torch.device, rounds: int = ROUNDS) -> float:
-    """Of a run until the device is done; one more is not counted."""
+    """Return the median seconds until the device is done, after a warm-up run."""
     times = []
     for _ in range(rounds + 1):
         synchronize(device)
@@ -85,7 +85,7 @@ def median_seconds(run: Callable[[], object], device: torch.device, rounds: int 
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for the device; on the CPU nothing is ever under way."""
+    """Wait for the device; the CPU is always done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -119,13 +119,13 @@ def _launch_seconds(device: torch.device, count: int) -> float:
 
 
 def _node_seconds(device: torch.device, count: int) -> float:
-    """What each further node of a graph costs."""
+    """Return the seconds of each further node of a graph."""
     short, long = (median_seconds(_captured(device, nodes), device) for nodes in (count, 2 * count))
     return max(0.0, long - short) / count
 
 
 def _captured(device: torch.device, nodes: int) -> Callable[[], object]:
-    """Replays a graph of so many small kernels in a row."""
+    """Return a function that replays a graph of consecutive small kernels."""
     value = torch.zeros(1, device=device)
 
     def run() -> None:
@@ -146,7 +146,7 @@ def _name(device: torch.device) -> str:
 
 
 def describe(ceilings: Ceilings) -> str:
-    """For people."""
+    """Return one line of text."""
     return (
         f"{ceilings.device}: copies {ceilings.copy_bytes / 1e9:,.0f} GB/s, uploads {ceilings.upload_bytes / 1e9:,.1f} GB/s, "
         f"fp16 products {ceilings.matmul_flops / 1e12:,.2f} TFLOP/s, a kernel {1e6 * ceilings.launch_seconds:,.2f} us alone, "

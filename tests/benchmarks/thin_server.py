@@ -1,12 +1,12 @@
-"""Thin gRPC servers with request batching: requests wait for a free lane, share a batch, and wait for the whole batch to end.
+"""Thin gRPC servers with request batching: a request waits for a free lane, shares a batch, and waits for all of the batch.
 
     python tests/benchmarks/thin_server.py ctranslate2 FOLDER --workers 2 --threads 1 --limit 255
     python tests/benchmarks/thin_server.py static REPOSITORY --model NAME --workers 2 --limit 255
     python tests/benchmarks/thin_server.py pytorch CHECKPOINT --device cuda --limit 255
 
-The service is Triptych's, Translate alone; texts come from the requests, how they are decoded from the command line. "static"
-is Triptych's engine without its iteration-level batching, "pytorch" gpu_torch.py. Prints
-`ready on HOST:PORT`, serves until it is killed.
+The service is Triptych's Translate alone; texts come from the requests, decoding options from the command line. "static" is
+Triptych's engine without its iteration-level batching, "pytorch" candidates/torch_compiled.py. Prints `ready on HOST:PORT` on
+standard error and serves until it is killed.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from itertools import product
 from pathlib import Path
 
 import click
-from candidate import Answer, Candidate, Decoding
-from ct2_peer import Ct2Peer, Split
+from candidates.candidate import Answer, Candidate, Decoding
+from candidates.ctranslate2_model import CTranslate2Model, Split
+from candidates.triptych_model import TriptychModel, find_model
 from grpc import aio
-from triptych_peer import TriptychPeer, find_model
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.server import SWITCH_SECONDS
@@ -32,19 +32,19 @@ Waiting = tuple[str, "asyncio.Future[Answer]"]
 
 @dataclass(frozen=True)
 class Batching:
-    """When a batch is full."""
+    """Limits of a batch."""
 
     size: int  # texts
-    wait_seconds: float  # for company
+    wait_seconds: float  # for more texts
 
 
 class Batcher:
-    """One queue in front of the lanes, each of which translates a batch at a time in a thread.
+    """Queue in front of the lanes; each lane translates one batch at a time in a thread.
 
     Args:
-        lanes: may be one candidate several times, if it takes several calls at once.
-        decoding: of every text.
-        batching: see there.
+        lanes: A candidate that supports concurrent calls may occur several times.
+        decoding: Options for every text.
+        batching: Limits of a batch.
     """
 
     def __init__(self, lanes: Sequence[Candidate], decoding: Decoding, batching: Batching) -> None:
@@ -54,7 +54,7 @@ class Batcher:
         self._tasks = [asyncio.create_task(self._work(lane)) for lane in lanes]
 
     async def translate(self, text: str) -> Answer:
-        """One text, in whichever batch takes it."""
+        """Translate one text in the next batch."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((text, future))
         return await future
@@ -73,7 +73,7 @@ class Batcher:
             texts = [text for text, _ in wanted]
             try:
                 answers = await loop.run_in_executor(self._pool, lane.translate, texts, self._decoding)
-            except Exception as error:  # those who wait shall hear of it
+            except Exception as error:  # reported to all callers of the batch
                 _fail(wanted, error)
             else:
                 _answer(wanted, answers)
@@ -92,7 +92,7 @@ def _fail(batch: Sequence[Waiting], error: Exception) -> None:
 
 
 class Servicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Translate, with nothing but the texts."""
+    """Translate method without options."""
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher = batcher
@@ -112,25 +112,25 @@ def _translation(answer: Answer) -> translation_pb2.Translation:
 
 
 async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batching, texts: Sequence[str] = ("a",)) -> None:
-    """Until the process is killed.
+    """Serve until the process is killed.
 
     Args:
-        lanes: as Batcher takes them, like the next two.
-        decoding: see there.
-        batching: see there.
-        texts: each lane translates a batch of each of them beforehand, in every power of two of rows.
+        lanes: As for `Batcher`, like `decoding` and `batching`.
+        decoding: Options for every text.
+        batching: Limits of a batch.
+        texts: Texts of the warm-up, in batches of every power of two.
     """
-    sys.setswitchinterval(SWITCH_SECONDS)  # as Triptych's own server
+    sys.setswitchinterval(SWITCH_SECONDS)  # as in Triptych's server
     sizes = [1 << power for power in range(batching.size.bit_length())] if len(texts) > 1 else [1]
     for lane in dict.fromkeys(lanes):
         for text, size in product(texts, sizes):
             lane.translate([text] * size, decoding)
     server = aio.server()
-    servicer = Servicer(Batcher(lanes, decoding, batching))  # type: ignore[abstract]  # the other methods are not asked for
+    servicer = Servicer(Batcher(lanes, decoding, batching))  # type: ignore[abstract]  # the other methods are not called
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    click.echo(f"ready on 127.0.0.1:{port}")
+    click.echo(f"ready on 127.0.0.1:{port}", err=True)
     await server.wait_for_termination()
 
 
@@ -139,15 +139,15 @@ async def serve(lanes: Sequence[Candidate], decoding: Decoding, batching: Batchi
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 @click.option("--model", default="")
 @click.option("--precision", default="int8", show_default=True)
-@click.option("--workers", default=1, show_default=True, help="Batches at once.")
-@click.option("--threads", default=1, show_default=True, help="In each, of CTranslate2.")
+@click.option("--workers", default=1, show_default=True, help="Concurrent batches.")
+@click.option("--threads", default=1, show_default=True, help="Threads of each, CTranslate2 only.")
 @click.option("--max-batch", default=32, show_default=True)
 @click.option("--wait-ms", default=2.0, show_default=True)
 @click.option("--beam", default=1, show_default=True)
-@click.option("--limit", default=255, show_default=True, help="The most tokens of a translation.")
-@click.option("--exact", is_flag=True, help="No fewer tokens either.")
+@click.option("--limit", default=255, show_default=True, help="Maximum tokens of a translation.")
+@click.option("--exact", is_flag=True, help="Exactly that many tokens.")
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--warm", type=click.Path(path_type=Path, exists=True), default=None, help="JSON list of texts to begin with.")
+@click.option("--warm", type=click.Path(path_type=Path, exists=True), default=None, help="JSON list of texts for the warm-up.")
 def main(  # noqa: PLR0917 - click passes them by name
     kind: str,
     path: Path,
@@ -166,22 +166,22 @@ def main(  # noqa: PLR0917 - click passes them by name
     texts = json.loads(warm.read_text(encoding="utf-8")) if warm else ["a"]
     lanes: list[Candidate]
     if kind == "ctranslate2":
-        lanes = [Ct2Peer(path, precision, [Split(workers, threads)], device)] * workers
+        lanes = [CTranslate2Model(path, precision, [Split(workers, threads)], device)] * workers
     elif kind == "pytorch":
-        lanes = [_pytorch(path, device)]  # captured graphs of one process share their memory: no second batch at once
+        lanes = [_pytorch(path, device)]  # captured graphs of a process share memory: one batch at a time
     else:
         entry = find_model(path, model)
         slots = max_batch * beam
-        lanes = [TriptychPeer(entry, precision, slots=slots, workers=1, device=device) for _ in range(workers)]
+        lanes = [TriptychModel(entry, precision, slots=slots, workers=1, device=device) for _ in range(workers)]
     asyncio.run(serve(lanes, Decoding(beam, limit, exact), Batching(max_batch, wait_ms / 1_000), texts))
 
 
 def _pytorch(checkpoint: Path, device: str) -> Candidate:
-    from gpu_torch import CompiledTorchPeer
+    from candidates.torch_compiled import CompiledTorch
 
     from triptych_training.checkpoints.translation import load_checkpoint
 
-    return CompiledTorchPeer(load_checkpoint(checkpoint), device, compiles=device != "cpu")
+    return CompiledTorch(load_checkpoint(checkpoint), device, compiles=device != "cpu")
 
 
 if __name__ == "__main__":

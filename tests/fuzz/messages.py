@@ -226,6 +226,6 @@ def messages(descriptor: Descriptor) -> st.SearchStrategy[Message]:
 
 
 def wire(descriptor: Descriptor) -> st.SearchStrategy[bytes]:
-    """What is sent: a message, most of the time whole, else damaged on its way, or any bytes."""
+    """Bytes of a request: usually a whole message, else a damaged one or arbitrary bytes."""
     whole = messages(descriptor).map(lambda message: message.SerializeToString())
     return st.one_of(whole, whole, whole, whole.flatmap(lambda data: damaged([data])), st.binary(max_size=40))

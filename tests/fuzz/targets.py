@@ -1,4 +1,4 @@
-"""What raw bytes can reach: image files, texts for tokenizers, bundle manifests. A target raises only if it found a fault."""
+"""Parsers of raw bytes: image files, texts for tokenizers, bundle manifests. A target raises only for a fault."""
 
 import tempfile
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from .messages import IMAGES, WORDS
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 ENCODER = FIXTURES / "encoder_models/toy-bert/1"
 SPECS = (ImageSpec(8, 8), ImageSpec(8, 8, "shortest-edge", 10, "bicubic"), ImageSpec(4, 6, interpolation="nearest"))
-LIMITS = ImageLimits(max_pixels=1_000_000, max_side=10_000)  # a larger one takes time, and nothing else
+LIMITS = ImageLimits(max_pixels=1_000_000, max_side=10_000)  # larger ones only take longer
 MAX_TOKENS = 64
 
 Target = Callable[[bytes], None]
 
 
 def image(data: bytes) -> None:
-    """An image file: pixels, or what is wrong with it."""
+    """Decode an image file, or reject it."""
     for spec in SPECS:
         try:
             decoded = decode_image(data, spec, limits=LIMITS)
@@ -47,7 +47,7 @@ def _bert() -> BertTokenizer:
 
 
 def text(data: bytes) -> None:
-    """A text: ids, and text again; or what is wrong with it."""
+    """Encode and decode a text, or reject it."""
     codec, bert, content = _codec(), _bert(), data.decode("utf-8", "surrogateescape" if data[:1] == b"s" else "replace")
     _attempt(lambda: [codec.decode_stable(ids) for ids in codec.encode([content])])
     _attempt(lambda: codec.decode(codec.encode_prefixes([content, "a"], MAX_TOKENS)))
@@ -56,7 +56,7 @@ def text(data: bytes) -> None:
 
 
 def sentences(data: bytes) -> None:
-    """A text, split and joined: it is the same to the letter."""
+    """Split and join a text, which must not change."""
     content = data.decode("utf-8", "replace")
     for language in ("en", "de", "zh"):
         found = Splitter(language, _codec().fits).split(content)
@@ -76,7 +76,7 @@ def _folder() -> Path:
 
 
 def manifest(data: bytes) -> None:
-    """A bundle.json: a manifest, or all that is wrong with it."""
+    """Read a bundle.json, or reject it."""
     (_folder() / FILE_NAME).write_bytes(data)
     try:
         read_manifest(_folder())
@@ -88,7 +88,7 @@ TARGETS: dict[str, Target] = {"image": image, "text": text, "sentences": sentenc
 
 
 def seeds(target: str) -> list[bytes]:
-    """Good input to begin with."""
+    """Return valid inputs to start from."""
     if target == "image":
         return IMAGES
     if target == "manifest":

@@ -1,4 +1,4 @@
-"""Damaged documents of every format, to a real server: it translates them or says what is wrong with them, and goes on."""
+"""Damaged documents of every format: a real server translates or rejects them and keeps running."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ MANY = 3_000
 
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A format's name, and what is a little off it: another format's at times."""
+    """Name of a format and a damaged document, sometimes of another format."""
     name = draw(st.sampled_from(sorted(DOCUMENTS)))
     other = draw(st.sampled_from([name, name, name, *sorted(DOCUMENTS)]))
     return name, draw(damaged([DOCUMENTS[other](SOURCES[0], SOURCES[1])]))
@@ -34,7 +34,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 def fault_of(channel: grpc.Channel, name: str, content: bytes) -> tuple[grpc.StatusCode, str] | None:
-    """What the server has against a document."""
+    """Return the error for a document, or None."""
     requests = [TranslateDocumentRequest(config=DocumentConfig(format=name)), TranslateDocumentRequest(chunk=content)]
     try:
         events = list(TranslationServiceStub(channel).TranslateDocument(iter(requests), timeout=PATIENCE_SECONDS))

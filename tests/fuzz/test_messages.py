@@ -1,4 +1,4 @@
-"""Malformed requests, of both protocols, to a real server: it answers each with the status that it deserves, and goes on."""
+"""Malformed requests of both protocols: a real server returns the right status and keeps running."""
 
 import importlib
 from collections.abc import Iterator
@@ -28,8 +28,7 @@ METHODS: list[MethodDescriptor] = [
     for method in service.methods
 ]
 CODE = grpc.StatusCode
-# What may come back of a request that is anything at all. Nothing else: INTERNAL and UNKNOWN are the server's faults, and
-# DEADLINE_EXCEEDED is a server that hangs.
+# Allowed statuses for arbitrary requests. INTERNAL and UNKNOWN are faults of the server; DEADLINE_EXCEEDED means it hangs.
 EXPECTED = {
     CODE.OK,
     CODE.INVALID_ARGUMENT,
@@ -64,7 +63,7 @@ def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
 
 
 def code_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes]) -> tuple[grpc.StatusCode, str]:
-    """Send bytes and read all that comes back: how the call ended, and what was said of it."""
+    """Send bytes, read all responses, and return the final status with its message."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     try:
         if method.client_streaming:
@@ -94,7 +93,7 @@ def send(channel: grpc.Channel, call: tuple[MethodDescriptor, list[bytes]]) -> N
 
 
 def assert_well(server: ServerProcess, channel: grpc.Channel) -> None:
-    """It translates as before, and nothing in its log was not foreseen."""
+    """Check that the server still translates and has logged no traceback."""
     request = translation_pb2.TranslateRequest(contents=[SOURCE], model="toy")
     response = TranslationServiceStub(channel).Translate(request, timeout=PATIENCE_SECONDS)
     assert response.translations[0].translated_text == TARGET
@@ -124,7 +123,7 @@ def test_many_malformed_requests(server: ServerProcess, channel: grpc.Channel) -
 
 @pytest.mark.full
 def test_many_malformed_requests_while_models_come_and_go(repository: Path) -> None:
-    """Those to load and unload models are served too."""
+    """Requests that load and unload models are included."""
     flags = "--model-control", "explicit", "--allow-admin", "--load-model", "*"
     with ServerProcess(repository, *flags) as server, grpc.insecure_channel(server.address) as channel:
 
@@ -143,6 +142,6 @@ GOOD_CALLS = [(method, values) for method in METHODS for values in GOOD.get(meth
 
 @pytest.mark.parametrize(("method", "values"), GOOD_CALLS, ids=lambda one: getattr(one, "full_name", ""))
 def test_good_requests_are_good(channel: grpc.Channel, method: MethodDescriptor, values: Values) -> None:
-    """What nearly valid requests are made from is valid."""
+    """Nearly valid requests are derived from valid ones."""
     request = GetMessageClass(method.input_type)(**values)
     assert code_of(channel, method, [request.SerializeToString()]) == (CODE.OK, "")

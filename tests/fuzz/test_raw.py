@@ -1,4 +1,4 @@
-"""Bytes that are nearly good, and bytes that are anything: refused with the error for it, or taken."""
+"""Damaged and arbitrary bytes: parsers accept them or raise the documented error."""
 
 import importlib.util
 import subprocess
@@ -15,7 +15,7 @@ from .targets import TARGETS, seeds
 FEW, MANY = 200, 10_000
 SETTINGS = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 SECONDS = 20  # of each target
-# What was found once.
+# Inputs that once revealed faults.
 FOUND = {
     "image": [],
     "text": [],

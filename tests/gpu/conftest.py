@@ -1,8 +1,8 @@
-"""What the suite needs: a GPU, and models in fp16, which are exported here.
+"""Fixtures of the GPU suite: the device, and models that are exported in fp16.
 
-Without a GPU every test of it is skipped and says why. `TRIPTYCH_TEST_DEVICE=cpu pytest -m gpu tests/gpu` rehearses the suite
-on the CPU, over the same graphs; `TRIPTYCH_TEST_DEVICE=cuda:1` takes another GPU, and then a missing one is an error. Where
-TRIPTYCH_TEST_MODELS names a folder, the models are kept there for the next time.
+Without a GPU the suite is skipped with the reason. `TRIPTYCH_TEST_DEVICE=cpu pytest -m gpu tests/gpu` rehearses the suite on
+the CPU with the same graphs; `TRIPTYCH_TEST_DEVICE=cuda:1` selects another GPU, and a missing one is then an error. If
+TRIPTYCH_TEST_MODELS names a folder, the models are kept there for the next run.
 """
 
 import os
@@ -27,7 +27,7 @@ PRECISIONS = ("fp32", "fp16")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the suite at once; it has one reason."""
+    """Skip the whole suite without a GPU."""
     if os.environ.get(VARIABLE) or not any(item.get_closest_marker("gpu") for item in items):
         return
     if reason := why_no_gpu():
@@ -38,13 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def device() -> Device:
-    """Where the suite computes."""
+    """Device of the suite."""
     return parse_devices(os.environ.get(VARIABLE) or "cuda")[0]
 
 
 @pytest.fixture(scope="session")
 def gpu(device: Device) -> Device:
-    """The same, where a rehearsal would mean nothing."""
+    """Device of the suite, for tests that are meaningless on the CPU."""
     if device.kind == "cpu":
         pytest.skip("means something on a GPU only")
     return device
@@ -52,7 +52,7 @@ def gpu(device: Device) -> Device:
 
 @pytest.fixture
 def memory(device: Device) -> Iterator[Memory]:
-    """A stream of the device, and memory on it."""
+    """Memory and a stream of the device."""
     memory = open_memory(device)
     yield memory
     memory.close()
@@ -60,7 +60,7 @@ def memory(device: Device) -> Iterator[Memory]:
 
 @pytest.fixture(scope="session")
 def repository(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of each task: `toy`, `toy-bert`, `toy-vit`, in fp32 and fp16."""
+    """Repository with a model of each task, `toy`, `toy-bert` and `toy-vit`, in fp32 and fp16."""
     kept = os.environ.get(KEPT)
     folder, work = Path(kept) if kept else tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("checkpoints")
     if (folder / COMPLETE).exists():
@@ -76,5 +76,5 @@ def repository(device: Device, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="session")
 def bundle(repository: Path) -> Bundle:
-    """The translation model."""
+    """Translation model."""
     return open_bundle(repository / "toy" / "1")

@@ -1,6 +1,6 @@
-"""What this machine has of what the kit needs, all of it at once: python -m tests.gpu.environment [--device cuda] [--json FILE]
+"""Packages and devices that the kit needs: python -m tests.gpu.environment [--device cuda] [--json FILE]
 
-Ends with 1 where the runtime cannot compute on the device; what only some stages need is just said to be missing.
+The exit code is 1 if a package is missing or the runtime cannot compute on the device; optional packages are only reported.
 """
 
 import json
@@ -38,7 +38,7 @@ NEEDED = {  # module: distribution
     "pytest": "pytest",
     "onnxruntime": "onnxruntime-gpu",
 }
-OWN = {  # the project's; stubs say which grpcio and protobuf they want
+OWN = {  # the project's; the stubs check the versions of grpcio and protobuf
     "triptych.v1.translation_pb2_grpc": "triptych (stubs)",
     "triptych_serving.server": "triptych (server)",
     "triptych_client": "triptych (client)",
@@ -50,13 +50,13 @@ CUDA = {"cuda.bindings.runtime": "cuda-bindings"}
 
 
 def packages(needed: dict[str, str]) -> dict[str, str]:
-    """Versions by distribution; why it cannot be imported, where it cannot."""
+    """Return versions by distribution, or the reason why one cannot be imported."""
     found = {}
     for module, name in needed.items():
         try:
             import_module(module)
             found[name] = _version(name)
-        except Exception as error:  # whatever is wrong with it, all of it is told at once
+        except Exception as error:  # report everything at once
             found[name] = f"missing: {type(error).__name__}: {error}"
     return found
 
@@ -69,7 +69,7 @@ def _version(name: str) -> str:
 
 
 def provider(device: str) -> str:
-    """Multiply two matrices through the project's own session; what is wrong, or nothing."""
+    """Multiply two matrices through the project's session; return the error, or an empty string."""
     try:
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Small graphs of a few nodes."""
+"""ONNX graphs of a few nodes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def save(
     constants: Mapping[str, NDArray[Any]] | None = None,
     types: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a graph; what `types` does not name is float16."""
+    """Write a graph; tensors not in `types` are float16."""
     kinds = {name: TYPES[np.dtype(kind)] for name, kind in (types or {}).items()}
 
     def values(shapes: Mapping[str, Shape]) -> list[onnx.ValueInfoProto]:
@@ -39,6 +39,6 @@ def save(
 
 
 def multiplication(folder: Path) -> Path:
-    """`left [n, 64], right [64, 32] -> product`."""
+    """Write a product of `left [n, 64]` and `right [64, 32]`."""
     node = helper.make_node("MatMul", ["left", "right"], ["product"])
     return save(folder, [node], {"left": ["n", 64], "right": [64, 32]}, {"product": ["n", 32]})

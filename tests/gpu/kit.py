@@ -1,13 +1,13 @@
-"""Everything that needs a GPU, in one command: tests, figures, and a table of what they say.
+"""Tests and benchmarks for a GPU in one command, with a table of the results.
 
     python -m tests.gpu.kit --work /tmp/kit --out OUT [--seconds 570] [--stages environment,tests,offline]
         [--wheels FOLDER] [--site FOLDER ...] [--checkpoint FOLDER --pairs FILE]
 
-Runs from the repository, which need not be installed; PyTorch, onnxruntime-gpu and the rest are the interpreter's, or come from
-`--site`, folders of unpacked packages that go before its own, or from `--wheels`, which are installed into the work folder.
-Stages run one after the other, each within a time of its own and all within `--seconds`; what was not reached is postponed. The
-next call with the same `--work` goes on where this one stopped, so that a GPU is needed for minutes at a time only. OUT gets
-two files: results.json with everything that was measured, and log.txt.
+Runs from the repository, which need not be installed. PyTorch, onnxruntime-gpu and the other packages are the interpreter's, or
+come from `--site`, folders of unpacked packages that precede its own, or from `--wheels`, which are installed into the work
+folder. Stages run one after the other, each within its own time limit and all within `--seconds`; the others are postponed. The
+next call with the same `--work` continues where this one stopped, so that a GPU is needed for minutes at a time only. OUT
+receives two files: results.json with all measurements, and log.txt.
 
 A rehearsal, without a GPU: --device cpu --tiny.
 """
@@ -26,12 +26,12 @@ import click
 from .libraries import library_path
 from .runner import DONE, LOGS, POSTPONED, Outcome, Runner
 from .stages import ROOT, Setup, stages
-from .verdict import lines, read_results
+from .verdict import read_results, targets
 
-PACKAGES = ("protos", "serving", "export", "training", "")  # of the repository, as an installation has them
+PACKAGES = ("protos", "serving", "export", "training", "")  # of the repository, in the order of an installation
 SITE = "site"
-LEAVES_OUT = ("soak",)  # unless it is named
-FIRST = "environment"  # if it fails, the rest would too
+LEAVES_OUT = ("soak",)  # unless named
+FIRST = "environment"  # if it fails, all others would too
 LOG_BYTES = 400_000  # of each stage, its end
 
 
@@ -83,7 +83,7 @@ def main(  # noqa: PLR0917 - click passes them by name
 
 
 def _install(wheels: Path, work: Path) -> Path:
-    """Into a folder of their own; once."""
+    """Install the wheels into a folder of their own, once."""
     target = work / SITE
     if not target.exists():
         files = [str(file.absolute()) for file in sorted(wheels.glob("*.whl"))]
@@ -93,7 +93,7 @@ def _install(wheels: Path, work: Path) -> Path:
 
 
 def _variables(sites: Sequence[Path], work: Path) -> dict[str, str]:
-    """Where every command finds packages and CUDA's libraries; what PyTorch compiles is kept."""
+    """Return the environment of every command: packages, CUDA libraries, and a cache for compiled PyTorch code."""
     own = [str(ROOT / name) if name else str(ROOT) for name in PACKAGES]
     paths = [*map(str, sites), *own, *filter(None, [os.environ.get("PYTHONPATH", "")])]
     return {
@@ -106,7 +106,7 @@ def _variables(sites: Sequence[Path], work: Path) -> dict[str, str]:
 
 
 def _report(work: Path, out: Path, order: Sequence[str], outcomes: dict[str, Outcome]) -> None:
-    """The table, and the two files."""
+    """Print the tables and write the two files."""
     out.mkdir(parents=True, exist_ok=True)
     results = read_results(work / "results")
     click.echo(f"\n{'stage':18} {'':10} {'seconds':>8}  note")
@@ -114,8 +114,8 @@ def _report(work: Path, out: Path, order: Sequence[str], outcomes: dict[str, Out
         if name in outcomes:
             found = outcomes[name]
             click.echo(f"{name:18} {found.status:10} {found.seconds:8.1f}  {found.note}".rstrip())
-    click.echo(f"\n{'what is asked for':52} {'wanted':>8} {'found':>8}")
-    verdicts = list(lines(results))
+    click.echo(f"\n{'target':52} {'wanted':>8} {'found':>8}")
+    verdicts = list(targets(results))
     for line in verdicts:
         found_text = "" if line.found is None else f"{line.found:,.2f}"
         click.echo(f"{line.what:52} {line.wanted:8.2f} {found_text:>8}  {line.verdict}")

@@ -1,4 +1,4 @@
-"""Checkpoints of the encoder families with random weights, tiny, whose answers differ from input to input."""
+"""Tiny BERT and ViT checkpoints with random weights whose results depend on the input."""
 
 import io
 from pathlib import Path
@@ -20,8 +20,8 @@ from triptych_training.models.vit import Vit, VitConfig
 
 from ..fixtures.toy import SOURCES
 
-SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer
-CLEAR = 20.0  # and that all answers would be equally good
+SPREAD = 3.0  # with fresh weights all inputs would have the same result
+CLEAR = 20.0  # for clearly different scores
 SIDE = 32  # pixels
 CLASSES = 10
 MOST_TOKENS = 64
@@ -29,7 +29,7 @@ SAMPLES = 24
 
 
 def save_tiny_bert(folder: Path) -> None:
-    """Fills masks."""
+    """Write a BERT checkpoint for fill-mask."""
     torch.manual_seed(1)
     tokenizer = train_wordpiece(SOURCES, 200, lowercase=True)
     shape = BertConfig(tokenizer.get_vocab_size(), 32, 2, 64, 2, MOST_TOKENS, dropout=0.0)
@@ -41,7 +41,7 @@ def save_tiny_bert(folder: Path) -> None:
 
 
 def save_tiny_vit(folder: Path) -> None:
-    """Classifies images."""
+    """Write a ViT checkpoint for image classification."""
     torch.manual_seed(1)
     model = Vit(VitConfig(CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2)).eval()
     _spread(model)
@@ -53,7 +53,7 @@ def save_tiny_vit(folder: Path) -> None:
 
 
 def picture(seed: int) -> bytes:
-    """A JPEG file of soft colours."""
+    """Make a JPEG file of smooth colours."""
     rng = np.random.default_rng(seed)
     width, height = (int(size) for size in rng.integers(SIDE, 4 * SIDE, 2))
     coarse = Image.fromarray(rng.integers(0, 256, (4, 4, 3), np.uint8))

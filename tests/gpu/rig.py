@@ -1,4 +1,4 @@
-"""The graphs of a translation model over a device's memory, by hand: what lanes do, without a scheduler and its bookkeeping."""
+"""Translation graphs driven directly on a device's memory, without a scheduler."""
 
 from collections.abc import Sequence
 from itertools import count as counter
@@ -18,13 +18,13 @@ HALF = np.float16
 
 
 class Rig:
-    """Rows 0 to `count` - 1, each with a source and a translation under way.
+    """Decoder rows 0 to `count` - 1, each with a source and a translation in progress.
 
     Args:
-        bundle: with fp16 graphs.
-        memory: of the device.
-        count: of rows.
-        captures: each bucket is captured when it first runs, else every run is eager.
+        bundle: Bundle with fp16 graphs.
+        memory: Memory of the device.
+        count: Number of rows.
+        captures: Capture each bucket when it first runs; else every run is eager.
     """
 
     def __init__(self, bundle: Bundle, memory: Memory, count: int, captures: bool) -> None:
@@ -50,7 +50,7 @@ class Rig:
         self.put(self.lengths, 0, [1] * count)
 
     def begin(self, row: int, sources: Sequence[Sequence[int]]) -> None:
-        """Rows from `row` on start over, with these sources."""
+        """Restart the rows from `row` on with these sources."""
         width = max(map(len, sources))
         ids = np.zeros((len(sources), width), np.int64)
         for index, source in enumerate(sources):
@@ -70,12 +70,12 @@ class Rig:
         self.put(self.positions, row, [0] * len(sources))
 
     def put(self, vector: DeviceArray, row: int, values: Sequence[int] | NDArray[Any]) -> None:
-        """Write into one of the vectors, from a row on."""
+        """Write into one of the vectors, starting at a row."""
         array = np.asarray(values, vector.dtype)
         self._memory.upload(array, vector.part(row, row + len(array)))
 
     def step(self, rows: int) -> None:
-        """The first rows say one token more each; only asked for, not waited for."""
+        """Enqueue a step of the first `rows` rows, without waiting for it."""
         if rows in self._bindings:
             binding, number = self._bindings[rows]
             binding.run(number)
@@ -88,14 +88,14 @@ class Rig:
         binding.run(number)
 
     def read(self, array: DeviceArray) -> NDArray[Any]:
-        """What is there when all that was asked for is done."""
+        """Wait for all work and return the content of an array."""
         host = self._memory.staging(array.shape, array.dtype)
         self._memory.download(array, host)
         self._memory.wait()
         return host.copy()
 
     def _capture(self, rows: int, binding: Binding, number: int) -> None:
-        """The runs that capture change the rows: they are put back."""
+        """Capture the step, and restore the rows that the capturing runs changed."""
         kept = [(array, self.read(array)) for array in (self.tokens, self.positions, self.cache)]
         with CUDA_GRAPH_LOCK.capturing():
             binding.run(number)

@@ -1,4 +1,4 @@
-"""Runs stages within a time budget, keeps what became of them, and goes on where an earlier call stopped."""
+"""Runner of stages within a time budget, which continues where an earlier call stopped."""
 
 import json
 import os
@@ -14,14 +14,14 @@ from .stages import ROOT, Stage
 
 DONE, FAILED, STOPPED, POSTPONED, BLOCKED = "done", "failed", "stopped", "postponed", "blocked"
 STATE, LOGS = "state.json", "logs"
-GRACE_SECONDS = 5.0  # between being asked to end and being ended
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 RESERVE_SECONDS = 5.0  # of the budget, for the table and the files
 NOTE_CHARACTERS = 110
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a stage."""
+    """Result of a stage."""
 
     status: str
     seconds: float
@@ -29,14 +29,14 @@ class Outcome:
 
 
 class Runner:
-    """One call of the kit.
+    """Stages of one call of the kit.
 
     Args:
-        work: state, logs, results.
-        budget_seconds: of the call.
-        variables: of every command's environment.
-        say: shows a line.
-        clock: monotonic seconds.
+        work: Folder for state, logs and results.
+        budget_seconds: Time of the call.
+        variables: Environment variables of every command.
+        say: Prints a line.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Runner:
         self.outcomes = read_state(work)
 
     def run(self, stages: Sequence[Stage], again: bool = False) -> None:
-        """Those that are not done yet; all of them with `again`."""
+        """Run the stages that are not done yet; all with `again`."""
         for stage in stages:
             if not again and stage.name in self.outcomes and self.outcomes[stage.name].status == DONE:
                 self._say(f"== {stage.name}: done before")
@@ -66,7 +66,7 @@ class Runner:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget."""
+        """Remaining seconds of the budget."""
         return self._end - self._clock()
 
     def _attempt(self, stage: Stage) -> Outcome:
@@ -90,7 +90,7 @@ class Runner:
         return Outcome(DONE, self._clock() - started, "")
 
     def _command(self, command: Sequence[str], stage: Stage, end: float, log: int) -> int | None:
-        """The exit code; None where its time was up. What it started ends with it."""
+        """Run a command and its children; return the exit code, or None after its time limit."""
         environment = {**os.environ, **self._variables, **stage.variables}
         process = subprocess.Popen(
             list(command), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -108,7 +108,7 @@ class Runner:
 
 
 def read_state(work: Path) -> dict[str, Outcome]:
-    """What became of the stages of earlier calls."""
+    """Read the outcomes of earlier calls."""
     file = work / STATE
     if not file.exists():
         return {}
@@ -116,7 +116,7 @@ def read_state(work: Path) -> dict[str, Outcome]:
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """The process and its children; servers among them have a moment to end well."""
+    """End the process and its children, after a grace period."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -130,4 +130,4 @@ def _end_group(process: "subprocess.Popen[bytes]") -> None:
 
 def _last_line(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    return next((line[:NOTE_CHARACTERS] for line in reversed(lines) if line), "it said nothing")
+    return next((line[:NOTE_CHARACTERS] for line in reversed(lines) if line), "no output")

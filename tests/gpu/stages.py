@@ -1,4 +1,4 @@
-"""What the kit runs, in order: each stage is one command after the other, with a time of its own."""
+"""Stages of the kit in order, each with its commands and time limit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +13,15 @@ TOY_TOKENIZER = ROOT / "tests" / "fixtures" / "checkpoint" / "tokenizer.json"
 
 @dataclass(frozen=True)
 class Setup:
-    """Of a whole run.
+    """Options of a whole run.
 
     Args:
-        python: the interpreter.
-        work: models, logs and results; kept from call to call.
+        python: Interpreter.
+        work: Models, logs and results, kept between calls.
         device: "cuda", "cuda:1", or "cpu" to rehearse.
-        tiny: models and loads are as small as can be; figures mean nothing.
-        checkpoint: a trained translation model, for quality.
-        pairs: its test set.
+        tiny: Smallest models and loads; figures are meaningless.
+        checkpoint: Trained translation model, to measure quality.
+        pairs: Its test set.
     """
 
     python: str
@@ -32,34 +32,34 @@ class Setup:
     pairs: str = ""
 
     def results(self, name: str) -> str:
-        """The file of a stage's figures."""
+        """Return the result file of a stage."""
         return str(self.work / "results" / f"{name}.json")
 
     def made(self, name: str) -> Path:
-        """A checkpoint that a stage makes."""
+        """Return the folder of a checkpoint made by a stage."""
         return self.work / "checkpoints" / name
 
     def repository(self, name: str) -> Path:
-        """Where its bundle lies."""
+        """Return the repository of a model's bundle."""
         return self.work / "repositories" / name
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One of the kit's."""
+    """Commands and limits of a stage."""
 
     name: str
     about: str
     commands: Sequence[Sequence[str]]
-    limit_seconds: float  # then it is stopped
-    least_seconds: float  # with less time left it is not begun
-    needs: Sequence[str] = ()  # stages that must have been done
-    fresh: Sequence[Path] = ()  # folders that an earlier try may have left, and that are made anew
+    limit_seconds: float  # after which it is stopped
+    least_seconds: float  # required to start it
+    needs: Sequence[str] = ()  # stages that must be done
+    fresh: Sequence[Path] = ()  # folders deleted before each attempt
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment
 
 
 def stages(setup: Setup) -> list[Stage]:
-    """All of them; those that a call asks for are chosen by name."""
+    """Return all stages."""
     every = [_environment(setup), _ceilings(setup), *_models(setup), _tests(setup), *_offline(setup), _server(setup)]
     every += [*_encoders(setup), _kernels(setup), *_quality(setup), _soak(setup)]
     return every
@@ -84,7 +84,7 @@ def _ceilings(setup: Setup) -> Stage:
 
 
 def _models(setup: Setup) -> list[Stage]:
-    """Checkpoints with random weights, and their bundles."""
+    """Return the stages that make checkpoints with random weights and their bundles."""
     tokenizers = {"translation": MODELS / "en-de" / "1" / "tokenizer.json", "bert": MODELS / "bert-en" / "1" / "tokenizer.json"}
     if setup.tiny:
         tokenizers["translation"] = TOY_TOKENIZER
@@ -109,7 +109,7 @@ def _tests(setup: Setup) -> Stage:
 
 
 def _suite(setup: Setup) -> dict[str, str]:
-    """Variables of the tests, which keep their models for the next call."""
+    """Return the variables of the tests, which keep their models for the next call."""
     return {"TRIPTYCH_TEST_DEVICE": setup.device, "TRIPTYCH_TEST_MODELS": str(setup.repository("tests"))}
 
 
@@ -211,7 +211,7 @@ def _kernels(setup: Setup) -> Stage:
 
 
 def _quality(setup: Setup) -> list[Stage]:
-    """Of a trained model, where one is named."""
+    """Return the stages for a trained model, if there is one."""
     if not setup.checkpoint:
         return []
     repository = str(setup.repository("quality"))

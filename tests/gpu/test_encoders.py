@@ -40,7 +40,7 @@ def masked() -> list[str]:
 
 
 class Best(NamedTuple):
-    """Of what may be the answer."""
+    """Best token or label."""
 
     number: int  # token or label
     score: float  # probability
@@ -48,23 +48,23 @@ class Best(NamedTuple):
 
 
 def filled(model: TextModel, texts: Sequence[str]) -> list[list[Best]]:
-    """Of each text each mask's."""
+    """Return the best tokens of each mask of each text."""
     return best_tokens(model.run(FILL_MASK_TASK, texts, top_k=2))
 
 
 def best_tokens(texts: Iterable[Any]) -> list[list[Best]]:
-    """Of what a model or a client found for two tokens a mask."""
+    """Return the best tokens of results with two tokens per mask."""
     pairs = [[mask.candidates for mask in text.masks] for text in texts]
     return [[Best(first.token, first.score, first.score - second.score) for first, second in text] for text in pairs]
 
 
 def classified(model: ImageModel, images: Sequence[bytes]) -> list[list[Best]]:
-    """Of each image."""
+    """Return the best labels of each image."""
     return best_labels(model.classify(images, top_k=2))
 
 
 def best_labels(images: Iterable[Any]) -> list[list[Best]]:
-    """Of what a model or a client found for two labels an image."""
+    """Return the best labels of results with two labels per image."""
     pairs = [image.labels for image in images]
     return [[Best(first.index, first.score, first.score - second.score)] for first, second in pairs]
 

@@ -10,7 +10,7 @@ import pytest
 from .libraries import library_path
 from .runner import BLOCKED, DONE, FAILED, POSTPONED, STOPPED, Runner, read_state
 from .stages import Setup, Stage, stages
-from .verdict import Line, lines, read_results
+from .verdict import Target, read_results, targets
 
 
 def stage(name: str, code: str, **members: object) -> Stage:
@@ -104,7 +104,7 @@ def test_figures_are_held_against_what_is_asked_for(tmp_path: Path) -> None:
     }
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    found = {line.what: (line.found, line.verdict) for line in lines(read_results(tmp_path))}
+    found = {line.what: (line.found, line.verdict) for line in targets(read_results(tmp_path))}
     assert found["batch 1: tokens/s, times CTranslate2 float16"] == (2.5, "holds")
     assert found["batch 32: tokens/s, times CTranslate2 float16"] == (None, "not measured")
     assert found["batch 1: of the roofline with launches"] == (0.5, "holds")
@@ -115,8 +115,8 @@ def test_figures_are_held_against_what_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_figures_nothing_holds() -> None:
-    assert {line.verdict for line in lines({})} == {"not measured"}
-    assert Line("what", 1.0, 1.0).verdict == "holds"
+    assert {line.verdict for line in targets({})} == {"not measured"}
+    assert Target("what", 1.0, 1.0).verdict == "holds"
 
 
 def test_libraries_of_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,10 +48,10 @@ class Ended(Listener):
 
 @dataclass
 class Tally:
-    """What became of the calls."""
+    """Counts of the outcomes."""
 
     right: int = 0
-    other: int = 0  # samples that rounding, which differs from batch to batch, has sent another way
+    other: int = 0  # samples that differ by the rounding of another batch
     cancelled: int = 0
     wrong: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -67,7 +67,7 @@ def translator(bundle: Bundle, device: Device) -> Iterator[Translator]:
 
 @pytest.fixture(scope="module")
 def alone(translator: Translator) -> dict[tuple[int, int], str]:
-    """What each text becomes in each search when nothing else runs, by their numbers."""
+    """Translations by index of search and text, without other load."""
     return {
         (search, text): translator.translate([source], options)[0].text
         for search, options in enumerate(SEARCHES)

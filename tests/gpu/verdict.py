@@ -1,4 +1,4 @@
-"""What the figures of a run say to what is asked of the project."""
+"""Comparison of a run's figures with the targets of the project."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Line:
-    """One thing that is asked for."""
+class Target:
+    """Target and measured figure."""
 
     what: str
     wanted: float
@@ -25,45 +25,45 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """Verdict in one word."""
         if self.found is None:
             return "not measured"
         return "holds" if self.found >= self.wanted else "FAILS"
 
 
-def lines(results: Mapping[str, Json]) -> Iterator[Line]:
-    """All of them.
+def targets(results: Mapping[str, Json]) -> Iterator[Target]:
+    """Yield all targets.
 
     Args:
-        results: JSON files of stages by their names.
+        results: Contents of the stages' JSON files, by stage.
     """
     yield from _offline(results)
-    yield Line("server: highest rate, times CTranslate2's", SERVER, _server(results.get("server", {})))
+    yield Target("server: highest rate, times CTranslate2's", SERVER, _server(results.get("server", {})))
     for name in ("bert", "vit"):
-        yield Line(f"{name}: gRPC, of the best by hand", ENCODER, _encoder(results.get(name, {})))
+        yield Target(f"{name}: gRPC, of the best by hand", ENCODER, _encoder(results.get(name, {})))
     if "quality" in results:
         yield from _quality(results["quality"])
 
 
 def read_results(folder: Path) -> dict[str, Json]:
-    """JSON files by their names."""
+    """Read the JSON files of all stages, by stage."""
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
-def _offline(results: Mapping[str, Json]) -> Iterator[Line]:
+def _offline(results: Mapping[str, Json]) -> Iterator[Target]:
     speeds = _speeds(results.get("offline", {}))
     compiled = _speeds(results.get("offline-torch", {}))
     for batch, wanted in BATCHES.items():
-        yield Line(f"batch {batch}: tokens/s, times CTranslate2 float16", wanted, _ratio(speeds, batch, PEER))
+        yield Target(f"batch {batch}: tokens/s, times CTranslate2 float16", wanted, _ratio(speeds, batch, PEER))
     for batch, wanted in TORCH.items():
-        yield Line(f"batch {batch}: tokens/s, times PyTorch compiled", wanted, _ratio(compiled, batch, TORCH_NAME))
+        yield Target(f"batch {batch}: tokens/s, times PyTorch compiled", wanted, _ratio(compiled, batch, TORCH_NAME))
     for row in results.get("offline", {}).get("results", []):
         if row["candidate"] == OWN and row["beam"] == 1:
-            yield Line(f"batch {row['batch']}: of the roofline with launches", FLOOR, row["share_with_launches"])
+            yield Target(f"batch {row['batch']}: of the roofline with launches", FLOOR, row["share_with_launches"])
 
 
 def _speeds(content: Json) -> dict[tuple[int, str], float]:
-    """Tokens a second by batch and candidate, greedy."""
+    """Return tokens per second by batch and candidate, greedy."""
     rows = [row for row in content.get("results", []) if row["beam"] == 1]
     return {(row["batch"], row["candidate"]): row["tokens_per_second"] for row in rows}
 
@@ -81,12 +81,12 @@ def _server(content: Json) -> float | None:
 
 
 def _encoder(content: Json) -> float | None:
-    """Of the best rows by hand, arrays alone left out, the best one through gRPC."""
+    """Return the best ratio of gRPC to the best row without Triptych, except arrays alone."""
     served = [row["ratio"] for row in content.get("results", []) if "gRPC" in row["candidate"] and row["ratio"]]
     return max(served) if served else None
 
 
-def _quality(content: Json) -> Iterator[Line]:
+def _quality(content: Json) -> Iterator[Target]:
     for row in content.get("results", []):
         if row["candidate"] == OWN and row["same"]:
-            yield Line(f"beam {row['beam']}: percent of tokens as in fp32, free running", 99.5, row["same"]["tokens"])
+            yield Target(f"beam {row['beam']}: percent of tokens as in fp32, free running", 99.5, row["same"]["tokens"])

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from report.work import Work
 from roofline import TINY, Ceilings, describe, measure
-from work import Work
 
 CEILINGS = Ceilings("GPU", 1e12, 1e10, 1e14, 4e-6, 1e-6, 1e-5)
 

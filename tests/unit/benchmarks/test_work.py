@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from onnx import TensorProto, helper, save
-from work import NOTHING, Work, bert, graph_kernels, translation, translation_encoder, translation_step, vit
+from report.work import NOTHING, Work, bert, graph_kernels, translation, translation_encoder, translation_step, vit
 
 from triptych_training.models.bert import BertConfig
 from triptych_training.models.transformer import Transformer, TransformerConfig

@@ -1,0 +1,4 @@
+"""Tables, JSON files, machine descriptions, translation quality and minimum work.
+
+Imported by the scripts of tests/benchmarks.
+"""
