@@ -8,8 +8,11 @@ import pytest
 from triptych.v1 import model_pb2_grpc, translation_pb2_grpc
 
 from ..fixtures.toy import MODELS
+from ..unit.cli.conftest import run
 from .support.in_process import Pace
 from .support.processes import ServerProcess
+
+__all__ = ["run"]  # a fixture: a command in this process
 
 MAX_MESSAGE_BYTES = 1_000_000
 

@@ -1,4 +1,4 @@
-"""`triptych bench` with servers that are some: its own, and one that is there."""
+"""`triptych bench` with its own server and with a running one."""
 
 import json
 import signal
@@ -10,26 +10,19 @@ from typing import Any
 import pytest
 
 from ..fixtures.toy import MODELS, PAIRS
-from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
 
 SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
-OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # of SHORT, what has an effect
+OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # the part of SHORT that applies
 
 
 def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        triptych("bench", *arguments),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-        env=clean_environment(),
-    )
+    return run_command("bench", *arguments)
 
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> Path:
-    """Sentences that the toy model knows, with their translations."""
+    """File of sentences known to the toy model, with their translations."""
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
     return path
@@ -40,7 +33,7 @@ def report_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return report
 
 
-def test_a_server_of_its_own(pairs: Path, tmp_path: Path) -> None:
+def test_own_server(pairs: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"report.{kind}" for kind in ("json", "csv", "html")]
     written = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
     result = bench("translate", "--models", MODELS, "--input", pairs, "--concurrency", "1,3", *SHORT, *written)
@@ -51,22 +44,22 @@ def test_a_server_of_its_own(pairs: Path, tmp_path: Path) -> None:
     for run in report["runs"]:
         assert run["completed"] > 0
         assert run["failed"] == {}
-        # The server has counted every request that this client has seen, and no others.
+        # The server counts exactly the requests of this client.
         assert run["counted"]["requests"] == run["counted"]["expected"]
         assert run["counted"]["mean_seconds"] < run["counted"]["expected_seconds"]
         assert run["quality"]["metric"] == "BLEU"
-        assert run["quality"]["value"] == pytest.approx(100.0)  # it has learnt them by heart
+        assert run["quality"]["value"] == pytest.approx(100.0)  # the model has memorized them
         assert run["parts"]["server_compute"] > 0
         assert run["resources"]["cpu_cores"] > 0
         assert run["resources"]["memory_bytes"] > 1 << 20
-    # Whether it has settled is the machine's business.
+    # The measurements may be unstable on a busy machine.
     assert result.returncode == (0 if all(run["valid"] for run in report["runs"]) else 1)
     assert "concurrency 3" in result.stdout
     assert files[1].read_text(encoding="utf-8").startswith("Concurrency,Inferences/Second,")
     assert "<svg" in files[2].read_text(encoding="utf-8")
 
 
-def test_streams_of_a_server_that_is_there(server: ServerProcess, pairs: Path) -> None:
+def test_streams_of_a_running_server(server: ServerProcess, pairs: Path) -> None:
     flags = ("--stream", "--concurrency", "2", "--metrics-url", f"http://{server.metrics_address}/metrics", "--quiet")
     result = bench("translate", "--server", server.address, "--input", pairs, *flags, *SHORT, "--json", "-")
     assert result.stderr == ""
@@ -91,10 +84,10 @@ def test_scenarios(server: ServerProcess, pairs: Path, scenario: str) -> None:
     assert run["scenario"] == scenario
     assert run["completed"] > 0
     assert run["inputs_per_request"] == {"multi-stream": 8, "offline": 64}.get(scenario, 1)
-    assert "translate" in result.stderr  # the table has made way for the JSON
+    assert "translate" in result.stderr  # the table goes to stderr, since the JSON is on stdout
 
 
-def test_ctrl_c_reports_what_was_measured(server: ServerProcess, pairs: Path) -> None:
+def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: Path) -> None:
     command = triptych(
         "bench", "translate", "--server", server.address, "-i", pairs, "--measure-secs", "0.3", "--concurrency", "1:50"
     )
@@ -111,14 +104,14 @@ def test_ctrl_c_reports_what_was_measured(server: ServerProcess, pairs: Path) ->
     assert runs[-1]["completed"] > 0
 
 
-def test_a_model_that_is_not_there(server: ServerProcess) -> None:
+def test_unknown_model(server: ServerProcess) -> None:
     result = bench("translate", "--server", server.address, "--model", "nothing", *SHORT)
     assert result.returncode == 1
     assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' not found")
 
 
 @pytest.mark.full
-def test_a_server_that_dies_leaves_what_was_measured(pairs: Path) -> None:
+def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
     with ServerProcess(MODELS) as server:
         command = triptych("bench", "translate", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:9")
         process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
@@ -135,7 +128,7 @@ def test_a_server_that_dies_leaves_what_was_measured(pairs: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_server_that_does_not_start(tmp_path: Path) -> None:
+def test_server_that_does_not_start(tmp_path: Path) -> None:
     result = bench("translate", "--models", tmp_path)
     assert result.returncode == 1
     assert "no models here" in result.stderr.splitlines()[-1]
@@ -145,8 +138,8 @@ def test_a_server_that_does_not_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_server_that_stops_is_charged_with_every_request_that_should_have_come(pairs: Path) -> None:
-    """Coordinated omission: a closed loop would see one slow request."""
+def test_paused_server_delays_every_scheduled_request(pairs: Path) -> None:
+    """No coordinated omission: a closed loop would see one slow request."""
     with ServerProcess(MODELS) as server:
         command = triptych("bench", "translate", "--server", server.address, "-i", pairs, "--scenario", "server")
         flags = ("--rate", "100", "--measure-secs", "1.5", "--latency-limit", "500ms", "--json", "-")
@@ -161,7 +154,7 @@ def test_a_server_that_stops_is_charged_with_every_request_that_should_have_come
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     [run] = json.loads(output)["runs"]
     assert run["latency"]["maximum"] > 1.4
-    # Those of the first second, of which there are about 100, waited for more than half a second.
+    # About 100 requests are due in the first second of the pause; each waits more than 0.5 s.
     assert run["late"] > 50
     assert not run["valid"]
     assert process.returncode == 1

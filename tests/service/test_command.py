@@ -1,4 +1,4 @@
-"""The `triptych` command with a server, and in pipelines."""
+"""Commands that call a server, and commands in pipelines."""
 
 import json
 import subprocess
@@ -7,74 +7,75 @@ from pathlib import Path
 import pytest
 
 from ..fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
-from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, done, error_of, run, triptych
-
-NOBODY = "127.0.0.1:1"
-
-
-def test_a_server_translates_a_pipe(server: ServerProcess) -> None:
-    stdin = "".join(f"{source}\n" for source in SOURCES)
-    assert done(run("translate", "--server", server.address, stdin=stdin)).splitlines() == TARGETS
+from ..unit.cli.conftest import Run
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
 
 
-def test_a_server_streams(server: ServerProcess) -> None:
-    result = run("translate", "--server", server.address, "--stream", "--max-length", "3", stdin=f"\n{SOURCE}\n")
-    assert result.returncode == 0
-    assert result.stdout.startswith("\n")
-    assert TARGET.startswith(result.stdout.strip())
-    assert result.stderr == "standard input:2: the translation reached its length limit and is incomplete\n"
+def test_translate_pipe(server: ServerProcess) -> None:
+    result = run_command("translate", "--server", server.address, stdin="".join(f"{source}\n" for source in SOURCES))
+    assert (result.returncode, result.stderr, result.stdout.splitlines()) == (0, "", TARGETS)
 
 
-BAD = [
-    (["a", "1 " * 50], "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins"),
-    (
-        ["--stream", "a", "1 " * 50],
-        "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins",
-    ),
-    (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: toy (request "),
-    (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
-    (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),
-]
+def test_stream_with_length_limit(server: ServerProcess, run: Run) -> None:
+    stdin = f"\n{SOURCE}\n".encode()
+    result = run("translate", "--server", server.address, "--stream", "--max-length", "3", stdin=stdin)
+    assert result.code == 0
+    assert result.out.startswith("\n")
+    assert TARGET.startswith(result.out.strip())
+    assert result.err == "standard input:2: the translation reached its length limit and is incomplete\n"
 
 
-@pytest.mark.parametrize(("arguments", "error"), BAD)
-def test_what_a_server_refuses_is_one_line(server: ServerProcess, arguments: list[str], error: str) -> None:
-    assert error_of(run("translate", "--server", server.address, *arguments)).startswith(error)
+TOO_LONG = "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins"
 
 
-def test_a_server_that_is_not_there_is_one_line() -> None:
-    assert error_of(run("models", "--server", NOBODY)).startswith("UNAVAILABLE: failed to connect")
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["a", "1 " * 50], TOO_LONG),
+        (["--stream", "a", "1 " * 50], TOO_LONG),
+        (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: toy (request "),
+        (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
+        (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),
+    ],
+)
+def test_rejected_request_is_one_line(server: ServerProcess, run: Run, arguments: list[str], error: str) -> None:
+    assert run("translate", "--server", server.address, *arguments).error.startswith(error)
 
 
-def test_models_of_a_server(server: ServerProcess) -> None:
-    table = done(run("models", "--server", server.address)).splitlines()
-    assert table[0].split() == [
+def test_unreachable_server_is_one_line(run: Run) -> None:
+    assert run("models", "--server", "127.0.0.1:1").error.startswith("UNAVAILABLE: failed to connect")
+
+
+def test_list_models(server: ServerProcess, run: Run) -> None:
+    header, row = run("models", "--server", server.address).success.splitlines()
+    assert header.split() == [
         *("name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state")
     ]
-    row = ("toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "cpu", "ready")
-    assert table[1].split() == [*row]
+    assert row.split() == [
+        *("toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "cpu", "ready")
+    ]
 
 
-def test_models_of_a_server_as_json_with_the_broken_ones(tmp_path: Path) -> None:
+def test_list_models_as_json_with_a_damaged_one(tmp_path: Path, run: Run) -> None:
     copy_bundle(tmp_path, "good")
     tamper(copy_bundle(tmp_path, "bad") / "tokenizer.json")
     with ServerProcess(tmp_path) as server:
-        bad, good = json.loads(done(run("models", "--server", server.address, "--json")))
+        bad, good = json.loads(run("models", "--server", server.address, "--json").success)
     assert (good["name"], good["state"]) == ("good", "ready")
     assert bad["name"] == "bad"
     assert bad["state"].startswith("failed: ")
     assert "SHA-256" in bad["state"]
 
 
-def test_a_server_is_evaluated(server: ServerProcess, tmp_path: Path) -> None:
+def test_evaluate(server: ServerProcess, run: Run, tmp_path: Path) -> None:
     pytest.importorskip("sacrebleu")
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
-    assert json.loads(done(run("evaluate", "translation", "--server", server.address, "--json", pairs)))["bleu"] == 100.0
+    assert json.loads(run("evaluate", "translation", "--server", server.address, "--json", pairs).success)["bleu"] == 100.0
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["lines", "stream"])
-def test_a_reader_that_has_seen_enough_ends_the_command_quietly(stream: list[str]) -> None:
+def test_closed_output_pipe_ends_the_command_without_a_message(stream: list[str]) -> None:
     command = subprocess.Popen(
         triptych("translate", "--models", MODELS, *stream),
         stdin=subprocess.PIPE,
@@ -94,9 +95,9 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(stream: list[str
     assert command.wait(PATIENCE_SECONDS) != 0
 
 
-def test_a_full_disk_is_one_line() -> None:
+def test_full_disk_is_one_line() -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("needs a full disk")
+        pytest.skip("needs /dev/full")
     with open("/dev/full", "w") as full:
         for verb in (["translate", SOURCE], ["models"]):
             command = triptych(*verb, "--models", MODELS)

@@ -1,4 +1,4 @@
-"""Jobs of `triptych translate-docs` in processes of their own: killed, stopped, with a server."""
+"""Jobs of `triptych translate-docs` in processes of their own: killed, stopped, resumed, and with a server."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ..fixtures.toy import MODELS, SOURCES, TARGETS
-from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
 
 SEED = random.SystemRandom().randrange(2**32)  # pytest shows it where a test fails
 
@@ -25,14 +25,7 @@ def command(source: Path, out: Path, *options: str | Path) -> list[str]:
 
 
 def run(source: Path, out: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(source, out, *options),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-        env=clean_environment(),
-    )
+    return run_command("translate-docs", source, "--out", out, "--report", out.with_suffix(".json"), *options)
 
 
 @contextmanager
@@ -58,7 +51,7 @@ def report(out: Path) -> dict[str, object]:
 
 
 def results(out: Path) -> list[dict[str, object]]:
-    """What a report says of each document, without what tells two jobs apart."""
+    """Return the report on each document, without fields that differ between two jobs."""
     found = report(out)["results"]
     assert isinstance(found, list)
     return [{**each, "state": "", "target": Path(each["target"]).relative_to(out)} for each in found]
@@ -71,7 +64,7 @@ def counts(out: Path) -> dict[str, int]:
 
 
 def many(folder: Path, documents: int, segments: int) -> Path:
-    """Documents without a sentence that occurs twice: the toy knows a few hundred, so two or three make one."""
+    """Write documents of unique sentences, each a combination of two sentences known to the toy model."""
     rest = product(SOURCES, SOURCES)
     folder.mkdir()
     for number in range(documents):
@@ -81,7 +74,7 @@ def many(folder: Path, documents: int, segments: int) -> Path:
 
 
 def answered(journal: Path) -> int:
-    """How many asks a killed job has left in its journal."""
+    """Count the translations in the journal of a killed job."""
     with sqlite3.connect(journal) as connection:
         [count] = connection.execute("SELECT count(*) FROM answers").fetchone()
     connection.close()
@@ -89,7 +82,7 @@ def answered(journal: Path) -> int:
 
 
 def kill_after(process: "subprocess.Popen[str]", out: Path, documents: int, seconds: float) -> None:
-    """So long after so many documents are there."""
+    """Kill a job some time after a number of documents is complete."""
     until = time.monotonic() + PATIENCE_SECONDS
     while sum(1 for _ in out.glob("*.txt")) < documents:
         assert process.poll() is None, process.communicate()[1]
@@ -124,19 +117,19 @@ def check_killed_twice(tmp_path: Path, documents: int, segments: int, seed: int)
     assert half <= states["unchanged"] == sum(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
-def test_a_job_that_is_killed_twice_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+def test_job_killed_twice_gives_the_result_of_an_undisturbed_one(tmp_path: Path) -> None:
     check_killed_twice(tmp_path, 12, 80, SEED)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-def test_long_jobs_that_are_killed_twice(tmp_path: Path, seed: int) -> None:
+def test_long_jobs_killed_twice(tmp_path: Path, seed: int) -> None:
     check_killed_twice(tmp_path, 60, 150, seed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_job_says_so_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+def test_stopped_job_reports_it_and_resumes(tmp_path: Path, number: signal.Signals) -> None:
     source = many(tmp_path / "in", 20, 80)
     out = tmp_path / "out"
     with started(source, out, "--models", MODELS) as process:
@@ -157,7 +150,7 @@ def test_a_stopped_job_says_so_and_goes_on(tmp_path: Path, number: signal.Signal
 
 
 @pytest.mark.full
-def test_two_jobs_do_not_share_a_journal(tmp_path: Path) -> None:
+def test_second_job_with_the_same_journal_is_rejected(tmp_path: Path) -> None:
     source = many(tmp_path / "in", 20, 80)
     with started(source, tmp_path / "out", "--models", MODELS) as process:
         while not (tmp_path / "out" / ".triptych-journal-wal").exists():
@@ -178,7 +171,7 @@ def translated(out: Path) -> Sequence[str]:
     return (out / "a.txt").read_text(encoding="utf-8").splitlines()
 
 
-def test_a_server_translates_documents(server: ServerProcess, tmp_path: Path) -> None:
+def test_job_with_a_server(server: ServerProcess, tmp_path: Path) -> None:
     source, out = few(tmp_path), tmp_path / "out"
     result = run(source, out, "--server", server.address)
     assert (result.returncode, result.stderr) == (0, "")
@@ -189,7 +182,7 @@ def test_a_server_translates_documents(server: ServerProcess, tmp_path: Path) ->
 
 
 @pytest.mark.full
-def test_a_server_s_answers_are_remembered(server: ServerProcess, tmp_path: Path) -> None:
+def test_translations_of_a_server_are_reused(server: ServerProcess, tmp_path: Path) -> None:
     source, out = few(tmp_path), tmp_path / "out"
     assert run(source, out, "--server", server.address).returncode == 0
     (source / "a.txt").write_text("".join(f"{each}\n" for each in reversed(SOURCES)), encoding="utf-8")
@@ -199,7 +192,7 @@ def test_a_server_s_answers_are_remembered(server: ServerProcess, tmp_path: Path
 
 
 @pytest.mark.full
-def test_a_sentence_that_a_server_cannot_take_is_that_sentence_s_fault(server: ServerProcess, tmp_path: Path) -> None:
+def test_sentence_rejected_by_the_server_leaves_the_others_translated(server: ServerProcess, tmp_path: Path) -> None:
     source, out = few(tmp_path), tmp_path / "out"
     with (source / "a.txt").open("a") as file:
         file.write("1a" * 400 + "\n")  # one word of very many tokens
@@ -209,7 +202,7 @@ def test_a_sentence_that_a_server_cannot_take_is_that_sentence_s_fault(server: S
 
 
 @pytest.mark.full
-def test_a_small_server_is_not_overrun(tmp_path: Path) -> None:
+def test_full_queue_of_a_small_server_is_retried(tmp_path: Path) -> None:
     with ServerProcess(MODELS, "--max-queue-rows", "40", "--max-queue-requests", "2") as server:
         source, out = many(tmp_path / "in", 4, 200), tmp_path / "out"
         result = run(source, out, "--server", server.address, "--concurrency", "16")
@@ -218,7 +211,7 @@ def test_a_small_server_is_not_overrun(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_unreachable_server(tmp_path: Path) -> None:
     result = run(few(tmp_path), tmp_path / "out", "--server", "127.0.0.1:1")
     assert result.returncode == 1
     [line] = result.stderr.splitlines()
@@ -226,7 +219,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_job_outlives_a_server_that_is_started_again(tmp_path: Path) -> None:
+def test_job_survives_a_server_restart(tmp_path: Path) -> None:
     source, out = many(tmp_path / "in", 20, 80), tmp_path / "out"
     with ServerProcess(MODELS) as first:
         port = str(first.port)

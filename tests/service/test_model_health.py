@@ -1,4 +1,4 @@
-"""grpc.health.v1 follows the models: a service serves while a loaded model can answer it."""
+"""Health of services: a service is serving while a model that it needs is loaded."""
 
 import queue
 import threading
@@ -14,7 +14,8 @@ from triptych_client import Client
 
 from ..fixtures.encoders import write_image_bundle
 from ..fixtures.toy import copy_bundle
-from .support.processes import PATIENCE_SECONDS, ServerProcess, done, error_of, run
+from ..unit.cli.conftest import Result, Run
+from .support.processes import PATIENCE_SECONDS, ServerProcess
 
 EXPLICIT = ("--model-control", "explicit", "--allow-admin")
 Status = health_pb2.HealthCheckResponse
@@ -28,9 +29,18 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_health_command(server: ServerProcess, run: Run) -> None:
+    def health(service: str) -> Result:
+        return run("health", "--server", server.address, "--service", service)
+
+    assert health("").success == health(TRANSLATION).success == "serving\n"
+    assert health(FILL_MASK) == Result(1, "not serving\n", "")
+    assert health("foo").error.startswith("NOT_FOUND: service 'foo' is unknown")
+
+
 @contextmanager
 def watching(address: str, service: str) -> Iterator["queue.Queue[int]"]:
-    """What a watcher is told."""
+    """Watch the health of a service; yield a queue of its statuses."""
     heard: queue.Queue[int] = queue.Queue()
     with grpc.insecure_channel(address) as channel:
         call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=service))
@@ -49,7 +59,7 @@ def watching(address: str, service: str) -> Iterator["queue.Queue[int]"]:
         thread.join(PATIENCE_SECONDS)
 
 
-def test_services_follow_the_models_that_are_loaded(models: Path) -> None:
+def test_services_follow_the_loaded_models(models: Path, run: Run) -> None:
     with ServerProcess(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
         assert client.is_ready()
         assert client.is_ready("triptych.v1.ModelService")
@@ -69,10 +79,10 @@ def test_services_follow_the_models_that_are_loaded(models: Path) -> None:
             assert overall.empty()
             assert heard.empty()
         client.unload_model("image-classification")
-        assert done(run("load", "toy", "--server", server.address)) == "toy version 1: ready\n"
-        assert "ready" in done(run("models", "--server", server.address))
-        assert done(run("unload", "toy", "--version", "1", "--server", server.address)) == "toy version 1: unloaded\n"
-        assert "NOT_FOUND: model 'foo' is not in" in error_of(run("load", "foo", "--server", server.address))
+        assert run("load", "toy", "--server", server.address).success == "toy version 1: ready\n"
+        assert "ready" in run("models", "--server", server.address).success
+        assert run("unload", "toy", "--version", "1", "--server", server.address).success == "toy version 1: unloaded\n"
+        assert "NOT_FOUND: model 'foo' is not in" in run("load", "foo", "--server", server.address).error
 
 
 def test_server_with_one_task(tmp_path: Path) -> None:

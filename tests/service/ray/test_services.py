@@ -23,7 +23,7 @@ from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
 pytest.importorskip("ray")
 
 from ..support.messages import details_of
-from ..support.processes import run
+from ..support.processes import run_command
 from .cluster import Cluster, running  # after: it needs Ray's programs
 
 pytestmark = pytest.mark.full
@@ -83,7 +83,7 @@ def test_the_client(cluster: Cluster) -> None:
         assert {model.name for model in client.models()} == {"toy", "image-classification"}
         assert client.is_ready("triptych.v1.TranslationService")
         assert not client.is_ready("triptych.v1.FillMaskService")
-    assert run("health", "--server", cluster.address).returncode == 0
+    assert run_command("health", "--server", cluster.address).returncode == 0
 
 
 def test_tritonclient(cluster: Cluster) -> None:
