@@ -1,4 +1,4 @@
-"""Callers that go away: their rows leave the engine, nobody else notices."""
+"""Cancelled calls: their rows leave the engine, and other callers are not affected."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,14 +23,30 @@ OPTIONS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def paced_server() -> Iterator[tuple[str, Translator, Pace]]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        pace = Pace(monkeypatch)
+        with running_server() as (address, translator):
+            yield address, translator, pace
+
+
 @pytest.fixture
-def server(pace: Pace) -> Iterator[tuple[str, Translator]]:
-    with running_server() as (address, translator):
-        yield address, translator
+def server(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
+    """Address and translator of the idle server."""
+    return paced_server[:2]
+
+
+@pytest.fixture
+def pace(paced_server: tuple[str, Translator, Pace]) -> Pace:
+    pace = paced_server[2]
+    pace.steps = 0
+    pace.slow.clear()
+    return pace
 
 
 def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:
-    """Nothing runs or waits, by far not all was computed, and the next caller is served."""
+    """Check that the engine is idle, that most of the work was skipped, and that the next call succeeds."""
     eventually(lambda: translator.engine.load() == (0, 0))
     assert pace.steps < len(MANY)  # 3,840 rows of some 20 tokens in 8 slots would be 9,600 steps
     pace.slow.clear()
@@ -39,9 +55,7 @@ def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> No
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_stream_that_is_cancelled_in_the_middle(
-    server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions
-) -> None:
+def test_cancelled_stream(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
     address, translator = server
     pace.slow.set()
     request = translation_pb2.TranslateStreamRequest(contents=MANY, options=options)
@@ -53,7 +67,7 @@ def test_a_stream_that_is_cancelled_in_the_middle(
         assert_idle_and_well(address, translator, pace)
 
 
-def test_a_stream_whose_reader_is_slow_and_then_gone(server: tuple[str, Translator], pace: Pace) -> None:
+def test_stream_with_a_slow_reader_that_disconnects(server: tuple[str, Translator], pace: Pace) -> None:
     address, translator = server
     with grpc.insecure_channel(address) as channel:
         events = TranslationServiceStub(channel).TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY))
@@ -64,7 +78,7 @@ def test_a_stream_whose_reader_is_slow_and_then_gone(server: tuple[str, Translat
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_call_that_is_cancelled(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
+def test_cancelled_call(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
     address, translator = server
     pace.slow.set()
     request = translation_pb2.TranslateRequest(contents=MANY, options=options)
@@ -75,7 +89,7 @@ def test_a_call_that_is_cancelled(server: tuple[str, Translator], pace: Pace, op
         assert_idle_and_well(address, translator, pace)
 
 
-def test_one_long_text_that_is_cancelled(server: tuple[str, Translator], pace: Pace) -> None:
+def test_cancelled_long_text(server: tuple[str, Translator], pace: Pace) -> None:
     address, translator = server
     pace.slow.set()
     with Client(address) as client, client.translate_stream("\n".join(MANY)) as stream:
@@ -84,7 +98,7 @@ def test_one_long_text_that_is_cancelled(server: tuple[str, Translator], pace: P
     assert_idle_and_well(address, translator, pace)
 
 
-def test_a_call_whose_deadline_passes(server: tuple[str, Translator], pace: Pace) -> None:
+def test_call_past_its_deadline(server: tuple[str, Translator], pace: Pace) -> None:
     address, translator = server
     pace.slow.set()
     with Client(address, texts_per_call=len(MANY)) as client, pytest.raises(DeadlineExceededError):
@@ -92,7 +106,7 @@ def test_a_call_whose_deadline_passes(server: tuple[str, Translator], pace: Pace
     assert_idle_and_well(address, translator, pace)
 
 
-def test_hundreds_of_callers_that_go_away(server: tuple[str, Translator], pace: Pace) -> None:
+def test_hundreds_of_cancelled_callers(server: tuple[str, Translator], pace: Pace) -> None:
     address, translator = server
 
     async def main() -> None:

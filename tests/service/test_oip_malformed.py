@@ -102,7 +102,7 @@ def nearly_right(draw: st.DrawFn) -> pb.ModelInferRequest:
 
 REQUESTS = st.one_of(ANYTHING, nearly_right(), nearly_right())
 FUZZ = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
@@ -136,7 +136,7 @@ def test_requests_to_infer(channel: grpc.Channel, request: pb.ModelInferRequest)
     assert len(response.outputs) == len(response.raw_output_contents)
 
 
-@settings(FUZZ, max_examples=40)
+@settings(FUZZ, max_examples=20)
 @given(requests=st.lists(REQUESTS, max_size=6))
 def test_streams_answer_every_request(channel: grpc.Channel, requests: list[pb.ModelInferRequest]) -> None:
     responses = list(GRPCInferenceServiceStub(channel).ModelStreamInfer(iter(requests), timeout=60))
@@ -146,7 +146,7 @@ def test_streams_answer_every_request(channel: grpc.Channel, requests: list[pb.M
     assert codes <= {code.name for code in CALLERS_FAULT}
 
 
-@settings(FUZZ, max_examples=100)
+@settings(FUZZ, max_examples=50)
 @given(method=st.sampled_from(["ModelInfer", "ModelReady", "ModelConfig", "ModelStatistics"]), message=st.binary(max_size=40))
 def test_bytes_that_are_no_message(channel: grpc.Channel, method: str, message: bytes) -> None:
     call: Any = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
