@@ -16,33 +16,30 @@ def host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(HOST_CPUS)), raising=False)
 
 
-def write(cgroup: Path, **files: str) -> Path:
-    for name, content in files.items():
-        path = cgroup / name.replace("__", "/").replace("DOT", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    return cgroup
+V1 = {"cpu/cpu.cfs_period_us": "100000\n"}
 
 
 @pytest.mark.parametrize(
-    ("content", "cpus"),
+    ("files", "cpus"),
     [
-        ("200000 100000\n", 2),
-        ("150000 100000\n", 2),
-        ("10000 100000\n", 1),
-        ("3200000 100000\n", HOST_CPUS),
-        ("max 100000\n", HOST_CPUS),
-        ("", HOST_CPUS),
-        ("nonsense\n", HOST_CPUS),
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "10000 100000\n"}, 1),
+        ({"cpu.max": "3200000 100000\n"}, HOST_CPUS),
+        ({"cpu.max": "max 100000\n"}, HOST_CPUS),
+        ({"cpu.max": ""}, HOST_CPUS),
+        ({"cpu.max": "nonsense\n"}, HOST_CPUS),
+        (V1 | {"cpu/cpu.cfs_quota_us": "250000\n"}, 3),
+        (V1 | {"cpu/cpu.cfs_quota_us": "50000\n"}, 1),
+        (V1 | {"cpu/cpu.cfs_quota_us": "-1\n"}, HOST_CPUS),
+        (V1 | {"cpu/cpu.cfs_quota_us": ""}, HOST_CPUS),
     ],
 )
-def test_cgroup_v2(tmp_path: Path, content: str, cpus: int) -> None:
-    assert usable_cpus(write(tmp_path, cpuDOTmax=content)) == cpus
-
-
-@pytest.mark.parametrize(("quota", "cpus"), [("250000\n", 3), ("50000\n", 1), ("-1\n", HOST_CPUS), ("", HOST_CPUS)])
-def test_cgroup_v1(tmp_path: Path, quota: str, cpus: int) -> None:
-    assert usable_cpus(write(tmp_path, cpu__cpuDOTcfs_quota_us=quota, cpu__cpuDOTcfs_period_us="100000\n")) == cpus
+def test_cgroups_limit_the_cpus(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert usable_cpus(tmp_path) == cpus
 
 
 def test_without_an_affinity_mask_the_hosts_cpus_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

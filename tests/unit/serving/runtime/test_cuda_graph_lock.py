@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
@@ -46,18 +45,6 @@ class Inside:
         end(self.thread)
 
 
-def test_a_capture_waits_for_running_threads() -> None:
-    gate = CudaGraphLock()
-    runner = Inside(gate)
-    assert runner.entered.wait(SECONDS)
-    capturer = Inside(gate, captures=True)
-    assert is_stuck(capturer.thread)
-    assert not capturer.entered.is_set()
-    runner.end()
-    assert capturer.entered.wait(SECONDS)
-    capturer.end()
-
-
 @pytest.mark.parametrize("captures", [False, True])
 def test_no_thread_enters_during_a_capture(captures: bool) -> None:
     gate = CudaGraphLock()
@@ -76,6 +63,7 @@ def test_a_waiting_capture_precedes_later_threads() -> None:
     assert runner.entered.wait(SECONDS)
     capturer = Inside(gate, captures=True)
     assert is_stuck(capturer.thread)
+    assert not capturer.entered.is_set()
     late = Inside(gate)
     assert not late.entered.wait(0.05)
     runner.end()
@@ -122,27 +110,6 @@ def test_an_error_releases_the_lock(captures: bool) -> None:
     Inside(gate).end()
 
 
-class Thing:
-    """Says when it ends, and whether somebody captured then."""
-
-    def __init__(self, captures: threading.Event, ends: list[bool]) -> None:
-        self._captures, self._ends = captures, ends
-
-    def __del__(self) -> None:
-        self._ends.append(self._captures.is_set())
-
-
-@contextmanager
-def capture(gate: CudaGraphLock, captures: threading.Event) -> Iterator[None]:
-    """Capture, and set the event meanwhile."""
-    with gate.capturing():
-        captures.set()
-        try:
-            yield
-        finally:
-            captures.clear()
-
-
 def test_deferred_objects_are_destroyed_before_other_threads_enter() -> None:
     """Objects are destroyed before a stream that is closed under the lock."""
     gate, ended = CudaGraphLock(), list[str]()
@@ -168,6 +135,12 @@ def test_captures_are_exclusive_under_load() -> None:
     gate, running, wrong, stop = CudaGraphLock(), set(), [], time.monotonic() + 0.5
     lock, captures, ends = threading.Lock(), threading.Event(), list[bool]()
 
+    class Thing:
+        """Records whether another thread captures when it is destroyed."""
+
+        def __del__(self) -> None:
+            ends.append(captures.is_set())
+
     def run(number: int) -> None:
         while time.monotonic() < stop:
             with gate.running():
@@ -177,13 +150,15 @@ def test_captures_are_exclusive_under_load() -> None:
                     time.sleep(0)
                 with lock:
                     running.discard(number)
-            gate.part_with([Thing(captures, ends)])
+            gate.part_with([Thing()])
 
     def capture_often() -> None:
         while time.monotonic() < stop:
-            with capture(gate, captures):
+            with gate.capturing():
+                captures.set()
                 if running:
                     wrong.append(set(running))
+                captures.clear()
             time.sleep(0.002)
 
     threads = [start(lambda number=number: run(number)) for number in range(3)] + [start(capture_often) for _ in range(2)]  # type: ignore[misc]

@@ -6,11 +6,9 @@ import sys
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
@@ -25,6 +23,7 @@ from triptych_serving.services.documents.calls import DocumentThreads
 
 from ....fixtures.encoders import write_image_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET
+from ..encoders import photo
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
 
@@ -47,22 +46,16 @@ def own() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
-def test_only_the_calling_thread_gives_way() -> None:
-    before = own()
-    assert in_thread(give_way) == min(MOST, before + NICENESS)
-    assert own() == before
-
-
-def test_child_threads_inherit_the_priority_once() -> None:
-    found: list[int] = []
+def test_only_the_calling_thread_and_its_children_give_way() -> None:
+    before, found = own(), list[int]()
 
     def start_another() -> None:
         give_way()
-        found.append(in_thread(lambda: None))
-        found.append(in_thread(give_way))
+        found.extend([in_thread(lambda: None), in_thread(give_way)])  # which give way no further
 
-    assert in_thread(start_another) == min(MOST, own() + NICENESS)
-    assert found == [min(MOST, own() + NICENESS)] * 2
+    assert in_thread(start_another) == min(MOST, before + NICENESS)
+    assert found == [min(MOST, before + NICENESS)] * 2
+    assert own() == before
 
 
 def test_a_forbidden_priority_change_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +70,6 @@ def levels(prefix: str, others: Collection[threading.Thread]) -> set[int]:
     """Return the niceness of threads by name prefix, without those of other tests."""
     threads = [thread.native_id for thread in set(threading.enumerate()) - set(others) if thread.name.startswith(prefix)]
     return {os.getpriority(os.PRIO_PROCESS, number) for number in threads if number is not None}
-
-
-def white_image() -> bytes:
-    """A PNG file."""
-    file = BytesIO()
-    Image.new("RGB", (8, 8), "white").save(file, "PNG")
-    return file.getvalue()
 
 
 @pytest.mark.parametrize("gives_way", [True, False])
@@ -106,7 +92,7 @@ def test_threads_of_a_server_without_gpus_give_way(gives_way: bool, tmp_path: Pa
         assert isinstance(translator, Translator)
         assert isinstance(vit, ImageModel)
         translator.score([(SOURCE, TARGET)])
-        vit.classify([white_image()])
+        vit.classify([photo()])
         for prefix in ("triptych-engine", "triptych-oneshot", "triptych-decode"):
             assert levels(prefix, others) == {expected}, prefix
     finally:

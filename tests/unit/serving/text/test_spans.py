@@ -35,27 +35,19 @@ def spans_of(text: str) -> tuple[Span, ...]:
     return source.spans
 
 
-def test_spans_of_source_tokens() -> None:
+def test_offsets_are_code_points_and_of_the_text_without_its_frame() -> None:
+    assert source_spans("a 🙂b", [(0, 3), (3, 4), (4, 6), (6, 7), (0, 0)], 3) == ((0, 0), (0, 1), (2, 3), (3, 4), (4, 4))
     text = "der  Mann sieht."
     spans = spans_of(text)
     assert "".join(texts_at(spans, text)) == "derMannsieht."
     assert spans[-1] == (len(text), len(text)), "the end of the sentence stands behind it"
 
 
-def test_offsets_are_code_points_and_of_the_text_without_its_frame() -> None:
-    assert source_spans("a 🙂b", [(0, 3), (3, 4), (4, 6), (6, 7), (0, 0)], 3) == ((0, 0), (0, 1), (2, 3), (3, 4), (4, 4))
-
-
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.strip))
-def test_source_tokens_cover_all_but_white_space(text: str) -> None:
+def test_spans_of_tokens_cover_the_text(text: str) -> None:
     covered = {place for start, end in spans_of(text) for place in range(start, end)}
     assert {text[place] for place in set(range(len(text))) - covered if not text[place].isspace()} == set()
-
-
-@settings(max_examples=80, deadline=None, derandomize=True)
-@given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.strip))
-def test_target_spans_are_ordered_and_cover_the_text(text: str) -> None:
     tokens = CODEC.encode([text])[0][:-1]
     [spoken] = CODEC.decode([tokens])
     spans = target_spans(spoken, tokens, CODEC.decode)

@@ -75,15 +75,13 @@ def test_a_frame_surrounds_a_text(codec: TranslationTokenizer) -> None:
     assert again.ids[: again.before] == source.ids[: source.before]
 
 
-@pytest.mark.parametrize("text", ["\n", " a", "\u3000a"])
+@pytest.mark.parametrize("text", [" a", "\u3000a"])
 def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TranslationTokenizer, text: str) -> None:
     framing = Framing("Bitte, bitte: ")
-    if not text.strip():
-        with pytest.raises(InvalidInputError, match="the text is empty"):
-            codec.encode_sources([text], framing)
-    else:
-        [source] = codec.encode_sources([text], framing)
-        assert len(source) >= 2
+    [source] = codec.encode_sources([text], framing)
+    assert len(source) >= 2
+    with pytest.raises(InvalidInputError, match="the text is empty"):
+        codec.encode_sources(["\n"], framing)
 
 
 def test_fits_agrees_with_encoding(codec: TranslationTokenizer) -> None:

@@ -36,22 +36,15 @@ def test_surfaces_joined_are_the_text(kind: str) -> None:
     assert whole.decode() == tokenizer.decode(list(range(count))).removeprefix(" ")
 
 
-def test_special_tokens_and_unknown_ids_have_no_surface() -> None:
-    vocabulary = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
-    assert vocabulary.tail([1, 0, 2, 3, 100_000], 10) is None
-
-
-def test_added_tokens_stand_for_themselves() -> None:
+def test_a_tail_is_the_bytes_of_the_last_tokens() -> None:
+    vocabulary = Vocabulary([b" one", b" two", b" three"])
+    tails = {length: vocabulary.tail([0, 1, 2], length) for length in (3, 8, 100)}
+    assert tails == {3: b" three", 8: b" two three", 100: b"one two three"}
     tokenizer = make_tokenizer(["a", "b"], decoders.ByteLevel())
     tokenizer.add_tokens(["Ġ</x>"])
-    assert Vocabulary.of(tokenizer).tail([0, 2], 10) == "aĠ</x>".encode()
-
-
-def test_a_tail_has_the_requested_length() -> None:
-    vocabulary = Vocabulary([b" one", b" two", b" three"])
-    assert vocabulary.tail([0, 1, 2], 3) == b" three"
-    assert vocabulary.tail([0, 1, 2], 8) == b" two three"
-    assert vocabulary.tail([0, 1, 2], 100) == b"one two three"
+    assert Vocabulary.of(tokenizer).tail([0, 2], 10) == "aĠ</x>".encode(), "added tokens stand for themselves"
+    toy = Vocabulary.of(read_tokenizer(BUNDLE / "tokenizer.json"))
+    assert toy.tail([1, 0, 2, 3, 100_000], 10) is None, "special tokens and unknown ids have no bytes"
 
 
 @pytest.mark.parametrize(
