@@ -20,7 +20,7 @@ from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from ....fixtures.toy import SOURCES, TARGETS
 from ..calls import RecordedCall, call_of, eventually, make_call
 from ..conftest import MakeLane
-from ..stub_lane import POISON, Gate, StubLane
+from ..stub_lane import Gate, StubLane
 
 ENDLESS = 1_000_000  # tokens
 
@@ -51,21 +51,6 @@ def finished(call: RecordedCall) -> bool:
     return call.error is None and all(row.finish is not None for row in call.rows)
 
 
-def test_after_a_failed_step_rows_start_again_alone() -> None:
-    calls = [make_call(max_tokens=3) for _ in range(3)]
-    poisoned = make_call(source=[POISON, 2], max_tokens=3)
-    with stepping_engine() as (engine, lane, gate):
-        engine.submit(make_call(max_tokens=1))  # keeps the worker busy while the others gather
-        eventually(lambda: len(lane.rows) == 1)
-        for call in (*calls, poisoned):
-            engine.submit(call)
-        gate.open()
-        for call in (*calls, poisoned):
-            call.wait()
-        assert lane.batches == [1, 4] + [1] * (3 * 3 + 1)
-    assert [len(call.rows[0].tokens) for call in calls] == [3] * 3
-
-
 def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
     now = [0.0]
     gone, late = make_call(rows=4, max_tokens=ENDLESS), make_call(rows=4, max_tokens=ENDLESS, deadline=5.0)
@@ -84,18 +69,6 @@ def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
         assert [type(call.error) for call in (gone, late)] == [CancelledError, DeadlineError]
         assert lane.batches[-2:] == [8, 8]
         assert finished(waiting)
-
-
-def test_a_row_that_ends_after_its_call_was_cancelled_is_ignored() -> None:
-    call = make_call(rows=2, max_tokens=1)
-    with stepping_engine() as (engine, lane, gate):
-        engine.submit(call)
-        eventually(lambda: len(lane.rows) == 2)
-        engine.cancel(call)
-        gate.allow()
-        eventually(lambda: engine.load() == (0, 0))
-    assert isinstance(call.error, CancelledError)
-    assert call.listener.ends == 1
 
 
 def test_an_engine_that_does_not_drain_fails_running_rows() -> None:

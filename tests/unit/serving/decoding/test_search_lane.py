@@ -16,7 +16,7 @@ from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.scheduling.decode_scheduler import LaneKind
-from triptych_serving.scheduling.request import Finish, Hypothesis, Row
+from triptych_serving.scheduling.request import Finish, Hypothesis
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
@@ -179,13 +179,3 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
 
 def broken(*arguments: object) -> None:
     raise RuntimeError("no memory")
-
-
-def test_equal_seeds_give_equal_samples() -> None:
-    def draw(seed: int, *neighbours: Row) -> tuple[int, ...]:
-        single = row_of([5, 9, 17, END], 20, SearchParams(sampling_topk=0, temperature=3.0, seed=seed))
-        decode_rows(new_lane(), [single, *neighbours])
-        return single.hypotheses[0].tokens
-
-    assert draw(1) == draw(1, row_of([8, END], 63, SEARCHES["beam"]), row_of([9, 9, END], 63, SEARCHES["samples"]))
-    assert len({draw(seed) for seed in range(6)}) > 3

@@ -47,14 +47,6 @@ def test_a_small_call_waits_for_one_row_of_a_big_one() -> None:
     assert calls_of(plan(scheduler_with(big, small), slots=4)) == [big, small, big, big]
 
 
-def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
-    big, small = make_call(rows=2_000), make_call()
-    scheduler = scheduler_with(big)
-    running = plan(scheduler, slots=8).join
-    scheduler.submit(small, 1.0)
-    assert small in calls_of(plan(scheduler, running[:6], slots=8, now=1.0))
-
-
 def test_the_most_urgent_call_of_a_round_is_first() -> None:
     patient, soon, sooner = make_call(rows=2), make_call(rows=2, deadline=9.0), make_call(rows=2, deadline=5.0)
     assert calls_of(plan(scheduler_with(patient, soon, sooner))) == [sooner, soon, patient] * 2

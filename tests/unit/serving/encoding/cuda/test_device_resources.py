@@ -144,13 +144,6 @@ def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> N
     assert [memory.left for memory in opened.memories] == [0] * 4, "no session outlives its stream"
 
 
-def test_other_models_are_named_in_the_error(opened: Opened) -> None:
-    budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
-    budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
-    with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
-        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
-
-
 @pytest.mark.parametrize("room", [0, 1])
 def test_a_failed_allocation_frees_the_session_before_its_stream(opened: Opened, room: int) -> None:
     """The allocation of inputs, or of outputs, fails, and the error is kept."""

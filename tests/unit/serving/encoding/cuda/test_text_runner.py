@@ -143,16 +143,12 @@ def test_buffers_are_released_after_failures(repository: Path, monkeypatch: pyte
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         buffers = bucketed.engine._runner._pool._buffers
         count = buffers.qsize()
-        with monkeypatch.context() as patch:
-            patch.setattr(Binding, "run", fail)
-            for _ in range(2 * count):
-                with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
-        with monkeypatch.context() as patch:
-            patch.setattr(DeviceTextRunner, "_fill", fail)
-            for _ in range(2 * count):
-                with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
+        for failing, name in ((Binding, "run"), (DeviceTextRunner, "_fill")):
+            with monkeypatch.context() as patch:
+                patch.setattr(failing, name, fail)
+                for _ in range(2 * count):
+                    with pytest.raises(EngineError, match="out of luck"):
+                        bucketed.run(EMBEDDING_TASK, ["one", "two"])
         assert bucketed.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
         eventually(lambda: buffers.qsize() == count)
 
