@@ -6,10 +6,11 @@ import grpc
 import pytest
 
 from triptych.v1 import model_pb2_grpc, translation_pb2_grpc
+from triptych_serving.models.translation.translator import Translator
 
 from ..fixtures.toy import MODELS
 from ..unit.cli.conftest import run
-from .support.in_process import Pace
+from .support.in_process import Pace, running_server
 from .support.processes import ServerProcess
 
 __all__ = ["run"]  # a fixture: a command in this process
@@ -41,6 +42,18 @@ def models(channel: grpc.Channel) -> model_pb2_grpc.ModelServiceStub:
     return model_pb2_grpc.ModelServiceStub(channel)
 
 
+@pytest.fixture(scope="module")
+def paced_server() -> Iterator[tuple[str, Translator, Pace]]:
+    """Address, translator and pace of a server in this process."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        pace = Pace(monkeypatch)
+        with running_server() as (address, translator):
+            yield address, translator, pace
+
+
 @pytest.fixture
-def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
-    return Pace(monkeypatch)
+def pace(paced_server: tuple[str, Translator, Pace]) -> Pace:
+    pace = paced_server[2]
+    pace.steps = 0
+    pace.slow.clear()
+    return pace

@@ -1,7 +1,6 @@
 """Cancelled calls: their rows leave the engine, and other callers are not affected."""
 
 import asyncio
-from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -12,7 +11,7 @@ from triptych_client import AsyncClient, Client, DeadlineExceededError, Decoding
 from triptych_serving.models.translation.translator import Translator
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
-from .support.in_process import Pace, running_server
+from .support.in_process import Pace
 from .support.processes import eventually
 
 MANY = SOURCES * 10
@@ -23,26 +22,10 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def paced_server() -> Iterator[tuple[str, Translator, Pace]]:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        pace = Pace(monkeypatch)
-        with running_server() as (address, translator):
-            yield address, translator, pace
-
-
 @pytest.fixture
 def server(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
     """Address and translator of the idle server."""
     return paced_server[:2]
-
-
-@pytest.fixture
-def pace(paced_server: tuple[str, Translator, Pace]) -> Pace:
-    pace = paced_server[2]
-    pace.steps = 0
-    pace.slow.clear()
-    return pace
 
 
 def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:

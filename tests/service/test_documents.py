@@ -32,7 +32,7 @@ from triptych_serving.rpc.limits import LimitOptions
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from .conftest import MAX_MESSAGE_BYTES
 from .support.documents import DOCUMENTS, text_of
-from .support.in_process import Pace, running_server
+from .support.in_process import Pace
 from .support.processes import ENDLESS_SECONDS, STOPPING, ServerProcess, eventually
 from .support.telemetry import Scrape
 
@@ -199,9 +199,9 @@ def test_limits_and_places() -> None:
 
 
 @pytest.fixture
-def slow(pace: Pace) -> Iterator[tuple[str, Translator]]:
-    with running_server() as (address, translator):
-        yield address, translator
+def slow(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
+    """Address and translator of a server whose steps can be slowed down."""
+    return paced_server[:2]
 
 
 def assert_free(address: str, translator: Translator, pace: Pace) -> None:

@@ -86,6 +86,11 @@ def run(scenario: Callable[[Watched], Awaitable[None]]) -> None:
     asyncio.run(all_of_it())
 
 
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    return Pace(monkeypatch)
+
+
 @pytest.fixture(autouse=True)
 def _same_switch_interval() -> object:
     seconds = sys.getswitchinterval()
