@@ -34,22 +34,16 @@ def written(folder: Path, *reports: Report) -> Sequence[str]:
     return [str(path) for path in paths]
 
 
-def test_equal_loads_are_matched_and_others_named() -> None:
+def test_equal_loads_are_matched_and_the_last_of_equal_rates_counts() -> None:
     found = compared(report(closed(1, 1.0, 1.0), closed(2, 2.0, 1.0)), report(closed(2, 3.0, 1.0), closed(4, 3.0, 1.0)))
     assert [match.name for match in found.matches] == ["concurrency 2"]
     assert found.unmatched == (("A", "concurrency 1"), ("B", "concurrency 4"))
     other_batches = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 1.0, 1.0, inputs_per_request=8)))
     assert other_batches.matches == ()
     assert "no load is the same in any two of the reports" in other_batches.warnings
-
-
-def test_the_last_of_equal_rates_counts() -> None:
     found = compared(report(opened(50.0, 0.01), opened(50.0, 0.02)), report(opened(50.0, 0.03)))
     assert len(found.matches) == 1
     assert metric(found, "p50 latency").first == pytest.approx(0.02)
-
-
-def test_a_failed_run_is_not_faster() -> None:
     found = compared(report(closed(1, 100.0, 0.02)), report(unanswered(1)))
     for name in ("mean latency", "p50 latency", "p99 latency"):
         assert metric(found, name).others[0].value is None
@@ -57,7 +51,7 @@ def test_a_failed_run_is_not_faster() -> None:
     assert "p99 latency" not in page.render(compared(report(unanswered(1)), report(unanswered(1))))
 
 
-def test_ratios_and_verdicts() -> None:
+def test_ratios_and_verdicts_of_values_that_are_there() -> None:
     slow, fast = report(closed(1, 100.0, 0.02)), report(closed(1, 125.0, 0.016))
     better, worse = compared(slow, fast), compared(fast, slow)
     [throughput] = metric(better, "throughput").others
@@ -71,9 +65,6 @@ def test_ratios_and_verdicts() -> None:
     assert run.quality
     poor = replace(run, quality=replace(run.quality, value=33.0))
     assert metric(compared(report(run), report(poor)), "quality").others[0].verdict == "worse"
-
-
-def test_missing_values_have_no_ratio() -> None:
     found = compared(report(full()), report(replace(full(), first_token=None)))
     [cell] = metric(found, "p50 time to first token").others
     assert (cell.value, cell.ratio, cell.verdict) == (None, None, "")
@@ -104,7 +95,7 @@ def test_headline_figures_have_a_better_direction() -> None:
     assert (row.others[0].value, row.others[0].verdict) == (None, "")
 
 
-def test_different_conditions_are_warnings() -> None:
+def test_conditions_and_doubtful_runs_are_warnings_but_not_targets() -> None:
     other = report(
         task="embed",
         tool="triptych 0.2.0",
@@ -121,16 +112,10 @@ def test_different_conditions_are_warnings() -> None:
     assert "processor" not in warnings
     moved = report(inputs={**report().inputs, "source": "/elsewhere"})  # the same inputs
     assert not [one for one in compared(report(), moved).warnings if "inputs" in one]
-
-
-def test_different_targets_are_no_warning() -> None:
     peer = report(target={"address": "other:8001", "model": "en-de"}, settings={"beam-size": "4", "protocol": "oip"})
     found = compared(report(), peer)
     assert not [one for one in found.warnings if "address" in one or "protocol" in one]
     assert {(one.section, one.name) for one in found.differences} >= {("target", "address"), ("settings", "protocol")}
-
-
-def test_doubtful_runs_are_warnings() -> None:
     doubtful = report(
         closed(1, 100.0, 0.01, valid=False, problem="it was late"),
         closed(2, 100.0, 0.01, steady=False),
@@ -153,16 +138,13 @@ def test_the_text_fits_the_screen(width: int) -> None:
     assert "concurrency 4" in text
 
 
-def test_the_page_is_complete() -> None:
+def test_the_page_is_complete_and_escapes_texts_of_users() -> None:
     text = page.render(compared(report(), report(headline={"max_throughput": 500.0}), report(closed(1, 90.0, 0.02))))
     parsed = Page(text)
     assert len(charts(text)) == 2
     assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
     assert "Ratios are to A." in parsed.text
     assert parsed.count("td", **{"class": "verdict worse"}) > 0
-
-
-def test_the_page_escapes_texts_of_users() -> None:
     hostile = "<script>alert(1)</script>"
     found = compare(report(settings={hostile: hostile}), [report(task=hostile)], [hostile, "B"])
     parsed = Page(page.render(found))
@@ -177,6 +159,13 @@ def test_the_command_compares_files(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "100 → 150 1.50x better" in result.output
     assert "Comparison of a, b" in html.read_text()
+    [path] = written(tmp_path, report())
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    result = CliRunner().invoke(command, [path, str(other)])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {other}: not a report of `triptych bench`")
+    assert CliRunner().invoke(command, [path]).exit_code == 2
 
 
 def test_the_command_prints_json(tmp_path: Path) -> None:
@@ -189,13 +178,3 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert value["matches"][0]["concurrency"] == 1
     paths = [*written(tmp_path / "one", report()), *written(tmp_path / "two", report())]  # files of the same name
     assert json.loads(CliRunner().invoke(command, [*paths, "--json"]).stdout)["names"] == paths
-
-
-def test_the_command_rejects_other_files(tmp_path: Path) -> None:
-    [path] = written(tmp_path, report())
-    other = tmp_path / "other.json"
-    other.write_text("{}")
-    result = CliRunner().invoke(command, [path, str(other)])
-    assert result.exit_code == 1
-    assert result.output.startswith(f"Error: {other}: not a report of `triptych bench`")
-    assert CliRunner().invoke(command, [path]).exit_code == 2

@@ -19,30 +19,21 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_line_is_a_text(tmp_path: Path) -> None:
+def test_lines_are_texts_or_pairs_with_references(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "\ufefffirst\ttab\r\n\n  second \n")
     found = read_inputs(path, InputKind.TEXT, None)
     assert [(one.data, one.name, one.reference) for one in found] == [
         ("first\ttab", "a.txt:1", None),
         ("  second ", "a.txt:3", None),
     ]
-
-
-def test_tables_have_references(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv.gz"
     path.write_bytes(gzip.compress(b"one\teins\ntwo\n"))
     assert [(one.data, one.reference) for one in read_inputs(path, InputKind.TEXT, None)] == [("one", "eins"), ("two", None)]
-
-
-def test_pairs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "one\teins\tright\ntwo\tzwei\n")
     found = read_inputs(path, InputKind.PAIR, None)
     assert [(one.data, one.reference) for one in found] == [(("one", "eins"), "right"), (("two", "zwei"), None)]
     mixed = read_inputs(write(tmp_path / "b.txt", "one\ntwo\tzwei\n"), InputKind.TEXT_OR_PAIR, None)
     assert [one.data for one in mixed] == ["one", ("two", "zwei")]
-
-
-def test_references_belong_to_lines(tmp_path: Path) -> None:
     path, references = write(tmp_path / "a.txt", "one\n\nthree\n"), write(tmp_path / "b.txt", "1\n2\n3\n")
     assert [one.reference for one in read_inputs(path, InputKind.TEXT, references)] == ["1", "3"]
     with pytest.raises(TargetError, match=r"b\.txt: 2 references for the 3 lines of .*a\.txt"):
@@ -102,11 +93,7 @@ def test_every_task_has_bundled_inputs(task: str) -> None:
     assert all(sample.reference is None for sample in samples)
 
 
-def test_models_of_single_texts_get_single_texts() -> None:
-    assert all(isinstance(sample.data, str) for sample in bundled("classify-text", takes_pairs=False))
-
-
-def test_bundled_images_are_valid_and_reproducible() -> None:
+def test_bundled_images_are_valid_and_texts_single() -> None:
     first, second = bundled("classify"), bundled("classify")
     assert first == second
     for sample in first:
@@ -114,6 +101,7 @@ def test_bundled_images_are_valid_and_reproducible() -> None:
             image.load()
             assert (image.format, image.size, image.mode) == ("PNG", (SIDE, SIDE), "RGB")
             assert len(image.getcolors(SIDE * SIDE) or ()) > 1_000
+    assert all(isinstance(sample.data, str) for sample in bundled("classify-text", takes_pairs=False))
 
 
 def test_a_word_is_masked_and_is_the_reference() -> None:
@@ -125,21 +113,15 @@ def test_a_word_is_masked_and_is_the_reference() -> None:
     assert masked(samples, "[MASK]", seed=1) == [first, second]
 
 
-def test_accuracy() -> None:
+def test_quality_needs_references() -> None:
     found = quality_of(QualityMetric.ACCURACY, ["Cat", "dog ", "cow"], ["cat", "Dog", "pig"])
     assert found is not None
     assert (found.metric, round(found.value, 3), found.signature) == ("accuracy", 0.667, "n:3")
-
-
-def test_bleu() -> None:
     right = "the cat sat on the mat"
     found = quality_of(QualityMetric.BLEU, [right, right], [right, right])
     assert found is not None
     assert found.value == pytest.approx(100.0)
     assert "n:2|" in found.signature
     assert "version:" in found.signature
-
-
-def test_without_references_there_is_no_quality() -> None:
     assert quality_of(QualityMetric.BLEU, [], []) is None
     assert quality_of(QualityMetric.NONE, ["a"], ["b"]) is None

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from triptych_bench.reports.summary import remarks
 from triptych_bench.results import Report
 from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, measure
-from triptych_bench.target import OK, Counters, Outcome, RawResponse, Request, Sample, Target, TargetError
+from triptych_bench.target import Counters, RawResponse, Sample, TargetError
 
 from .fakes import SPEC, FakeTarget
 from .scenarios.test_scenarios import PLAN
@@ -47,16 +46,13 @@ def test_every_scenario_has_a_report(scenario: str) -> None:
     assert (quality.metric, quality.value, quality.signature) == ("accuracy", 1.0, "n:2")
 
 
-def test_equal_inputs_have_equal_digests() -> None:
+def test_inputs_are_digested_and_may_be_generated() -> None:
     first, again, other = (
         report_of(replace(BENCHMARK, inputs=lambda _, s=s: s)).inputs for s in (SAMPLES, SAMPLES, SAMPLES[::-1])
     )
     assert first == again
     assert first["sha256"] != other["sha256"]
     assert (first["count"], first["source"], first["mean characters"]) == ("3", "a test", "3.7")
-
-
-def test_targets_may_generate_inputs() -> None:
     report = report_of(replace(BENCHMARK, inputs=lambda _: []))
     assert report.inputs["count"] == "100"
     assert report.runs[0].quality is None
@@ -79,49 +75,6 @@ def test_a_rejected_request_is_reported_before_the_measurement() -> None:
     with pytest.raises(TargetError, match="NOT_FOUND: no"):
         report_of(BENCHMARK, target)
     assert (target.sent, target.close_calls) == (1, 1)
-
-
-def test_the_target_is_closed_after_an_error() -> None:
-    target = FakeTarget()
-
-    def fails(_: Target) -> list[Sample]:
-        raise TargetError("no such file")
-
-    with pytest.raises(TargetError, match="no such file"):
-        report_of(replace(BENCHMARK, inputs=fails), target)
-    assert target.close_calls == 1
-
-
-class DyingTarget(FakeTarget):
-    """Fails from the moment when two requests are in flight."""
-
-    async def send(self, request: Request) -> Outcome:
-        self._check()
-        return await super().send(request)
-
-    async def stats(self) -> Counters | None:
-        self._check()
-        return await super().stats()
-
-    async def describe(self) -> dict[str, str]:
-        self._check()
-        return await super().describe()
-
-    def _check(self) -> None:
-        if self.under_way or self.code != OK:
-            self.code = "UNAVAILABLE"
-            raise TargetError("connection refused")
-
-
-def test_the_runs_before_the_loss_of_the_server_are_reported() -> None:
-    spec = replace(BENCHMARK, concurrencies=(1, 2, 4), inputs=lambda _: SAMPLES[:1])
-    result = measure(spec, DyingTarget, lambda _: None)
-    assert (result.failed, result.interrupted) == (True, False)
-    [run] = result.report.runs
-    assert (run.name, run.completed > 0, bool(run.quality)) == ("concurrency 1", True, True)
-    assert result.report.target == {"address": "nowhere", "model": "fake"}
-    assert result.report.notes == ("ended early: connection refused",)
-    assert "ended early: connection refused" in remarks(result.report)
 
 
 @pytest.mark.parametrize("found", [[], ["one text"], TargetError("not UTF-8")])

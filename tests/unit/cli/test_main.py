@@ -12,8 +12,12 @@ from triptych_client import __version__
 from .conftest import Run
 
 
-def test_version(run: Run) -> None:
+def test_version_and_help_of_the_program(run: Run) -> None:
     assert run("--version").out == f"triptych, version {__version__}\n"
+    result = run()
+    assert (result.code, result.err.startswith("Usage: triptych ")) == (2, True)
+    result = run("sing")
+    assert (result.code, result.error) == (2, "No such command 'sing' (see triptych --help)")
 
 
 def test_help_lists_commands_without_importing_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,16 +32,6 @@ def test_help_lists_commands_without_importing_them(run: Run, monkeypatch: pytes
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(run: Run, name: str) -> None:
     assert run(name, "--help").success.startswith(f"Usage: triptych {name} ")
-
-
-def test_no_command_shows_the_help(run: Run) -> None:
-    result = run()
-    assert (result.code, result.err.startswith("Usage: triptych ")) == (2, True)
-
-
-def test_an_unknown_command_is_an_error(run: Run) -> None:
-    result = run("sing")
-    assert (result.code, result.error) == (2, "No such command 'sing' (see triptych --help)")
 
 
 def options_of(name: str) -> list[click.Option]:
@@ -57,13 +51,10 @@ def test_every_option_of_serve_has_a_variable(run: Run) -> None:
     assert "[env var: TRIPTYCH_HOST; default: 0.0.0.0]" in text
 
 
-def test_a_variable_means_the_same_in_every_command() -> None:
+def test_variables_are_consistent_and_checked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("translate", "fill", "classify", "embed", "serve", "models", "evaluate")
     pairs = {(option.envvar, option.name) for name in names for option in options_of(name) if option.envvar}
     assert len({variable for variable, _ in pairs}) == len(pairs)
-
-
-def test_a_bad_variable_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_PORT", "many")
     result = run("serve")
     assert result.code == 2

@@ -81,17 +81,14 @@ def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None
     closer.join()
 
 
-def test_an_async_client_may_be_made_before_its_loop(server: FakeServer) -> None:
-    client = AsyncClient(server.address)
+def test_clients_work_across_loops_and_threads(server: FakeServer) -> None:
+    early = AsyncClient(server.address)
 
     async def main() -> str:
-        async with client:
-            return (await client.translate("a")).text
+        async with early:
+            return (await early.translate("a")).text
 
     assert asyncio.run(main()) == "A"
-
-
-def test_threads_share_a_client(server: FakeServer) -> None:
     texts: list[str] = []
     with Client(server.address) as client:
         threads = [threading.Thread(target=lambda text=text: texts.append(client.translate(text).text)) for text in "abcdefgh"]

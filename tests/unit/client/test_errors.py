@@ -24,9 +24,11 @@ FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TriptychClientError)]
 
 
-def test_every_status_has_a_class() -> None:
+def test_every_status_has_a_class_that_can_be_pickled() -> None:
     assert set(ERRORS) == set(grpc.StatusCode)
     assert set(ERRORS.values()) == set(CLASSES) - {TriptychClientError}
+    error = pickle.loads(pickle.dumps(InvalidArgumentError("no", code="INVALID_ARGUMENT", request_id="mine")))
+    assert (type(error), str(error)) == (InvalidArgumentError, "INVALID_ARGUMENT: no (request mine)")
 
 
 @pytest.mark.parametrize("error", CLASSES)
@@ -44,7 +46,7 @@ def test_statuses_become_errors(server: FakeServer, ask: Ask, code: grpc.StatusC
     assert str(caught.value) == f"{code.name}: because (request mine)"
 
 
-def test_rich_details(server: FakeServer, ask: Ask) -> None:
+def test_details_of_errors(server: FakeServer, ask: Ask) -> None:
     info = error_details_pb2.ErrorInfo(reason="EMPTY_TEXT")
     server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "bad request", info, bad_field("contents[1]"))]
     with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: is empty") as caught:
@@ -52,8 +54,6 @@ def test_rich_details(server: FakeServer, ask: Ask) -> None:
     assert caught.value.violations == (FieldViolation("contents[1]", "is empty"),)
     assert caught.value.reason == "EMPTY_TEXT"
 
-
-def test_undecodable_details_do_not_hide_the_error(server: FakeServer, ask: Ask) -> None:
     def step(context: grpc.ServicerContext) -> None:
         context.set_trailing_metadata([("grpc-status-details-bin", b"\xff\xff")])
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, "because")
@@ -71,18 +71,10 @@ def test_a_message_above_the_clients_limit_names_the_setting(server: FakeServer,
     assert len(server.requests) == (length < 1000)
 
 
-def test_a_message_above_the_servers_limit_names_the_setting(ask: Ask) -> None:
+def test_missing_and_strict_servers(ask: Ask) -> None:
     with FakeServer(receive_bytes=1000) as server, pytest.raises(ResourceExhaustedError, match="the server's message size"):
         ask(server.address, lambda client: client.translate("a" * 2000))
-
-
-def test_no_server(ask: Ask) -> None:
     with FakeServer() as server:
         address = server.address
     with pytest.raises(UnavailableError):
         ask(address, lambda client: client.translate("a"), retries=1)
-
-
-def test_errors_can_be_pickled() -> None:
-    error = pickle.loads(pickle.dumps(InvalidArgumentError("no", code="INVALID_ARGUMENT", request_id="mine")))
-    assert (type(error), str(error)) == (InvalidArgumentError, "INVALID_ARGUMENT: no (request mine)")

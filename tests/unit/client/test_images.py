@@ -207,7 +207,7 @@ def test_an_unexpected_response_is_an_error(exchange: ImageExchange, message: Cl
     assert caught.value.request_id == "mine"
 
 
-def test_an_image_is_retried_as_often_as_a_call(exchange: ImageExchange) -> None:
+def test_errors_and_retries_of_one_image(exchange: ImageExchange) -> None:
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
     again = exchange.take(busy)
@@ -217,9 +217,6 @@ def test_an_image_is_retried_as_often_as_a_call(exchange: ImageExchange) -> None
     assert isinstance(outcome, ImageOutcome)
     assert isinstance(outcome.error, UnavailableError)
     assert exchange.pending == {}
-
-
-def test_an_error_of_one_image_has_details() -> None:
     message = ClassifyImageStreamResponse()
     message.error.code = 999
     message.error.details.add().Pack(bad_field("image"))

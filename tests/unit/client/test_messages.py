@@ -39,20 +39,18 @@ def test_enums_have_the_values_of_the_contract(kind: Any) -> None:
     assert set(enum_names(enum).values()) == {str(member) for member in kind} - {"unknown"}
 
 
-def test_absent_options_are_absent_on_the_wire() -> None:
+def test_options_on_the_wire_are_checked() -> None:
     assert options_message(DecodingOptions()).ListFields() == []
-
-
-def test_zero_and_false_are_present_on_the_wire() -> None:
     message = options_message(DecodingOptions(seed=0, return_scores=False, no_repeat_ngram_size=0))
     assert {field.name for field, _ in message.ListFields()} == {"seed", "return_scores", "no_repeat_ngram_size"}
-
-
-def test_a_lower_case_name_is_an_enum_value_too() -> None:
     message = options_message(DecodingOptions(split_sentences="off"))
     assert message.split_sentences == translation_pb2.SPLIT_SENTENCES_OFF
     with pytest.raises(ValueError, match="split_sentences is 'none', must be one of: auto, off"):
         options_message(DecodingOptions(split_sentences="none"))
+    unsigned = {f.name for f in translation_pb2.DecodingOptions.DESCRIPTOR.fields if f.type in (f.TYPE_UINT32, f.TYPE_UINT64)}
+    assert set(INTEGERS) == unsigned
+    with pytest.raises(TypeError, match="target_prefix"):
+        DecodingOptions(target_prefix="Good")
 
 
 @pytest.mark.parametrize("name", INTEGERS)
@@ -61,17 +59,7 @@ def test_negative_options_are_rejected_by_name(name: str) -> None:
         DecodingOptions(**{name: -1})
 
 
-def test_all_unsigned_options_are_checked() -> None:
-    unsigned = {f.name for f in translation_pb2.DecodingOptions.DESCRIPTOR.fields if f.type in (f.TYPE_UINT32, f.TYPE_UINT64)}
-    assert set(INTEGERS) == unsigned
-
-
-def test_options_reject_a_single_text() -> None:
-    with pytest.raises(TypeError, match="target_prefix"):
-        DecodingOptions(target_prefix="Good")
-
-
-def test_hypothesis() -> None:
+def test_hypotheses_and_models() -> None:
     message = translation_pb2.Hypothesis(text="a", score=-1.5, finish_reason=translation_pb2.FINISH_REASON_LENGTH)
     message.alignment.add(source_weights=[0.25, 0.75])
     message.tokens.add(start=0, end=1)
@@ -79,13 +67,7 @@ def test_hypothesis() -> None:
     assert (hypothesis.score, hypothesis.truncated) == (-1.5, True)
     assert hypothesis.alignment == ((0.25, 0.75),)
     assert hypothesis.spans == ((0, 1),)
-
-
-def test_unknown_enum_numbers_are_unknown() -> None:
     assert hypothesis_from(translation_pb2.Hypothesis(finish_reason=99)).finish_reason is FinishReason.UNKNOWN
     assert model_from(model_pb2.Model(state=99)).state is ModelState.UNKNOWN
-
-
-def test_model_has_its_languages() -> None:
     model = model_from(model_pb2.Model(name="m", source_language_codes=["de", "fr"], target_language_codes=["en"]))
     assert (model.source_languages, model.target_languages, model.labels) == (("de", "fr"), ("en",), ())

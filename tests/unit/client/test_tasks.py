@@ -18,7 +18,7 @@ from triptych.v1 import (
     translation_pb2,
 )
 from triptych_client.call import Call
-from triptych_client.tasks import EMBED, TRANSLATE, UnaryTask, byte_size, split
+from triptych_client.tasks import EMBED, TRANSLATE, UnaryTask
 
 from .conftest import Ask
 from .fake_server import FakeServer, bad_field, fail, succeed
@@ -232,18 +232,3 @@ def test_a_response_that_does_not_fit_its_request_is_an_error(task: UnaryTask[An
     with pytest.raises(tc.ServerError, match=r"1 results for 2 inputs|0 results for 2 inputs|without hypotheses") as caught:
         batch.results([response])
     assert caught.value.request_id == "mine"
-
-
-@pytest.mark.parametrize(
-    ("texts", "most_texts", "most_bytes", "parts"),
-    [
-        (["a", "b", "c"], 2, 100, [["a", "b"], ["c"]]),
-        (["a", "b"], 2, 100, [["a", "b"]]),
-        ([], 2, 100, []),
-        (["aa", "aa", "a"], 10, 4, [["aa", "aa"], ["a"]]),
-        (["éé", "a"], 10, 4, [["éé"], ["a"]]),
-        (["a", "long text", "b"], 10, 4, [["a"], ["long text"], ["b"]]),
-    ],
-)
-def test_split_by_count_and_bytes(texts: list[str], most_texts: int, most_bytes: int, parts: list[list[str]]) -> None:
-    assert [texts[part] for part in split([byte_size(text) for text in texts], most_texts, most_bytes)] == parts

@@ -157,21 +157,18 @@ def test_every_command_of_a_recipe_can_be_parsed(tmp_path: Path, data: Path, rec
     assert ("distill" in verbs) == (recipe in ("pair.sh", "multilingual.sh"))
 
 
-def test_a_real_recipe_has_a_time_limit(tmp_path: Path, data: Path) -> None:
+def test_time_limits_and_pauses(tmp_path: Path, data: Path) -> None:
     env = environment(data, "base.sh", fake(tmp_path), REHEARSAL="", MINUTES="3.5", PAUSE_MINUTES="2")
     assert start("base.sh", (tmp_path / "work",), env).returncode == 0
     [call] = [call for call in calls(tmp_path) if call[0] == "train"]
     parameters = parse(call).params
     assert (parameters["max_minutes"], parameters["pause_minutes"], parameters["resume"]) == (3.5, 2.0, True)
     assert (parameters["schedule"], parameters["compile"], parameters["encoder_layers"]) == ("linear", True, 6)
-
-
-def test_a_paused_training_ends_the_recipe_with_its_own_code(tmp_path: Path, data: Path) -> None:
-    env = environment(data, "base.sh", fake(tmp_path, finishes=False))
-    result = start("base.sh", (tmp_path / "work",), env)
+    env = environment(data, "base.sh", fake(tmp_path / "paused", finishes=False))
+    result = start("base.sh", (tmp_path / "paused/work",), env)
     assert result.returncode == 75
     assert "base is not finished; run the same command again to continue" in result.stderr
-    assert [call[0] for call in calls(tmp_path)] == ["train"]
+    assert [call[0] for call in calls(tmp_path / "paused")] == ["train"]
 
 
 def test_the_program_may_have_another_command(tmp_path: Path, data: Path) -> None:

@@ -12,19 +12,16 @@ from triptych_bench.load.event_loop import Interrupt, StoppedError, run_precisel
 from ..fakes import in_event_loop
 
 
-def test_garbage_collection_is_off_and_on_again() -> None:
+def test_results_come_without_garbage_collection() -> None:
     with without_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
-
-
-def test_run_precisely_returns_the_result() -> None:
     assert run_precisely(lambda: asyncio.sleep(0, "done")) == "done"
 
 
 @in_event_loop
-async def test_ctrl_c_ends_a_sleep_once() -> None:
+async def test_ctrl_c_ends_sleep_and_work() -> None:
     interrupt = Interrupt()
     with interrupt.handled():
         await interrupt.sleep(0.001)
@@ -35,6 +32,22 @@ async def test_ctrl_c_ends_a_sleep_once() -> None:
         assert interrupt.is_set
         # The second one is for Python again.
         assert signal.getsignal(signal.SIGINT) is not None
+    ended = False
+
+    async def endless() -> None:
+        nonlocal ended
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended = True
+
+    interrupt = Interrupt()
+    with interrupt.handled():
+        assert await interrupt.unless(asyncio.sleep(0, "done")) == "done"
+        asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
+        with pytest.raises(StoppedError):
+            await interrupt.unless(endless())
+    assert ended
 
 
 def test_previous_handlers_are_restored() -> None:
@@ -55,23 +68,3 @@ def test_previous_handlers_are_restored() -> None:
         asyncio.run(work())
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@in_event_loop
-async def test_ctrl_c_cancels_work() -> None:
-    ended = False
-
-    async def endless() -> None:
-        nonlocal ended
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended = True
-
-    interrupt = Interrupt()
-    with interrupt.handled():
-        assert await interrupt.unless(asyncio.sleep(0, "done")) == "done"
-        asyncio.get_running_loop().call_later(0.01, os.kill, os.getpid(), signal.SIGINT)
-        with pytest.raises(StoppedError):
-            await interrupt.unless(endless())
-    assert ended

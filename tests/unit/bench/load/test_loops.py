@@ -127,7 +127,7 @@ async def test_an_exception_of_the_target_is_raised_by_check(kind: type[FakeTarg
 
 
 @in_event_loop
-async def test_threads_do_not_flood_a_server_that_rejects_requests() -> None:
+async def test_threads_do_not_flood_a_server_and_many_callers_share_an_event_loop() -> None:
     loop, log = loop_of(ThreadedTarget(seconds=0, code="UNAVAILABLE"))
     loop.close(2)
     await asyncio.sleep(0.1)
@@ -135,9 +135,6 @@ async def test_threads_do_not_flood_a_server_that_rejects_requests() -> None:
     assert 2 <= len(log.records) < 20
     assert log.messages == {"UNAVAILABLE": "no"}
 
-
-@in_event_loop
-async def test_many_callers_share_an_event_loop() -> None:
     class Target(FakeTarget):
         def caller(self) -> FakeCaller:
             raise AssertionError("too many for threads")
@@ -169,14 +166,12 @@ async def test_scripts_send_with_any_call() -> None:
         await run_closed_loop(BrokenTarget().send, [0], 1)
 
 
-def test_a_feed_sends_every_batch_before_it_repeats_one() -> None:
+def test_feeds_and_moments_follow_the_seed() -> None:
     feed = Feed(batches(7), seed=3)
     rounds = [[feed.take() for _ in range(7)] for _ in range(20)]
     assert all(sorted(one) == list(range(7)) for one in rounds)
     assert len({tuple(one) for one in rounds}) > 1
 
-
-def test_the_seed_determines_order_and_moments() -> None:
     def order(seed: int) -> list[int]:
         feed = Feed(batches(20), seed)
         return [feed.take() for _ in range(60)]
@@ -184,9 +179,6 @@ def test_the_seed_determines_order_and_moments() -> None:
     assert order(1) == order(1) != order(2)
     first, again, other = (list(islice(poisson(10.0, seed), 50)) for seed in (1, 1, 2))
     assert first == again != other
-
-
-def test_gaps_are_those_of_a_poisson_process() -> None:
     moments = list(islice(poisson(50.0, seed=1), 20_000))
     gaps = [later - earlier for earlier, later in pairwise([0.0, *moments])]
     assert all(gap > 0 for gap in gaps)

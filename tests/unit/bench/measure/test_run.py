@@ -24,7 +24,7 @@ def run(
     return run_of(load, log_of(*records), batches(1, size), seen, limit)
 
 
-def test_an_open_loop_counts_due_requests_and_the_rate_of_responses() -> None:
+def test_open_and_closed_loops_count_what_belongs_to_the_span() -> None:
     found = run(
         OPEN,
         record(0.5, 1.0),  # due before: its answer came in the span all the same
@@ -40,21 +40,15 @@ def test_an_open_loop_counts_due_requests_and_the_rate_of_responses() -> None:
     assert found.request_rate == 1.0
     assert found.throughput == 2.0
     assert found.inputs_per_request == 2
-
-
-def test_a_closed_loop_counts_responses() -> None:
     found = run(CLOSED, record(0.5, 1.0), record(1.5, 1.0), record(2.5, 1.0))
     assert (found.completed, found.request_rate, found.service_time) == (2, 1.0, None)
     assert found.valid
 
 
-def test_the_limit_determines_goodput_and_late_requests() -> None:
+def test_limits_and_failures_are_counted() -> None:
     found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.2), record(1.0, 0.9), limit=0.2 + 1e-9)
     assert (found.goodput, found.late, found.latency_limit) == (1.0, 1, 0.2 + 1e-9)
     assert run(CLOSED, record(1.0, 0.1)).goodput is None
-
-
-def test_failures_are_counted_and_invalidate_a_run() -> None:
     found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.1, ok=False, code="UNAVAILABLE"))
     assert found.failed == {"UNAVAILABLE": 1}
     assert not found.valid
@@ -71,9 +65,6 @@ def test_streams_have_first_token_and_inter_token_times() -> None:
     assert (found.inter_token.count, found.inter_token.maximum) == (1, pytest.approx(0.1))  # 0.4 s for 4 tokens
     assert found.output_tokens == 3.0
     assert run(CLOSED, record(1.0, 0.1)).first_token is None
-
-
-def test_inter_token_times_need_one_text_in_several_pieces() -> None:
     pieces = record(1.0, 1.0, tokens=5, token_times=(1.2, 1.3, 1.6))
     assert run(CLOSED, pieces, size=2).inter_token is None  # pieces of two texts between each other
     assert run(CLOSED, pieces, size=2).first_token
@@ -95,15 +86,12 @@ def test_a_busy_generator_invalidates_a_run() -> None:
     assert run(OPEN, *(record(1.0 + number / 100, 0.1, lag=0.001) for number in range(100))).valid
 
 
-def test_parts_add_up_to_the_round_trip() -> None:
+def test_parts_add_up_to_the_round_trip_or_come_from_counters() -> None:
     times = ServerTimes(0.01, 0.02, 0.03, 0.004)
     parts = time_breakdown([record(1.0, 0.1, lag=0.02, client_send=0.001, client_receive=0.002, server=times)])
     known = (parts.server_queue, parts.server_preprocess, parts.server_compute, parts.server_postprocess)
     assert known == (0.01, 0.02, 0.03, 0.004)
     assert parts.network == pytest.approx(0.08 - 0.064 - 0.003)
-
-
-def test_parts_come_from_counters_if_responses_have_none() -> None:
     parts = time_breakdown([record(1.0, 0.1)], {"requests": 4.0, "queue": 0.04, "compute": 0.2})
     assert (parts.server_queue, parts.server_compute, parts.server_preprocess) == (0.01, 0.05, None)
     assert time_breakdown([record(1.0, 0.1)]).server_compute is None

@@ -87,7 +87,7 @@ def test_inputs_of_any_datatype_are_sent_raw_and_batched() -> None:
     assert not any(one.HasField("contents") for one in request.inputs)
 
 
-def test_models_that_do_not_batch_have_no_batch_dimension() -> None:
+def test_models_with_and_without_batches() -> None:
     request, outcome, outputs = sent([tensors(numbers=[1, 2, 9, 4])], model="single")
     assert list(request.inputs[0].shape) == [2, 2]
     assert request.raw_input_contents[0] == b"\1\2\x09\4"
@@ -97,9 +97,6 @@ def test_models_that_do_not_batch_have_no_batch_dimension() -> None:
     assert (outcome.server, outcome.tokens) == (None, 0)  # the protocol has no times in responses
     two = [tensors(numbers=[1, 2, 3, 4])] * 2
     assert rejection(two, model="single") == "the model single takes at most 1 inputs per request, there are 2"
-
-
-def test_without_extensions_open_dimensions_mean_batches() -> None:
     request, outcome, outputs = sent([Sample("one"), Sample("two")], FakeV2(extensions=False), task="translate", model="echo")
     assert outcome.ok
     assert list(request.inputs[0].shape) == [2, 1]
@@ -119,6 +116,15 @@ def test_open_dimensions_come_from_the_user_or_the_data() -> None:
     assert "differ in the shape of 'pixels': [3, 2, 2], [3, 2, 4]" in rejection(mixed, model="image", shapes=shapes)
     _, _, outputs = sent([tensors(pixels=[0.1, 0.9, 0.3])], model="image", shapes={"pixels": (3, 1, 1)})
     assert outputs == ["1"]
+
+    async def make(target: OipTarget) -> Any:
+        return target.samples(1, seed=1)
+
+    with pytest.raises(TargetError, match=r"the input pixels FP16 \[3, -1, -1\] has open dimensions: .* --shape pixels:3,1,1"):
+        with_target(make, model="image")
+    with pytest.raises(TargetError, match=r"the shape \[3, 8\] is not that of the input pixels"):
+        with_target(make, model="image", shapes={"pixels": (3, 8)})
+    assert with_target(make, model="image", shapes={"pixels": (3, 8, 8)})[0].data["pixels"].shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -170,13 +176,10 @@ def test_options_are_parameters_and_the_key_is_metadata() -> None:
     assert fake.metadata[-1]["authorization"] == f"Bearer {key}"
 
 
-def test_tokens_are_those_of_the_best_hypotheses() -> None:
+def test_tokens_are_those_of_the_best_hypotheses_and_streams_have_times() -> None:
     counts = pb.ModelInferResponse.InferOutputTensor(name="token_count", datatype="UINT32", shape=[2, 2])
     raw = struct.pack("<4I", 5, 7, 2, 9)
     assert tokens(pb.ModelInferResponse(outputs=[counts], raw_output_contents=[raw])) == 7
-
-
-def test_decoupled_models_are_called_on_streams() -> None:
     _, outcome, texts = sent([Sample("one two three")], task="translate", model="words")
     assert outcome.ok
     assert outcome.tokens == len(outcome.token_times) == 3
@@ -209,18 +212,7 @@ def test_random_inputs_fit_the_model(model: str) -> None:
         assert set(flags) <= {0, 1}
 
 
-def test_open_dimensions_of_random_inputs_are_required() -> None:
-    async def make(target: OipTarget) -> Any:
-        return target.samples(1, seed=1)
-
-    with pytest.raises(TargetError, match=r"the input pixels FP16 \[3, -1, -1\] has open dimensions: .* --shape pixels:3,1,1"):
-        with_target(make, model="image")
-    with pytest.raises(TargetError, match=r"the shape \[3, 8\] is not that of the input pixels"):
-        with_target(make, model="image", shapes={"pixels": (3, 8)})
-    assert with_target(make, model="image", shapes={"pixels": (3, 8, 8)})[0].data["pixels"].shape == (3, 8, 8)
-
-
-def test_statistics_are_sums_in_seconds() -> None:
+def test_statistics_and_description_for_a_report() -> None:
     async def read_twice(target: OipTarget) -> Any:
         before = await target.stats()
         for _ in range(4):
@@ -232,9 +224,6 @@ def test_statistics_are_sums_in_seconds() -> None:
     stages = {"queue": 0.004, "preprocess": 0.008, "compute": 0.024, "postprocess": 0.002}
     assert after == pytest.approx({"requests": 4, "failures": 3, "total": 0.04, "cached": 8, **stages})
     assert with_target(lambda target: target.stats(), FakeV2(extensions=False), model="echo") is None
-
-
-def test_description_for_a_report() -> None:
     facts = described(FakeV2(loaded=("single",)))  # the only model needs no name
     assert facts.pop("address").startswith("127.0.0.1:")
     assert facts == {
@@ -268,18 +257,6 @@ def test_description_for_a_report() -> None:
 def test_a_target_that_cannot_be_opened(fake: FakeV2, spec: dict[str, Any], message: str) -> None:
     with pytest.raises(TargetError, match=message):
         described(fake, **spec)
-
-
-def test_an_unreachable_server() -> None:
-    async def run() -> None:
-        target = OipTarget(Settings(address="127.0.0.1:1", timeout_seconds=5), RequestSpec(task="infer", model="m"))
-        try:
-            await target.open()
-        finally:
-            await target.close()
-
-    with pytest.raises(TargetError, match=r"127\.0\.0\.1:1: ModelReady: UNAVAILABLE: "):
-        asyncio.run(run())
 
 
 def test_data_files_of_perf_analyzer(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The HTML page of a report."""
 
-import math
 import re
 from dataclasses import replace
 
@@ -20,23 +19,27 @@ def text() -> str:
     return page.render(report())
 
 
-def test_the_page_is_well_formed(text: str) -> None:
+def test_the_page_is_well_formed_and_loads_no_external_resources(text: str) -> None:
     parsed = Page(text)
     assert parsed.count("html", lang="en") == 1
     assert parsed.count("title") >= 1
     assert len(charts(text)) == parsed.count("svg", role="img") == 6  # two, the time lines of three runs, the parts
-
-
-def test_the_page_loads_no_external_resources(text: str) -> None:
     parsed = Page(text)
     assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
     assert not re.findall(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
     [policy] = [has["content"] for tag, has in parsed.tags if has.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
+    parsed = Page(text)
+    assert parsed.count("figure") == parsed.count("figcaption") == 6
+    assert all(chart.attrib["aria-label"] for chart in charts(text))
+    assert parsed.text.count("Values of ") == 6
+    assert (
+        "From concurrency 1 with 100 inputs/s at a p99 of 30.0 ms to concurrency 8 with 400 inputs/s at 60.0 ms." in parsed.text
+    )
 
 
-def test_light_and_dark_define_the_same_colours(text: str) -> None:
+def test_styles_are_defined_for_light_and_dark(text: str) -> None:
     style = text[text.index("<style>") : text.index("</style>")]
     blocks = [set(re.findall(r"(--[\w-]+):", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", style)]
     light, automatic, _, dark = blocks[:4]
@@ -45,23 +48,10 @@ def test_light_and_dark_define_the_same_colours(text: str) -> None:
     assert texts[1].split() == [word for word in texts[3].split() if word not in ("color-scheme:", "dark;")]
     used = set(re.findall(r"var\((--[\w-]+)\)", style)) - {"--color"}
     assert used <= light
-
-
-def test_every_style_of_the_charts_is_defined(text: str) -> None:
     style = text[text.index("<style>") : text.index("</style>")]
     used = {name for chart in charts(text) for one in chart.iter() for name in one.attrib.get("class", "").split()}
     assert len(used) > 20
     assert not [name for name in used if f".{name}" not in style]
-
-
-def test_every_chart_has_a_description_and_a_table(text: str) -> None:
-    parsed = Page(text)
-    assert parsed.count("figure") == parsed.count("figcaption") == 6
-    assert all(chart.attrib["aria-label"] for chart in charts(text))
-    assert parsed.text.count("Values of ") == 6
-    assert (
-        "From concurrency 1 with 100 inputs/s at a p99 of 30.0 ms to concurrency 8 with 400 inputs/s at 60.0 ms." in parsed.text
-    )
 
 
 def test_texts_of_users_are_escaped() -> None:
@@ -87,15 +77,7 @@ def test_points_are_at_their_values(text: str) -> None:
     assert heights == pytest.approx([heights[0]] * 3, rel=1e-2)
 
 
-def test_each_nine_has_the_same_width(text: str) -> None:
-    curve = charts(text)[1]
-    where = {label.split("\n")[1].split(" ")[0]: x for x, _, label in hits(curve) if label.startswith("concurrency 1\n")}
-    assert where["p99"] - where["p90"] == pytest.approx(where["p99.9"] - where["p99"], abs=0.1)
-    assert where["p99"] - where["p90"] == pytest.approx(where["p90"] - 56, abs=0.1)
-    assert where["p50"] - 56 == pytest.approx(math.log10(2) * (where["p90"] - 56), abs=0.1)
-
-
-def test_the_measured_seconds_are_marked(text: str) -> None:
+def test_bars_are_proportional_and_measured_seconds_marked(text: str) -> None:
     timeline = charts(text)[2]
     bands = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar steady"]
     done = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar done"]
@@ -103,9 +85,6 @@ def test_the_measured_seconds_are_marked(text: str) -> None:
     assert (len(bands), len(done), len(early)) == (2, 3, 3)
     assert float(bands[0].attrib["x"]) <= float(done[0].attrib["x"])
     assert "3 of 6 seconds count" in Page(text).text
-
-
-def test_parts_are_proportional_to_their_times(text: str) -> None:
     bars = [one for one in charts(text)[3].iter("rect") if (one.findtext("title") or "").startswith("concurrency 8")]
     widths = {one.attrib["class"].split()[1]: float(one.attrib["width"]) for one in bars}
     assert widths["server-compute"] == pytest.approx(2 * widths["server-queue"], rel=1e-3)
@@ -114,31 +93,19 @@ def test_parts_are_proportional_to_their_times(text: str) -> None:
     )
 
 
-def test_wide_ranges_have_a_logarithmic_axis() -> None:
-    text = page.render(report(closed(1, 10.0, 0.001), closed(64, 400.0, 0.5)))
-    assert "latency (ms, logarithmic)" in text
-    assert "logarithmic" not in page.render(report(closed(1, 10.0, 0.01), closed(2, 20.0, 0.02)))
-
-
-def test_invalid_runs_are_hollow_and_named() -> None:
+def test_invalid_runs_limits_and_counters_are_shown() -> None:
     text = page.render(report(closed(1, 100.0, 0.01), closed(64, 300.0, 0.5, valid=False, problem="it was late")))
     parsed = Page(text)
     assert "Before you quote these numbers concurrency 64: invalid: it was late" in parsed.text
     assert sum("hollow" in one.attrib.get("class", "") for one in charts(text)[0].iter()) == 3
     assert parsed.count("tr", **{"class": "bad"}) == 1
     assert "Before you quote" not in page.render(report(closed(1, 100.0, 0.01), closed(2, 200.0, 0.01)))
-
-
-def test_a_common_limit_is_drawn() -> None:
     text = page.render(report(opened(50.0, 0.04), opened(60.0, 0.05), opened(80.0, 0.1)))
     assert "limit 200 ms" in text
     assert "50 requests/s" in text
     assert (
         "limit" not in page.render(report(closed(1, 10.0, 0.01), closed(2, 20.0, 0.01))).split("<main>")[1].split("<section")[0]
     )
-
-
-def test_quality_and_counters_of_the_server_are_shown() -> None:
     shown = Page(page.render(report(full()))).text
     assert "BLEU 33.2 tok:13a" in shown
     assert "concurrency 8 ModelStatistics 7,000 7,000 19.0 ms 20.0 ms" in shown
@@ -172,15 +139,12 @@ def test_seconds_without_responses_are_gaps() -> None:
     assert any(one.attrib["class"] == "bar failed" for one in timeline.iter("rect"))
 
 
-def test_at_most_eight_curves_are_drawn() -> None:
+def test_curves_of_at_most_eight_good_runs_are_drawn() -> None:
     runs: list[Run] = [closed(number, 10.0 * number, 0.1) for number in range(1, 13)]
     text = page.render(report(*runs))
     curves = [one for one in charts(text)[1].iter("path") if one.attrib["class"].startswith("line")]
     assert len(curves) == 8
     assert "8 of 12 loads are drawn." in Page(text).text
-
-
-def test_a_failed_run_is_not_in_the_charts() -> None:
     some = page.render(report(closed(1, 100.0, 0.01), closed(2, 180.0, 0.012), unanswered(4)))
     drawn = {label.split("\n")[0] for chart in charts(some)[:2] for _, _, label in hits(chart)}
     assert drawn == {"concurrency 1", "concurrency 2"}

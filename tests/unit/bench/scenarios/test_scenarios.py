@@ -69,7 +69,7 @@ def test_single_and_multi_stream_have_one_request_at_a_time() -> None:
     assert runs[1].throughput == pytest.approx(8 * runs[1].request_rate)
 
 
-def test_offline_sends_and_counts_all_inputs() -> None:
+def test_offline_sends_all_inputs_or_those_of_a_short_run() -> None:
     runs: list[Run] = []
     target = FakeTarget()
     plan = replace(PLAN, offline_inputs=40, offline_in_flight=8)
@@ -77,9 +77,6 @@ def test_offline_sends_and_counts_all_inputs() -> None:
     assert (runs[0].completed, target.sent, target.most) == (20, 20, 4)
     assert runs[0].throughput * runs[0].seconds == pytest.approx(40)
     assert headline == {"inputs_per_second": runs[0].throughput}
-
-
-def test_offline_chooses_the_number_of_inputs_by_a_short_run() -> None:
     runs: list[Run] = []
     target = FakeTarget()
     do(lambda runner: offline(runner, batches(2, 4), runs.append), target, replace(PLAN, offline_in_flight=64))
@@ -87,7 +84,7 @@ def test_offline_chooses_the_number_of_inputs_by_a_short_run() -> None:
     assert runs[0].completed < target.sent
 
 
-def test_all_rates_are_measured() -> None:
+def test_rates_are_measured_with_and_without_success() -> None:
     runs: list[Run] = []
     _, headline = do(lambda runner: at_rates(runner, batches(), (100.0, 300.0), runs.append), FakeTarget(), ALWAYS)
     assert [one.offered_rate for one in runs] == [100.0, 300.0]
@@ -96,9 +93,6 @@ def test_all_rates_are_measured() -> None:
     assert all(one.valid or "load generator" in one.problem or "keep up" in one.problem for one in runs)
     valid = [one.offered_rate for one in runs if one.valid]
     assert headline == ({"max_rate": max(valid)} if valid else {})
-
-
-def test_a_limit_that_no_rate_meets() -> None:
     runs: list[Run] = []
     _, headline = do(lambda runner: highest_rate(runner, batches(), runs.append), FakeTarget(), NEVER)
     assert headline == {"max_rate": 0.0}
@@ -106,15 +100,12 @@ def test_a_limit_that_no_rate_meets() -> None:
     assert all(not one.valid and "above 0.001 ms" in one.problem for one in runs)
 
 
-def test_more_than_one_percent_of_late_requests_invalidate_a_run() -> None:
+def test_late_requests_and_late_generators_invalidate_a_run() -> None:
     good = [record(1.0 + number / 1_000, 0.1) for number in range(297)]
     for late, passes in ((3, True), (4, False)):
         found = check_limit(run(OPEN, *good, *(record(1.5, 0.9) for _ in range(late)), limit=0.5), 0.5)
         assert found.valid is passes, found.problem
     assert "p99 is 900.0 ms, above 500 ms" in found.problem
-
-
-def test_a_late_generator_does_not_invalidate_a_run_within_the_limit() -> None:
     behind = [record(1.0 + number / 1_000, 0.2, lag=0.1) for number in range(300)]
     found = run(OPEN, *behind, limit=0.5)
     assert (found.valid, "the load generator sent" in found.problem) == (False, True)
@@ -231,15 +222,12 @@ def test_a_search_finds_the_limit(limit: float) -> None:
     assert probes <= 12
 
 
-def test_one_disturbance_does_not_end_a_search_too_low() -> None:
+def test_a_search_survives_one_disturbance_and_repeats_only_failures() -> None:
     results = iter([False])  # 70 requests/s fail once
     found, _ = search(lambda rate: next(results, True) and rate <= 90.0)
     assert found >= 0.95 * 90.0
-
-
-def test_a_search_without_failures_repeats_nothing() -> None:
-    search = RateSearch(100.0, 0.5)
-    search.repeat()
-    assert search.rate == 70.0
-    search.learn(True)
-    assert search.rate == pytest.approx(87.5)
+    rates = RateSearch(100.0, 0.5)
+    rates.repeat()
+    assert rates.rate == 70.0
+    rates.learn(True)
+    assert rates.rate == pytest.approx(87.5)

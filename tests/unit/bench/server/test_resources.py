@@ -41,23 +41,26 @@ no number
 """
 
 
-def test_counters_are_those_of_the_model() -> None:
+def test_counters_are_the_finite_ones_of_the_model() -> None:
     seconds = {"total": 2.5, "queue": 0.5, "preprocess": 0, "compute": 1.5, "postprocess": 0}
     assert counters_of(parse_metrics(METRICS), "en-de") == {"requests": 10, "cached": 4, **seconds}
     everything = counters_of(parse_metrics(METRICS), "")
     assert everything is not None
     assert everything["requests"] == 17
     assert counters_of(parse_metrics("process_cpu_seconds_total 1"), "") is None
-
-
-def test_values_that_are_not_finite_are_left_out() -> None:
     assert "triptych_request_odd_time_seconds_sum" not in {metric.name for metric in parse_metrics(METRICS)}
 
 
-def test_samples_in_and_around_a_span() -> None:
+def test_processes_and_samples_around_a_span() -> None:
     samples = [ResourceSample(float(moment), 2.0 * moment, 100 * moment) for moment in range(6)]
     assert [sample.moment for sample in around(samples, Span(1.5, 3.5))] == [1.0, 2.0, 3.0, 4.0]
     assert [sample.moment for sample in around(samples, Span(-1.0, 9.0))] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    sample = asyncio.run(ProcessMeter(os.getpid()).sample())
+    assert sample is not None
+    assert (sample.cpu or 0) > 0
+    assert (sample.memory or 0) > 1 << 20
+    with pytest.raises(TargetError, match="process 999999999 cannot be watched"):
+        ProcessMeter(999_999_999)
 
 
 class GrowingMeter:
@@ -88,15 +91,6 @@ async def test_a_monitor_reports_cores_and_most_memory() -> None:
     count = meter.count
     await asyncio.sleep(0.01)
     assert meter.count == count
-
-
-def test_a_process_has_cpu_time_and_memory() -> None:
-    sample = asyncio.run(ProcessMeter(os.getpid()).sample())
-    assert sample is not None
-    assert (sample.cpu or 0) > 0
-    assert (sample.memory or 0) > 1 << 20
-    with pytest.raises(TargetError, match="process 999999999 cannot be watched"):
-        ProcessMeter(999_999_999)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ def keys(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_key_is_printed_once(run: Run, keys: Path) -> None:
+def test_keys_are_printed_once_listed_and_revoked(run: Run, keys: Path) -> None:
     result = run("keys", "create", "app", "--expires", "2999-12-30")
     assert (result.code, result.err) == (0, "")
     secret = result.out.strip()
@@ -29,16 +29,11 @@ def test_a_key_is_printed_once(run: Run, keys: Path) -> None:
         "name  role   expires                    state",
         "app   infer  2999-12-31T00:00:00+00:00  valid",
     ]
-
-
-def test_json_and_expired_keys(run: Run, keys: Path) -> None:
     keys.write_text(f"old admin sha256:{'a' * 64} 2020-01-01\n")
     assert json.loads(run("keys", "list", "--json").out) == [
         {"name": "old", "role": "admin", "expires": "2020-01-02T00:00:00+00:00", "state": "expired"}
     ]
-
-
-def test_a_key_is_revoked(run: Run, keys: Path) -> None:
+    keys.unlink()
     run("keys", "create", "app")
     run("keys", "create", "ops", "--role", "admin")
     assert run("keys", "revoke", "app").code == 0

@@ -9,14 +9,11 @@ from ....fixtures.toy import MODELS, copy_bundle, tamper
 from ..conftest import Run
 
 
-def test_the_table(run: Run) -> None:
+def test_a_repository_as_table_and_json(run: Run) -> None:
     assert [line.split() for line in run("models", "--models", MODELS).success.splitlines()] == [
         ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state"],
         ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
-
-
-def test_json(run: Run) -> None:
     [row] = json.loads(run("models", "--models", MODELS, "--json").out)
     assert row == {
         "name": "toy",
@@ -31,9 +28,12 @@ def test_json(run: Run) -> None:
         "devices": "",
         "state": "on disk",
     }
+    result = run("models", "--models", MODELS, "--server", "localhost:1")
+    assert result.code == 2
+    assert result.error.startswith("--models is for an engine in this process")
 
 
-def test_every_version_is_listed_and_damage_is_reported(run: Run, tmp_path: Path) -> None:
+def test_versions_their_labels_and_damage(run: Run, tmp_path: Path) -> None:
     for version in (2, 10):
         copy_bundle(tmp_path, version=version)
     tamper(tmp_path / "toy" / "2" / "tokenizer.json")
@@ -62,9 +62,3 @@ def test_labels_of_versions(run: Run, tmp_path: Path) -> None:
 def test_a_repository_without_models_is_named(run: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     assert run("models", "--models", tmp_path / name).error.startswith(f"{tmp_path / name}: no ")
-
-
-def test_a_server_and_a_repository_contradict_each_other(run: Run) -> None:
-    result = run("models", "--models", MODELS, "--server", "localhost:1")
-    assert result.code == 2
-    assert result.error.startswith("--models is for an engine in this process")

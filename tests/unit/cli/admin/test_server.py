@@ -7,14 +7,11 @@ from ..conftest import Run
 NO_SERVER = ("--server", "127.0.0.1:1")
 
 
-def test_no_server_is_not_serving(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_server_health_is_not_serving(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("health", *NO_SERVER)
     assert (result.code, result.out, result.err) == (1, "not serving\n", "")
     monkeypatch.setenv("TRIPTYCH_PORT", "1")
     assert run("health").code == 1
-
-
-def test_a_timeout_must_be_positive(run: Run) -> None:
     result = run("health", "--timeout-secs", "0")
     assert (result.code, "--timeout-secs" in result.error) == (2, True)
 

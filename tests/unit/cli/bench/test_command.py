@@ -34,21 +34,6 @@ def test_every_task_has_help(run: Run, task: str) -> None:
         assert "TRIPTYCH_SCENARIO" in result.out
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("200ms", 0.2), ("1.5s", 1.5), ("250 us", 0.00025)])
-def test_times(text: str, seconds: float) -> None:
-    assert duration(text) == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize(("text", "numbers"), [("3", [3]), ("1,2,8", [1, 2, 8]), ("1:4", [1, 2, 3, 4]), ("1:8:3", [1, 4, 7])])
-def test_counts(text: str, numbers: list[int]) -> None:
-    assert list(counts(text)) == numbers
-
-
-def test_rates_and_shapes() -> None:
-    assert rates("50,0.5") == (50.0, 0.5)
-    assert shape("pixel_values:1,3,224,224") == ("pixel_values", (1, 3, 224, 224))
-
-
 WRONG = [
     (["--latency-limit", "200"], "'200' is not a time with a unit, such as 200ms or 1.5s"),
     (["--latency-limit", "0ms"], "is not a time with a unit"),
@@ -89,27 +74,21 @@ def test_each_file_is_written_even_if_others_fail(tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").exists()
 
 
-def test_tensors_are_for_the_open_inference_protocol(run: Run) -> None:
+def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> None:
     result = run("bench", "infer", "--server", "localhost:1")
     assert (result.code, "infer is for --protocol oip" in result.error) == (2, True)
     result = run("bench", "infer", "--protocol", "oip", "--server", "localhost:1", "--shape", "a:b")
     assert (result.code, "'a:b' is not a name with a shape" in result.error) == (2, True)
-
-
-def test_inputs_are_read_before_a_server_is_started(run: Run, tmp_path: Path) -> None:
     result = run("bench", "translate", "--input", tmp_path / "nothing.txt")
     assert result.code == 1
     assert "nothing.txt: cannot be read" in result.error
-
-
-def test_a_key_is_not_sent_unencrypted(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("secret", encoding="utf-8")
-    result = run("bench", "translate", "--server", "example.com:1", "--api-key-file", tmp_path / "key")
-    assert result.code == 1
-    assert "without TLS the API key could be read on its way to example.com:1" in result.error
-
-
-def test_an_unreachable_server(run: Run) -> None:
     result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
     assert result.code == 1
     assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")
+
+
+def test_values_of_flags() -> None:
+    assert [duration(text) for text in ("200ms", "1.5s", "250 us")] == pytest.approx([0.2, 1.5, 0.00025])
+    assert [list(counts(text)) for text in ("3", "1,2,8", "1:4", "1:8:3")] == [[3], [1, 2, 8], [1, 2, 3, 4], [1, 4, 7]]
+    assert rates("50,0.5") == (50.0, 0.5)
+    assert shape("pixel_values:1,3,224,224") == ("pixel_values", (1, 3, 224, 224))

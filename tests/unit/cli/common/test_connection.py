@@ -62,7 +62,7 @@ def test_variables(run: Run, made: dict[str, Any], monkeypatch: pytest.MonkeyPat
     assert made["api_key"] is None  # the client reads its variable itself
 
 
-def test_contradictions(run: Run, tmp_path: Path) -> None:
+def test_unusable_credentials_are_errors(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Authority(tmp_path).file
     for options, fault in (
         (("--tls-ca", file), "--tls-ca is for a server: name it with --server"),
@@ -72,17 +72,11 @@ def test_contradictions(run: Run, tmp_path: Path) -> None:
         result = run("models", *options)
         assert result.code == 2
         assert result.error.startswith(fault)
-
-
-def test_unusable_files_are_named(run: Run, tmp_path: Path) -> None:
     missing, empty = tmp_path / "none", tmp_path / "empty"
     empty.touch()
     assert run("models", *SERVER, "--tls-ca", missing).error == f"{missing}: No such file or directory"
     assert run("models", *SERVER, "--tls-ca", empty).error.startswith(f"{empty}: no certificate in it")
     assert run("models", *SERVER, "--api-key-file", empty).error == f"{empty}: the file has no API key"
-
-
-def test_a_key_is_not_sent_unencrypted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_API_KEY", "secret")
     error = run("models", *SERVER).error
     assert error.startswith("without TLS the API key could be read on its way to example.com:1")

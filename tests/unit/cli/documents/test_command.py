@@ -82,12 +82,6 @@ def test_only_changes_are_translated(translate: Translate, source: Path, tmp_pat
     assert content(tmp_path / "out")["a.txt"] == TRANSLATED["a.txt"] + f"{TARGETS[9]}\n"
 
 
-@pytest.mark.parametrize("option", [("--max-length", "60"), ("--length-penalty", "0")])
-def test_other_options_make_another_translation(translate: Translate, source: Path, option: tuple[str, str]) -> None:
-    translate(source)
-    assert "(6 translated, 0 remembered)" in translate(source, *option).success
-
-
 def test_other_jobs_use_a_memory(translate: Translate, source: Path, tmp_path: Path) -> None:
     memory = ("--memory", tmp_path / "memory")
     translate(source / "a.txt", "--out", tmp_path / "one", *memory)
@@ -223,17 +217,6 @@ def test_errors_that_stop_the_job(
     assert result.code == code
     assert result.error.startswith(problem)
     assert content(tmp_path / "out") == {}
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_noted(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with StopSignals() as stop:
-        assert stop.signal is None
-        signal.raise_signal(number)
-        assert stop.signal == number
-        assert stop.exit_code == 128 + number
-    assert signal.getsignal(number) == before
 
 
 def test_the_second_signal_ends_the_process() -> None:

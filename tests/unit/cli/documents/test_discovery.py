@@ -42,12 +42,15 @@ def test_patterns(tmp_path: Path, selection: Selection, expected: list[str]) -> 
     assert names(tmp_path / "out", write(tmp_path / "in", FILES), selection=selection) == expected
 
 
-def test_formats_of_named_files(tmp_path: Path) -> None:
+def test_sizes_and_formats_of_named_files(tmp_path: Path) -> None:
     file, out = write(tmp_path, {"a.msg": ""}) / "a.msg", tmp_path / "out"
     assert [found.format_name for found in discover([file], out, Selection(format="text"))] == ["text"]
     with pytest.raises(UnknownFormatError, match=r"a\.msg' is not a supported document"):
         discover([file], out, Selection())
     assert [found.format for found in discover([file], out, Selection(), takes_others=True)] == [None]
+    write(tmp_path, {"in/a.txt": "abc"})
+    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / "nowhere")
+    assert [found.size for found in discover([tmp_path / "in"], tmp_path / "out", Selection())] == [3, 0]
 
 
 def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
@@ -64,9 +67,3 @@ def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
     assert names(out, pairs, beside=".xlf") == ["a.txt", "a.txt.tsv", "b.png"]
     only_images = Selection(include=["*.png"])
     assert names(out, one, two, selection=only_images) == ["b.png", "b.png"]  # both are ignored
-
-
-def test_a_broken_link_has_no_size(tmp_path: Path) -> None:
-    write(tmp_path, {"in/a.txt": "abc"})
-    (tmp_path / "in" / "b.txt").symlink_to(tmp_path / "nowhere")
-    assert [found.size for found in discover([tmp_path / "in"], tmp_path / "out", Selection())] == [3, 0]

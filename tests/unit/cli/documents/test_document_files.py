@@ -77,13 +77,6 @@ def test_one_journal_for_two_folders(tmp_path: Path) -> None:
     assert [states(run(*each, journal)) for each in folders] == [["unchanged"], ["unchanged"]]
 
 
-def test_a_document_is_translated_again_in_another_format(tmp_path: Path) -> None:
-    source = write(tmp_path / "in", {"a.txt": "<b>one</b>\n"})
-    run(source, tmp_path / "out")
-    again = run(source, tmp_path / "out", format_name="html")
-    assert (states(again), again.documents[0].format) == (["translated"], "html")
-
-
 def test_a_copy_is_replaced_by_a_translation(tmp_path: Path) -> None:
     source = write(tmp_path / "in", {"a.msg": "one\n"})
     assert states(run(source, tmp_path / "out", copies_others=True)) == ["copied"]
@@ -146,6 +139,13 @@ def test_files_that_no_job_wrote_are_kept(tmp_path: Path) -> None:
     write(out, {"a.txt": "edited"})
     assert problems(run(source, out)) == [NOT_OURS]
     assert content(out) == {"a.txt": "edited"}
+    source, out = write(tmp_path / "in", {"a.txt": "one\n"}), tmp_path / "bilingual"
+    write(out, {"a.txt.tsv": "precious"})
+    assert problems(run(source, out, bilingual=TSV)) == [f"{out / 'a.txt.tsv'}: {NOT_OURS}"]
+    assert content(out) == {"a.txt.tsv": "precious"}
+    assert states(run(source, out, bilingual=TSV, overwrites=True)) == ["translated"]
+    assert content(out) == {"a.txt": "ONE\n", "a.txt.tsv": "en\tde\none\tONE\n"}
+    assert states(run(source, out, bilingual=TSV)) == ["unchanged"]
 
 
 def test_a_bug_in_a_format_costs_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,16 +156,6 @@ def test_a_bug_in_a_format_costs_one_document(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("triptych_documents.formats.structured.json.read", recurse)
     result = run(source, tmp_path / "out")
     assert (states(result), problems(result)) == (["translated", "failed"], ["its format failed: RecursionError: too deep"])
-
-
-def test_bilingual_files_that_no_job_wrote_are_kept(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "in", {"a.txt": "one\n"}), tmp_path / "out"
-    write(out, {"a.txt.tsv": "precious"})
-    assert problems(run(source, out, bilingual=TSV)) == [f"{out / 'a.txt.tsv'}: {NOT_OURS}"]
-    assert content(out) == {"a.txt.tsv": "precious"}
-    assert states(run(source, out, bilingual=TSV, overwrites=True)) == ["translated"]
-    assert content(out) == {"a.txt": "ONE\n", "a.txt.tsv": "en\tde\none\tONE\n"}
-    assert states(run(source, out, bilingual=TSV)) == ["unchanged"]
 
 
 def test_bilingual_files_are_written_again_with_their_document(tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ import pytest
 
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Selection, SourceFile, discover
-from triptych_cli.documents.document_files import DocumentState, DocumentSummary, FilePolicy, OpenDocument
+from triptych_cli.documents.document_files import FilePolicy, OpenDocument
 from triptych_cli.documents.job import DocumentJob, JobResult, SegmentCounts, TranslationLoop, rare_collections, run_job
 from triptych_cli.documents.progress import ProgressLine
 from triptych_cli.documents.stored import StoredTranslations
-from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
@@ -86,16 +85,13 @@ def test_documents_are_opened_when_there_is_room() -> None:
     assert translator.most_pending <= 14  # a unit is not divided
 
 
-def test_stored_translations_are_not_requested_again(tmp_path: Path) -> None:
+def test_translations_are_stored_and_refusals_are_not(tmp_path: Path) -> None:
     LoopRun(path=tmp_path / "journal").run(lines("one", "two"))
     again = LoopRun(path=tmp_path / "journal")
     assert again.run(lines("two", "three", "one"))
     assert again.texts == {"0": "TWO\nTHREE\nONE\n"}
     assert [request.text for request in again.translator.requests] == ["three"]
     assert (again.counts.translated, again.counts.remembered) == (1, 2)
-
-
-def test_a_refusal_keeps_the_source_and_is_not_stored(tmp_path: Path) -> None:
     run = LoopRun(path=tmp_path / "journal")
     assert run.run(lines("one", "refuse"))
     assert run.texts == {"0": "ONE\nrefuse\n"}
@@ -106,15 +102,12 @@ def test_a_refusal_keeps_the_source_and_is_not_stored(tmp_path: Path) -> None:
     assert "refuse" in {request.text for request in again.translator.requests}
 
 
-def test_human_translations_take_precedence() -> None:
+def test_human_translations_take_precedence_and_keep_codes() -> None:
     run = LoopRun(human=Entries(one="eins", **{"It rains.": "Es regnet."}))
     assert run.run(lines("one", "two", "It rains. It pours."))
     assert run.texts == {"0": "eins\nTWO\nEs regnet. IT POURS.\n"}
     assert run.counts.human == 2
     assert run.finished[0].all_pairs[0].target == "eins"
-
-
-def test_a_unit_with_codes_keeps_them_despite_human_translations() -> None:
     bold = (Code("<b>", Role.OPEN, 1), "one", Code("</b>", Role.CLOSE, 1))
     run = LoopRun(human=Entries(one="eins"))
     assert run.run(LineDocument([Unit(bold, "line 1")]))
@@ -206,13 +199,6 @@ def test_a_job_that_is_stopped_repeatedly_completes(tmp_path: Path) -> None:
     assert written == {name: text.upper() for name, text in texts.items()}
     assert set(requests) == {SentenceRequest(line) for text in texts.values() for line in text.splitlines()}
     assert len(requests) <= 140 + (stops_after - 5) * translator.window  # pending at each stop
-
-
-def test_a_summary_survives_its_record() -> None:
-    finding = Finding(FindingKind.PLACEHOLDER, Severity.WARNING, "line 3", "lost {name}")
-    summary = DocumentSummary("a", "b", "text", DocumentState.TRANSLATED, 3, 4, 50, [finding])
-    assert DocumentSummary.of(summary.values()) == summary
-    assert summary.errors == 0
 
 
 def test_garbage_is_collected_less_often_during_a_job() -> None:

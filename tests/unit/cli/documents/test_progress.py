@@ -22,9 +22,6 @@ def test_the_line() -> None:
     clock.now += 9_950
     assert progress.line(20_000, 2_000_000).endswith("2/s  2:46:40 left")
     assert progress.line(20_000, 4_000_000).endswith("0:00 left")
-
-
-def test_skipped_documents_are_no_work() -> None:
     clock = Clock()
     progress = ProgressLine(None, 2, 1_000, clock)
     progress.finish(900)

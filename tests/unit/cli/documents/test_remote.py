@@ -16,7 +16,6 @@ from triptych_client import (
     NotFoundError,
     ResourceExhaustedError,
     ServerError,
-    TriptychClientError,
     UnavailableError,
 )
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
@@ -39,7 +38,7 @@ def start_limit() -> tuple[ConcurrencyLimit, Clock]:
     return ConcurrencyLimit(8, 60.0, clock), clock
 
 
-def test_the_limit_grows_by_one_per_round() -> None:
+def test_the_limit_follows_successes_and_rejections() -> None:
     limit, _ = start_limit()
     assert limit.room() == 2
     for _ in range(3):
@@ -48,9 +47,6 @@ def test_the_limit_grows_by_one_per_round() -> None:
     for _ in range(100):
         limit.succeeded()
     assert limit.room() == 8
-
-
-def test_a_rejection_halves_the_limit_after_the_servers_pause() -> None:
     limit, clock = start_limit()
     for _ in range(100):
         limit.succeeded()
@@ -62,7 +58,7 @@ def test_a_rejection_halves_the_limit_after_the_servers_pause() -> None:
     assert limit.room() == 4
 
 
-def test_rejections_are_retried_until_the_patience_is_over() -> None:
+def test_patience_ends_retries_and_is_reset_by_a_success() -> None:
     limit, clock = start_limit()
     pauses = []
     while clock.now < 59.0:
@@ -75,9 +71,6 @@ def test_rejections_are_retried_until_the_patience_is_over() -> None:
     clock.now = 75.0
     with pytest.raises(BackendError, match="no response for 75 s: UNAVAILABLE: no connection"):
         limit.refused(AWAY)
-
-
-def test_a_success_resets_the_patience() -> None:
     limit, clock = start_limit()
     limit.refused(AWAY)
     clock.now = 50.0
@@ -190,12 +183,6 @@ def test_alignments_and_prefixes_on_request(start: Start) -> None:
     assert found[requests[2]] == SentenceTranslation("THREE")
     calls = {tuple(texts): (arguments["aligned"], arguments["prefixes"]) for texts, arguments in client.calls}
     assert (calls["one",], calls["two", "three"]) == ((True, ()), (False, ("zw", "")))
-
-
-@pytest.mark.parametrize("error", [FULL, AWAY])
-def test_calls_are_repeated_if_the_server_is_full_or_unreachable(start: Start, error: TriptychClientError) -> None:
-    translator, _ = start(times(1, error))
-    assert translate(translator, REQUESTS) == RESULTS
 
 
 def invalid(index: int) -> Exception:

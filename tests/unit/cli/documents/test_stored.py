@@ -85,12 +85,6 @@ def test_alignments_are_packed_exactly(
     assert unpack(pack(alignment)) == alignment
 
 
-def test_only_one_job_can_use_a_journal(tmp_path: Path) -> None:
-    with Database(tmp_path / "journal", alone=True), pytest.raises(DatabaseError, match="is in use by another job"):
-        Database(tmp_path / "journal", alone=True)
-    Database(tmp_path / "journal", alone=True).connection.close()
-
-
 def test_other_files_are_rejected_and_not_changed(tmp_path: Path) -> None:
     text, strange, newer = tmp_path / "text", tmp_path / "strange", tmp_path / "newer"
     text.write_text("no database at all, and long enough to be sure of that" * 100)

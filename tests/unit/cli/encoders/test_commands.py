@@ -95,19 +95,16 @@ def models(monkeypatch: pytest.MonkeyPatch) -> FakeModels:
     return models
 
 
-def test_fill_prints_a_block_for_each_mask_of_each_text(run: Run, models: FakeModels) -> None:
+def test_fill_prints_a_block_for_each_mask_and_passes_its_options_on(run: Run, models: FakeModels) -> None:
+    run("fill", "--targets", "paris, lyon", "--top-k", "2", "--model", "m", "--models", "there", "[MASK]")
+    assert models.calls == [(["[MASK]"], {"top_k": 2, "targets": ["paris", "lyon"]})]
+    assert models.choices == [(ModelChoice(models=Path("there"), model="m"), "fill-mask")]
     assert run("fill", "I see [MASK].").success == " 0.8750  paris  I see paris.\n1.0e-05  lyon   I see lyon.\n\n"
     text = run("fill", "--top-k", "1", "[MASK] or [MASK]", "a [MASK]").success
     assert text.split("\n\n") == [*[" 0.8750  paris  paris or [MASK]"] * 2, " 0.8750  paris  a paris", ""]
 
 
-def test_fill_passes_its_options_on(run: Run, models: FakeModels) -> None:
-    run("fill", "--targets", "paris, lyon", "--top-k", "2", "--model", "m", "--models", "there", "[MASK]")
-    assert models.calls == [(["[MASK]"], {"top_k": 2, "targets": ["paris", "lyon"]})]
-    assert models.choices == [(ModelChoice(models=Path("there"), model="m"), "fill-mask")]
-
-
-def test_fill_as_json(run: Run, models: FakeModels) -> None:
+def test_bad_texts_are_named_and_the_others_are_done(run: Run, models: FakeModels) -> None:
     result = run("fill", "--json", "--top-k", "1", stdin=b"\xef\xbb\xbfh\xc3\xb4tel [MASK]\n\nno mask\n")
     assert result.code == 1
     candidate = {"score": 0.875, "token": 3, "token_str": "paris", "sequence": "hôtel paris"}
@@ -115,9 +112,6 @@ def test_fill_as_json(run: Run, models: FakeModels) -> None:
         {"text": "hôtel [MASK]", "token_count": 9, "masks": [[candidate]]},
         {"text": "no mask", "error": "there is no [MASK]"},
     ]
-
-
-def test_a_bad_text_is_named_and_the_others_are_done(run: Run, models: FakeModels) -> None:
     result = run("fill", "--top-k", "1", "a [MASK]", "none", "b [MASK]")
     assert (result.code, result.err) == (1, "text 2: there is no [MASK]\n")
     assert [line.split()[-2:] for line in result.out.splitlines() if line] == [["a", "paris"], ["b", "paris"]]
@@ -160,7 +154,7 @@ def test_classify_tokens(run: Run, models: FakeModels) -> None:
     assert [arguments["aggregation"] for _, arguments in models.calls] == ["simple", "none"]
 
 
-def test_answer_with_one_context_for_all_questions(run: Run, models: FakeModels, tmp_path: Path) -> None:
+def test_answers_with_one_context_or_one_for_each_question(run: Run, models: FakeModels, tmp_path: Path) -> None:
     file = tmp_path / "context.txt"
     file.write_text("Now.", encoding="utf-8")
     assert run("answer", "--context", "Here it is.", "Where?").success == "Where?\n 0.5000  Here\n\n"
@@ -173,9 +167,6 @@ def test_answer_with_one_context_for_all_questions(run: Run, models: FakeModels,
     ]
     result = run("answer", "--context", "x", "--context-file", str(file), "When?")
     assert (result.code, "--context or --context-file, not both" in result.err) == (2, True)
-
-
-def test_answer_with_a_context_for_each_question(run: Run, models: FakeModels) -> None:
     result = run("answer", "Where?\tHere it is.", "When?")
     assert result.out == "Where?\n 0.5000  Here\n\n"
     assert result.code == 1

@@ -19,15 +19,12 @@ def objects(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.success.splitlines()]
 
 
-def test_json(run: Run) -> None:
+def test_json_has_hypotheses_scores_and_alignment(run: Run) -> None:
     blank, found = objects(run(*Toy, "--json", stdin=f"\n{SOURCE}\n".encode()))
     assert blank == {"text": "", "translation": "", "hypotheses": [], "source_token_count": 0}
     assert found.keys() == {"text", "translation", "hypotheses", "source_token_count"}
     assert (found["text"], found["translation"]) == (SOURCE, TARGET)
     assert found["hypotheses"] == [{"text": TARGET, "finish_reason": "stop", "token_count": 14}]
-
-
-def test_hypotheses_scores_and_alignment(run: Run) -> None:
     arguments = ["--beam-size", "4", "--num-hypotheses", "3", "--return-scores", "--return-alignment"]
     [found] = objects(run(*Toy, "--json", *arguments, SOURCE))
     scores = [hypothesis["score"] for hypothesis in found["hypotheses"]]
@@ -41,9 +38,12 @@ def test_hypotheses_scores_and_alignment(run: Run) -> None:
     assert "".join(SOURCE[start:end] for start, end in found["source_tokens"]) == SOURCE.replace(" ", "")
 
 
-def test_a_prefix_starts_every_translation(run: Run) -> None:
+def test_prefixes_and_sentences(run: Run) -> None:
     found = run(*Toy, "--target-prefix", "Das", *SOURCES[:2]).out.splitlines()
     assert all(line.startswith("Das") for line in found)
+    text = " ".join(SOURCES[:6])
+    assert run(*Toy, text).out == " ".join(TARGETS[:6]) + "\n"
+    assert "too long" in run(*Toy, "--split-sentences", "off", text).error
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
@@ -59,12 +59,6 @@ def test_options_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch)
     [found] = objects(run(*Toy, "--json", SOURCE))
     assert found["hypotheses"][0]["token_count"] >= 30
     assert not any(text in found["translation"] for text in ("Der Mann", "Haus"))
-
-
-def test_sentences_are_split_by_default(run: Run) -> None:
-    text = " ".join(SOURCES[:6])
-    assert run(*Toy, text).out == " ".join(TARGETS[:6]) + "\n"
-    assert "too long" in run(*Toy, "--split-sentences", "off", text).error
 
 
 BAD = [

@@ -22,14 +22,11 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_translations_in_the_chosen_language(run: Run, models: Path) -> None:
+def test_translations_and_scores_in_the_chosen_language(run: Run, models: Path) -> None:
     plain = run("translate", "--models", models, "--target-prefix", BEGINNING, *FROM, *TO_GERMAN, SOURCE)
     framed = run("translate", "--models", models, *FROM, *TO_DUTCH, SOURCE)
     assert plain.out == f"{BEGINNING} {framed.out}"
     assert run("translate", "--models", models, "--stream", *FROM, *TO_DUTCH, SOURCE).out == framed.out
-
-
-def test_scores_in_the_chosen_language(run: Run, models: Path) -> None:
     right, wrong = (
         float(run("score", "--models", models, *FROM, *languages, SOURCE, TARGET).out) for languages in (TO_GERMAN, TO_DUTCH)
     )

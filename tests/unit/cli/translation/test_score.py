@@ -14,9 +14,6 @@ Toy = ("score", "--models", MODELS)
 def test_the_right_translation_has_the_higher_score(run: Run) -> None:
     right, wrong = (float(run(*Toy, SOURCE, target).out) for target in TARGETS[:2])
     assert 0 >= right > -0.1 > -5 > wrong
-
-
-def test_json(run: Run) -> None:
     found = json.loads(run(*Toy, "--json", stdin=f"{SOURCE}\t{TARGET}\n".encode()).success)
     assert (found["source"], found["target"]) == (SOURCE, TARGET)
     assert sum(found["token_log_probabilities"]) == pytest.approx(found["log_probability"], abs=1e-5)

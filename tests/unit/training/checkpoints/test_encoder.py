@@ -89,15 +89,12 @@ def test_loading_a_bert_returns_what_was_saved(tmp_path: Path, name: str) -> Non
     assert read_architecture(tmp_path) == BERT
 
 
-def test_options_of_an_encoder_are_stored(tmp_path: Path) -> None:
+def test_options_and_untied_matrices_are_stored(tmp_path: Path) -> None:
     model = BertForEmbedding(SHAPE).eval()
     saved = BertCheckpoint(model, TOKENIZER, pairs=True, singles=True, family="roberta", pooling="cls", normalize=True)
     save_bert_checkpoint(saved, tmp_path)
     loaded = load_bert_checkpoint(tmp_path)
     assert replace(loaded, model=model, tokenizer=TOKENIZER) == saved
-
-
-def test_an_untied_matrix_is_stored_separately(tmp_path: Path) -> None:
     model = BertForPretraining(replace(SHAPE, tied=False))
     stir(model)
     save_bert_checkpoint(BertCheckpoint(model, TOKENIZER), tmp_path)
@@ -107,12 +104,16 @@ def test_an_untied_matrix_is_stored_separately(tmp_path: Path) -> None:
     assert not torch.equal(loaded.masked_token.projection.weight, loaded.bert.embedding.tokens.weight)
 
 
-def test_a_tied_matrix_is_stored_once_and_loaded_tied(bert: Path) -> None:
+def test_a_tied_matrix_is_stored_once_and_samples_are_optional(bert: Path, tmp_path: Path) -> None:
     names = load_file(str(bert / "model.safetensors")).keys()
     assert [n for n in names if "tokens" in n or "projection.weight" in n] == ["bert.embedding.tokens.weight"]
     model = load_bert_checkpoint(bert).model
     assert isinstance(model, BertForPretraining)
     assert model.masked_token.projection.weight is model.bert.embedding.tokens.weight
+    (bert / "samples.json").unlink()
+    assert list(load_bert_checkpoint(bert).samples) == []
+    save_vit_checkpoint(VitCheckpoint(make_vit(), LABELS, IMAGE), tmp_path / "none")
+    assert load_vit_checkpoint(tmp_path / "none").samples == ()
 
 
 @pytest.mark.parametrize("stem", ["patch", "convolution"])
@@ -124,10 +125,3 @@ def test_loading_a_vit_returns_what_was_saved(tmp_path: Path, stem: str) -> None
     assert_equal(loaded.model, model)
     assert loaded == VitCheckpoint(loaded.model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two"))
     assert read_architecture(tmp_path) == VIT
-
-
-def test_samples_are_optional(bert: Path, tmp_path: Path) -> None:
-    (bert / "samples.json").unlink()
-    assert list(load_bert_checkpoint(bert).samples) == []
-    save_vit_checkpoint(VitCheckpoint(make_vit(), LABELS, IMAGE), tmp_path / "none")
-    assert load_vit_checkpoint(tmp_path / "none").samples == ()

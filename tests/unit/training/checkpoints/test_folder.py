@@ -73,11 +73,8 @@ FILES = {
 }
 
 
-def test_a_folder_has_exactly_the_documented_files(folder: Folder) -> None:
+def test_the_files_are_those_documented_and_missing_ones_are_named(folder: Folder) -> None:
     assert {f.relative_to(folder.path).as_posix() for f in folder.path.rglob("*") if f.is_file()} == FILES[folder.shape]
-
-
-def test_missing_files_are_all_named(folder: Folder) -> None:
     for file in folder.path.glob("*.*"):
         file.unlink()
     required = "config.json, model.safetensors" + ("" if folder.shape == "vit" else ", tokenizer.json")
@@ -191,7 +188,7 @@ def test_a_tokenizer_must_not_have_more_pieces_than_the_model(tmp_path: Path, ki
     assert str(caught.value) == f"{tmp_path}/tokenizer.json: has {pieces} pieces, the model's vocabulary {size}"
 
 
-def test_the_average_is_the_mean_of_every_weight(tmp_path: Path) -> None:
+def test_averages_are_means_of_equal_shapes(tmp_path: Path) -> None:
     models = [nn.Linear(3, 2) for _ in range(3)]
     for number, model in enumerate(models):
         (tmp_path / str(number)).mkdir()
@@ -200,9 +197,6 @@ def test_the_average_is_the_mean_of_every_weight(tmp_path: Path) -> None:
     load_weights(mean, average_weights([tmp_path / str(n) for n in range(3)]), tmp_path)
     torch.testing.assert_close(mean.weight, sum(model.weight for model in models) / 3)
     torch.testing.assert_close(mean.bias, sum(model.bias for model in models) / 3)
-
-
-def test_an_average_needs_every_folder_and_equal_shapes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     save_weights(nn.Linear(3, 2), tmp_path / "a")

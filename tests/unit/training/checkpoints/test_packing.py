@@ -40,7 +40,10 @@ def test_joining_a_pack_restores_the_checkpoint(tmp_path: Path, folder: Path, pr
         torch.testing.assert_close(tensor, expected, rtol=rounding if tensor.ndim > 1 else 0, atol=1e-7, msg=name)
 
 
-def test_matrices_that_overflow_half_precision_are_not_rounded(tmp_path: Path, folder: Path) -> None:
+def test_packing_is_reproducible_and_keeps_what_overflows(tmp_path: Path, folder: Path) -> None:
+    first = pack_checkpoint(folder, tmp_path / "a/pack", "fp16", PIECE)
+    second = pack_checkpoint(folder, tmp_path / "b/pack", "fp16", PIECE)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     weights = load_file(str(folder / "model.safetensors"))
     weights["encoder.embedding.tokens.weight"][0, 0] = 1e6
     save_file(weights, str(folder / "model.safetensors"))
@@ -51,13 +54,7 @@ def test_matrices_that_overflow_half_precision_are_not_rounded(tmp_path: Path, f
     assert joined["encoder.layers.0.feedforward.expand.bias"].dtype == torch.float32
 
 
-def test_packing_is_reproducible(tmp_path: Path, folder: Path) -> None:
-    first = pack_checkpoint(folder, tmp_path / "a/pack", "fp16", PIECE)
-    second = pack_checkpoint(folder, tmp_path / "b/pack", "fp16", PIECE)
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
-def test_all_missing_and_damaged_pieces_are_named(tmp_path: Path, folder: Path) -> None:
+def test_faulty_packs_are_named(tmp_path: Path, folder: Path) -> None:
     listing, first, second, *_ = pack_checkpoint(folder, tmp_path / "pack", "fp16", PIECE)
     first.unlink()
     second.write_bytes(b"x" + second.read_bytes()[1:])
@@ -65,9 +62,6 @@ def test_all_missing_and_damaged_pieces_are_named(tmp_path: Path, folder: Path) 
         join_checkpoint(listing, tmp_path / "joined")
     assert str(caught.value) == f"{first}: missing; {second}: damaged, or part of another pack"
     assert not (tmp_path / "joined").exists()
-
-
-def test_pieces_are_read_only_from_the_list_s_folder(tmp_path: Path, folder: Path) -> None:
     listing, *_ = pack_checkpoint(folder, tmp_path / "pack")
     content = json.loads(listing.read_text())
     content["pieces"][0]["file"] = "../../etc/passwd"

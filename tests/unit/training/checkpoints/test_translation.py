@@ -33,10 +33,14 @@ def test_loading_returns_what_was_saved(tmp_path: Path, tied: bool) -> None:
     assert config["transformer"] == asdict(model.config)
 
 
-def test_a_tied_matrix_is_stored_once(tmp_path: Path) -> None:
+def test_stored_weights_are_tied_and_load_as_float32(tmp_path: Path) -> None:
     save_checkpoint(CHECKPOINT, tmp_path)
     names = load_file(str(tmp_path / "model.safetensors")).keys()
     assert [n for n in names if "tokens" in n or "projection.weight" in n] == ["encoder.embedding.tokens.weight"]
+    save_checkpoint(CHECKPOINT, tmp_path)
+    path = str(tmp_path / "model.safetensors")
+    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
+    assert {p.dtype for p in load_checkpoint(tmp_path).model.parameters()} == {torch.float32}
 
 
 def test_samples_are_optional_and_lose_their_tabs(tmp_path: Path) -> None:
@@ -44,10 +48,3 @@ def test_samples_are_optional_and_lose_their_tabs(tmp_path: Path) -> None:
     assert list(load_checkpoint(tmp_path / "none").samples) == []
     save_checkpoint(replace(CHECKPOINT, samples=[("one\ttwo", "three")]), tmp_path / "tab")
     assert load_checkpoint(tmp_path / "tab").samples == [("one two", "three")]
-
-
-def test_half_precision_weights_become_float32(tmp_path: Path) -> None:
-    save_checkpoint(CHECKPOINT, tmp_path)
-    path = str(tmp_path / "model.safetensors")
-    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
-    assert {p.dtype for p in load_checkpoint(tmp_path).model.parameters()} == {torch.float32}

@@ -29,7 +29,7 @@ def test_images_keep_their_shape_and_range(operations: int, magnitude: float) ->
     assert torch.equal(images, before)
 
 
-def test_nothing_changes_if_everything_is_off() -> None:
+def test_nothing_changes_if_everything_is_off_and_the_seed_decides() -> None:
     images = make()
     assert torch.equal(augment(images, 0, 1.0, flip=False, translate=0.0), images)
     assert torch.equal(erase(images, 0.0), images)
@@ -38,8 +38,6 @@ def test_nothing_changes_if_everything_is_off() -> None:
     assert sorted(partners.tolist()) == list(range(6))
     assert own == 1
 
-
-def test_augmentation_depends_on_torch_s_seed() -> None:
     def draw(seed: int) -> Tensor:
         torch.manual_seed(seed)
         return augment(images, 2, 0.5, flip=True, translate=0.2)
@@ -49,16 +47,13 @@ def test_augmentation_depends_on_torch_s_seed() -> None:
     assert not torch.equal(draw(1), draw(2))
 
 
-def test_a_flip_mirrors_half_of_the_images() -> None:
+def test_flips_and_shifts() -> None:
     images = make(40)
     changed = augment(images, 0, 0.0, flip=True, translate=0.0)
     same = [torch.allclose(a, b, atol=1e-5) for a, b in zip(changed, images, strict=True)]
     mirrored = [torch.allclose(a, b.flip(-1), atol=1e-5) for a, b in zip(changed, images, strict=True)]
     assert all(a != b for a, b in zip(same, mirrored, strict=True))
     assert 8 < sum(mirrored) < 32
-
-
-def test_shifts_stay_within_their_limit() -> None:
     images = torch.zeros(60, 3, 20, 20)
     images[:, :, 10, 10] = 1.0
     changed = augment(images, 0, 0.0, flip=False, translate=0.2)
@@ -82,15 +77,12 @@ def test_colour_operations_of_full_strength_change_the_image(operation: Colour) 
         assert not torch.allclose(operation(images, strength(sign)), images, atol=1e-2)
 
 
-def test_brightness_and_contrast_work_in_both_directions() -> None:
+def test_colour_operations() -> None:
     images = make()
     assert augmentation.brightness(images, strength(0.5)).mean() > images.mean()
     assert augmentation.brightness(images, strength(-0.5)).mean() < images.mean()
     assert augmentation.contrast(images, strength(0.5)).std() > images.std()
     assert augmentation.contrast(images, strength(-0.5)).std() < images.std()
-
-
-def test_colour_operations() -> None:
     grey = make()[:, :1].expand(-1, 3, -1, -1)
     torch.testing.assert_close(augmentation.saturation(grey, strength(0.9)), grey)
     levels = set(augmentation.posterize(make(), strength(-1.0)).flatten().tolist())
@@ -103,16 +95,13 @@ def test_colour_operations() -> None:
     torch.testing.assert_close(stretched.amax((2, 3)), torch.ones(6, 3))
 
 
-def test_mixup_blends_by_the_returned_share() -> None:
+def test_mixup_and_cutmix() -> None:
     images = make()
     for seed in range(5):
         torch.manual_seed(seed)
         mixed, partners, own = mix(images, 1.0, 0.0)
         assert 0 <= own <= 1
         torch.testing.assert_close(mixed, own * images + (1 - own) * images[partners])
-
-
-def test_cutmix_pastes_one_box_of_the_returned_share() -> None:
     images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 9, 14)
     for seed in range(20):
         torch.manual_seed(seed)
@@ -127,9 +116,6 @@ def test_cutmix_pastes_one_box_of_the_returned_share() -> None:
             rows, columns = pasted.any(1), pasted.any(0)
             assert torch.equal(pasted, rows[:, None] & columns[None, :])
             assert all(int(side.int().diff().abs().sum()) <= 2 for side in (rows, columns))
-
-
-def test_mixup_or_cutmix_is_drawn_for_a_batch() -> None:
     images = torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 8, 8)
     torch.manual_seed(1)
     pasted = [bool((mix(images, 1.0, 1.0)[0] % 1 == 0).all()) for _ in range(40)]

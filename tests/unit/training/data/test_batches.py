@@ -19,35 +19,26 @@ def test_batches_keep_the_budget_and_contain_every_example_once(budget: int) -> 
     assert max(len(batch) * max(EXAMPLES[i].size() for i in batch) for batch in batches) <= budget
 
 
-def test_an_example_above_the_budget_is_alone() -> None:
+def test_steps_and_unusual_examples() -> None:
     sizes = example_sizes([Example([5] * 9, [6]), Example([5], [6]), Example([5] * 8, [6])])
     assert sorted(plan_batches(sizes, 4, "1")) == [[0], [1], [2]]
+    assert plan_batches(example_sizes([]), 64, "1") == []
+    assert plan_steps([], 2) == []
+    assert list(by_length([], 64)) == []
+    assert plan_steps([[0], [1], [2], [3], [4]], 2) == [[[0], [1]], [[2], [3]]]
+    assert plan_steps([[0], [1]], 1) == [[[0]], [[1]]]
+    assert plan_steps([[0], [1]], 5) == [[[0], [1], [0], [1], [0]]]  # too few for one step: repeated
 
 
-def test_batches_have_little_padding() -> None:
+def test_batches_have_little_padding_and_follow_the_seed() -> None:
     batches = plan_batches(SIZES, 500, "1")
     padded = sum(len(batch) * max(EXAMPLES[i].size() for i in batch) for batch in batches)
     assert padded < 1.1 * sum(example.size() for example in EXAMPLES)
-
-
-def test_the_seed_fixes_the_plan_and_every_plan_has_the_same_number_of_batches() -> None:
     first = plan_batches(SIZES, 64, "1/0")
     assert plan_batches(SIZES, 64, "1/0") == first
     others = [plan_batches(SIZES, 64, seed) for seed in ("1/1", "2/0", "1/11", "11/1")]
     assert all(other != first for other in others)
     assert {len(other) for other in others} == {len(first)}
-
-
-def test_no_examples_make_no_batches() -> None:
-    assert plan_batches(example_sizes([]), 64, "1") == []
-    assert plan_steps([], 2) == []
-    assert list(by_length([], 64)) == []
-
-
-def test_steps_have_equally_many_batches() -> None:
-    assert plan_steps([[0], [1], [2], [3], [4]], 2) == [[[0], [1]], [[2], [3]]]
-    assert plan_steps([[0], [1]], 1) == [[[0]], [[1]]]
-    assert plan_steps([[0], [1]], 5) == [[[0], [1], [0], [1], [0]]]  # too few for one step: repeated
 
 
 def test_collate_shifts_the_target_and_pads_on_the_right() -> None:

@@ -24,21 +24,15 @@ def fault(*paths: str) -> str:
     return str(caught.value)
 
 
-def test_tabbed_compressed_and_aligned_files_are_read_alike(tmp_path: Path) -> None:
+def test_files_of_every_form_are_read_alike(tmp_path: Path) -> None:
     tabbed = write(tmp_path / "a.tsv", GOOD)
     zipped = write(tmp_path / "a.tsv.gz", gzip.compress(GOOD.encode()))
     left = write(tmp_path / "a.en", "a dog\na café\n")
     right = write(tmp_path / "a.de.gz", gzip.compress("ein Hund\nein Café".encode()))
     assert read_pairs([tabbed]) == read_pairs([zipped]) == read_pairs([f"{left}::{right}"]) == PAIRS
     assert read_pairs([tabbed, zipped]) == PAIRS * 2
-
-
-def test_carriage_returns_byte_order_mark_and_outer_spaces_are_removed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", b"\xef\xbb\xbf a dog \tein Hund\r\na caf\xc3\xa9\tein Caf\xc3\xa9 \r\n")
     assert read_pairs([path]) == PAIRS
-
-
-def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "a\u2028b\x0bc\tein\x85Hund\n")
     assert read_pairs([path]) == [("a\u2028b\x0bc", "ein\x85Hund")]
 
@@ -58,15 +52,16 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> N
     assert fault(path) == f"{path}:3: {message}"
 
 
-def test_a_line_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_named_with_the_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", GOOD.encode() + b"caf\xe9 noir\tKaffee\n")
     assert fault(path) == f"{path}:3: not UTF-8 (invalid continuation byte at byte 3)"
-
-
-def test_a_truncated_file_is_named_with_the_line(tmp_path: Path) -> None:
     whole = gzip.compress("".join(f"source {i * 7919}\ttarget {i * 104729}\n" for i in range(5_000)).encode())
     path = write(tmp_path / "a.tsv.gz", whole[: len(whole) // 2])
     assert re.fullmatch(rf"{path}:\d+: cannot be read: Compressed file ended.*", fault(path))
+    assert fault(str(tmp_path / "none.tsv")) == f"{tmp_path}/none.tsv: cannot be read: No such file or directory"
+    assert fault(str(tmp_path)) == f"{tmp_path}: cannot be read: Is a directory"
+    left, right = write(tmp_path / "a.en", "a dog\na cat\n"), write(tmp_path / "a.de", "ein Hund\n\n")
+    assert fault(f"{left}::{right}") == f"{left}::{right}:2: the target side is empty"
 
 
 @pytest.mark.parametrize("place", [0, 15, 60], ids=["header", "first block", "data"])
@@ -75,11 +70,6 @@ def test_a_damaged_gzip_file_is_named(tmp_path: Path, place: int) -> None:
     content[place] ^= 0xFF
     path = write(tmp_path / "a.tsv.gz", bytes(content))
     assert fault(path).startswith(str(path))
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    assert fault(str(tmp_path / "none.tsv")) == f"{tmp_path}/none.tsv: cannot be read: No such file or directory"
-    assert fault(str(tmp_path)) == f"{tmp_path}: cannot be read: Is a directory"
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
@@ -93,8 +83,3 @@ def test_aligned_files_of_unequal_length_are_named_with_the_line(tmp_path: Path,
     left = write(tmp_path / "a.en", "a dog\n" * lines[0])
     right = write(tmp_path / "b.de", "ein Hund\n" * lines[1])
     assert fault(f"{left}::{right}") == f"{left}::{right}: {tmp_path / shorter} ends after line 2, the other file goes on"
-
-
-def test_an_empty_side_of_aligned_files_is_named(tmp_path: Path) -> None:
-    left, right = write(tmp_path / "a.en", "a dog\na cat\n"), write(tmp_path / "a.de", "ein Hund\n\n")
-    assert fault(f"{left}::{right}") == f"{left}::{right}:2: the target side is empty"

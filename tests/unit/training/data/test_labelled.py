@@ -30,7 +30,7 @@ def item(*answers: tuple[str, int]) -> dict[str, Any]:
     return {"id": "q1", "question": "Who eats?", "answers": [{"text": text, "answer_start": start} for text, start in answers]}
 
 
-def test_texts_and_pairs_are_read(tmp_path: Path) -> None:
+def test_texts_are_read_and_are_all_single_or_all_pairs(tmp_path: Path) -> None:
     single = write(tmp_path / "a.tsv", "good film\tpos\r\n bad film \t neg \n")
     packed = tmp_path / "b.tsv.gz"
     packed.write_bytes(gzip.compress(b"so so\tneg\n"))
@@ -38,6 +38,10 @@ def test_texts_and_pairs_are_read(tmp_path: Path) -> None:
     assert read_texts([single, str(packed)]) == [TextExample(*fields) for fields in expected]
     pair = write(tmp_path / "c.tsv", "it rains\tit is wet\tyes\n")
     assert read_texts([pair]) == [TextExample("it rains", "it is wet", "yes")]
+    empty = write(tmp_path / "empty.tsv", "")
+    assert fault(read_texts, empty) == f"{empty}: no labelled texts"
+    mixed = write(tmp_path / "mixed.tsv", "a\tpos\na\tb\tpos\n")
+    assert fault(read_texts, mixed) == f"{mixed}: some lines have one text and others two"
 
 
 @pytest.mark.parametrize(
@@ -56,13 +60,6 @@ def test_a_malformed_line_of_texts_is_named(tmp_path: Path, line: str, message: 
     assert fault(read_texts, path) == f"{path}:2: {message}"
 
 
-def test_texts_must_all_be_single_or_all_pairs(tmp_path: Path) -> None:
-    empty = write(tmp_path / "empty.tsv", "")
-    assert fault(read_texts, empty) == f"{empty}: no labelled texts"
-    mixed = write(tmp_path / "mixed.tsv", "a\tpos\na\tb\tpos\n")
-    assert fault(read_texts, mixed) == f"{mixed}: some lines have one text and others two"
-
-
 def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- O O\n\nThe DT B-NP O\nEU NNP I-NP B-ORG\n\n\n Berlin\tB-LOC\n-DOCSTART- -X- O O\nyes O"
     assert read_words([write(tmp_path / "a.conll", text)]) == [
@@ -70,9 +67,6 @@ def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> N
         WordsExample(("Berlin",), ("B-LOC",)),
         WordsExample(("yes",), ("O",)),
     ]
-
-
-def test_a_word_without_a_label_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", "The O\nBerlin\n")
     assert fault(read_words, path) == f"{path}:2: 'Berlin' has no label, expected a word and a label"
 
@@ -89,6 +83,8 @@ def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
         QuestionExample("Who eats?", CONTEXT, ("fish", "cat"), 13),
         QuestionExample("Who eats?", CONTEXT, (), -1),
     ]
+    path = write(tmp_path / "a.json", squad())
+    assert fault(read_questions, path) == f"{path}: no questions"
 
 
 @pytest.mark.parametrize("answer", [("fish", 12), ("bird", 4), ("", 3), ("bones.", 1_000)])
@@ -103,8 +99,3 @@ def test_an_answer_that_is_not_at_its_offset_is_named(tmp_path: Path, answer: tu
 def test_other_json_is_rejected(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "a.json", content)
     assert fault(read_questions, path).startswith(f"{path}: not SQuAD's JSON (")
-
-
-def test_a_file_without_questions_is_rejected(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.json", squad())
-    assert fault(read_questions, path) == f"{path}: no questions"

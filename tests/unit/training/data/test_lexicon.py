@@ -42,20 +42,17 @@ def test_every_word_s_best_target_is_its_translation() -> None:
     assert not learned.of(0).size
 
 
-def test_the_number_of_targets_is_limited() -> None:
+def test_targets_are_limited_in_number_and_probability() -> None:
     pairs = make_pairs()
     short, long = lists(learn(pairs, targets=3)), lists(learn(pairs, targets=9, least_probability=0.0))
     assert {len(targets) for targets in short} <= {0, 1, 2, 3}
     assert len(short[FIRST]) <= 3 < len(long[FIRST]) <= 9
     assert long[FIRST][: len(short[FIRST])] == short[FIRST]
-
-
-def test_improbable_targets_are_left_out() -> None:
     learned = learn(make_pairs(), least_probability=0.5)
     assert lists(learned)[FIRST : FIRST + WORDS] == [[word] for word in range(FIRST + WORDS, SIZE)]
 
 
-def test_always_contains_what_the_lists_miss_most() -> None:
+def test_always_contains_what_the_lists_miss_and_what_is_needed() -> None:
     pairs = make_pairs()
     often, seldom = [ARTICLE, FIRST + WORDS], [ARTICLE, FIRST + WORDS + 1]  # neither article nor translations of word 30
     pairs += [([30, END], [*often, END])] * 30 + [([30, END], [*seldom, END])] * 20
@@ -63,15 +60,9 @@ def test_always_contains_what_the_lists_miss_most() -> None:
     assert FIRST + WORDS + 1 in learned.always
     assert FIRST + WORDS not in learned.always  # word 30's best target
     assert not learn(make_pairs(), targets=SIZE, always=10, least_probability=0.0).always.size  # the lists miss nothing
-
-
-def test_the_lists_do_not_repeat_always() -> None:
     learned = learn(make_pairs(), targets=2, always=5)
     assert learned.always.tolist() == sorted(set(learned.always.tolist()))
     assert not set(chain.from_iterable(lists(learned))) & set(learned.always.tolist())
-
-
-def test_always_contains_the_needed_targets() -> None:
     learned = learn_lexicon(make_pairs(), SIZE, LexiconOptions(always=0), needed=(END, 7))
     assert learned.always.tolist() == [END, 7]
 

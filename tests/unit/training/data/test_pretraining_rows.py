@@ -53,9 +53,15 @@ def test_sentences_that_fit_are_never_cut(sizes: list[list[int]]) -> None:
     assert all(set(chunk.tolist()) <= ends for chunk in cut_chunks(documents, 12))
 
 
-def test_a_chunk_takes_as_many_sentences_as_fit() -> None:
+def test_chunks_and_rows_are_cut_where_they_must() -> None:
     chunks = cut_chunks(make_documents([[3, 3, 3, 3], [25, 1]]), 10)
     assert [chunk.tolist() for chunk in chunks] == [[0, 3, 6, 9], [9, 12], [12, 22], [22, 32], [32, 37, 38]]
+    # Two rows that exchange their second spans: 1 + 7 and 7 + 1 become 1 + 1 and 7 + 7, the latter cut to 10.
+    chunks = cut_chunks(make_documents([[1, 7], [7, 1]]), 10)
+    rows = next(rows for rows in (paired_segments(chunks, 10, seed) for seed in range(100)) if not rows.follows.any())
+    sides = [(b - a, d - c) for a, b, c, d in rows.spans.tolist()]
+    assert sides == [(1, 1), (5, 5)]
+    assert rows.sizes.tolist() == [5, 13]
 
 
 @given(SIZES, BUDGET)
@@ -95,26 +101,14 @@ def test_rows_know_whether_the_second_span_follows(sizes: list[list[int]], budge
             assert not chunk[0] <= c < chunk[-1]
 
 
-def test_half_of_the_rows_do_not_follow() -> None:
+def test_half_of_the_rows_do_not_follow_and_the_seed_decides_which() -> None:
     chunks = cut_chunks(make_documents([[2, 2]] * 1000), 4)
     rows = paired_segments(chunks, 4, seed=1)
     assert 440 < int(rows.follows.sum()) < 560
-
-
-def test_pairs_depend_only_on_the_seed() -> None:
     chunks = cut_chunks(make_documents([[2, 3, 4]] * 20), 9)
     first, again, other = (paired_segments(chunks, 9, seed).spans.tolist() for seed in (1, 1, 2))
     assert first == again
     assert first != other
-
-
-def test_the_longer_side_is_cut_first() -> None:
-    # Two rows that exchange their second spans: 1 + 7 and 7 + 1 become 1 + 1 and 7 + 7, the latter cut to 10.
-    chunks = cut_chunks(make_documents([[1, 7], [7, 1]]), 10)
-    rows = next(rows for rows in (paired_segments(chunks, 10, seed) for seed in range(100)) if not rows.follows.any())
-    sides = [(b - a, d - c) for a, b, c, d in rows.spans.tolist()]
-    assert sides == [(1, 1), (5, 5)]
-    assert rows.sizes.tolist() == [5, 13]
 
 
 def test_rows_are_framed_by_special_tokens_and_padded() -> None:
@@ -192,15 +186,3 @@ def test_every_row_gets_its_share_of_masks() -> None:
     assert counts.tolist() == [MASKER.count(size) for size in text.sum(1).tolist()]
     rest = np.setdiff1d(np.arange(text.size), places)
     assert ids.reshape(-1)[rest].tolist() == (100 + rest).tolist()
-
-
-def test_rows_masked_at_once_are_hidden_as_one_by_one() -> None:
-    ids, text = np.full((400, 100), 7), np.ones((400, 100), bool)
-    places = Masker(0.5, MASK, FIRST, SIZE).mask_rows(ids, text, np.random.default_rng(1))
-    shown = ids.reshape(-1)[places]
-    assert len(places) == 20_000
-    assert np.mean(shown == MASK) == pytest.approx(0.8, abs=0.02)
-    assert np.mean(shown == 7) == pytest.approx(0.1, abs=0.02)
-    columns = np.bincount(places % 100, minlength=100)
-    assert columns.min() > 150  # every place is as likely
-    assert columns.max() < 250

@@ -21,27 +21,17 @@ ANY_TEXT = st.one_of(st.text(), st.lists(st.one_of(LOOKALIKES, st.text(max_size=
 
 
 @given(ANY_TEXT)
-def test_decoding_restores_any_text_in_composed_form(text: str) -> None:
+def test_any_text_is_restored_and_never_becomes_a_special_token(text: str) -> None:
     assert TOKENIZER.decode(TOKENIZER.encode(text).ids) == unicodedata.normalize("NFC", text)
-
-
-@given(ANY_TEXT)
-def test_text_never_becomes_a_special_token(text: str) -> None:
     *ids, end = TOKENIZER.encode(text).ids
     assert end == SPECIAL_TOKENS.index("</s>")
     assert all(token >= len(SPECIAL_TOKENS) for token in ids)
 
 
-def test_special_tokens_have_the_ids_that_models_expect() -> None:
+def test_a_trained_vocabulary() -> None:
     assert [TOKENIZER.token_to_id(token) for token in ("<pad>", "<s>", "</s>", "<unk>")] == [0, 1, 2, 3]
-
-
-def test_no_piece_contains_two_digits() -> None:
     assert not [piece for piece in TOKENIZER.get_vocab() if len(re.findall("[0-9]", piece)) > 1]
     assert len(TOKENIZER.encode("2024").ids) > len("2024")
-
-
-def test_training_is_reproducible_and_keeps_the_requested_size() -> None:
     assert train_tokenizer(TEXTS, 320).to_str() == TOKENIZER.to_str()
     assert TOKENIZER.get_vocab_size() <= 320
 

@@ -10,7 +10,7 @@ from triptych_training.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from ..toy_text import TEXTS, TOKENIZER
 
 
-def test_special_tokens_come_first_and_frame_texts_and_pairs() -> None:
+def test_special_tokens_and_pieces(tmp_path: Path) -> None:
     assert [TOKENIZER.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]
     encoding = TOKENIZER.encode("the cat eats")
     assert encoding.tokens == ["[CLS]", "the", "cat", "eats", "[SEP]"]
@@ -18,6 +18,16 @@ def test_special_tokens_come_first_and_frame_texts_and_pairs() -> None:
     encoding = TOKENIZER.encode("the cat", "eats fish")
     assert encoding.tokens == ["[CLS]", "the", "cat", "[SEP]", "eats", "fish", "[SEP]"]
     assert encoding.type_ids == [0, 0, 0, 0, 1, 1, 1]
+    assert TOKENIZER.encode("猫", add_special_tokens=False).tokens == ["[UNK]"]
+    pieces = TOKENIZER.encode("cats", add_special_tokens=False).tokens
+    assert pieces[0] == "cat"
+    assert all(piece.startswith("##") for piece in pieces[1:])
+    assert TOKENIZER.decode(TOKENIZER.encode("cats").ids) == "cats"
+    assert train_wordpiece(TEXTS * 2, 120, lowercase=True).get_vocab_size() <= 120
+    assert train_wordpiece(TEXTS * 2, 60, lowercase=True).get_vocab_size() == 60
+    save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
+    ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
+    assert 3 not in ids
 
 
 @pytest.mark.parametrize(("lowercase", "same"), [(True, True), (False, False)])
@@ -26,22 +36,3 @@ def test_lowercase_ignores_case_and_accents(lowercase: bool, same: bool) -> None
     first, second = (tokenizer.encode(text).ids for text in ("Café", "cafe"))
     assert (first == second) is same
     assert 1 not in (*first, *second)
-
-
-def test_unseen_letters_are_unknown_and_unseen_words_are_pieces() -> None:
-    assert TOKENIZER.encode("猫", add_special_tokens=False).tokens == ["[UNK]"]
-    pieces = TOKENIZER.encode("cats", add_special_tokens=False).tokens
-    assert pieces[0] == "cat"
-    assert all(piece.startswith("##") for piece in pieces[1:])
-    assert TOKENIZER.decode(TOKENIZER.encode("cats").ids) == "cats"
-
-
-def test_the_vocabulary_has_at_most_the_requested_size() -> None:
-    assert train_wordpiece(TEXTS * 2, 120, lowercase=True).get_vocab_size() <= 120
-    assert train_wordpiece(TEXTS * 2, 60, lowercase=True).get_vocab_size() == 60
-
-
-def test_text_that_looks_like_a_special_token_stays_text(tmp_path: Path) -> None:
-    save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
-    ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
-    assert 3 not in ids

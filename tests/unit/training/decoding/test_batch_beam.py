@@ -62,16 +62,13 @@ def test_batches_and_dropped_sentences_do_not_change_the_results(
     assert texts(search(model, SOURCES, SearchOptions(4, 4, max_length=LENGTH, batch_tokens=batch_tokens))) == whole
 
 
-def test_scores_are_log_probabilities_by_length() -> None:
+def test_scores_are_log_probabilities_by_length_and_one_beam_is_greedy() -> None:
     model = make_model()
     [[best]] = search(model, SOURCES[:1], SearchOptions(4, max_length=LENGTH))
     target = torch.tensor([*best.tokens, SHAPE.eos_id][: len(best.tokens) + best.ended])
     inputs = torch.tensor([[SHAPE.bos_id, *target[:-1].tolist()]])
     logs = model(torch.tensor(SOURCES[:1]), inputs)[0].detach().log_softmax(-1).gather(1, target[:, None])
     assert best.score == pytest.approx(float(logs.mean()), abs=1e-5)
-
-
-def test_one_beam_is_greedy_search() -> None:
     model = make_model()
     found = search(model, SOURCES, SearchOptions(1, max_length=LENGTH))
     assert [best.tokens for [best] in found] == greedy(model, SOURCES, LENGTH)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search, coverage, repeats
+from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search, coverage
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import DecoderLayer, Transformer, TransformerConfig
 
@@ -74,6 +74,9 @@ def test_one_beam_is_greedy_search() -> None:
     model, sources = make_model(), make_ids(*range(2, 14))
     found = beam_search(model, sources, BeamOptions(1, max_length=12))
     assert [list(best.tokens) for [best] in found] == greedy(model, sources, 12)
+    assert beam_search(make_model(), [], BeamOptions()) == []
+    assert greedy(make_model(), [], 12) == []
+    assert SHAPE.eos_id == END
 
 
 @pytest.mark.parametrize("prefix", [[], [7, 9]], ids=["free", "prefix"])
@@ -91,15 +94,12 @@ def test_log_probabilities_are_those_of_the_teacher_forced_pass(prefix: list[int
         assert list(candidate.tokens[: len(prefix)]) == prefix
 
 
-def test_a_wider_beam_finds_a_better_translation() -> None:
+def test_better_translations_and_eos_among_the_best_candidates() -> None:
     model = make_bigrams({START: {A: 0.6, B: 0.4}, A: {A: 0.4, B: 0.3, C: 0.3}, B: {END: 1.0}, C: {END: 1.0}})
     assert search(model, beam_size=1, max_length=3)[0].tokens == (A, A, A)
     best = search(model, beam_size=2, max_length=3, length_penalty=0.0)[0]
     assert best.tokens == (B,)
     assert best.log_probability == pytest.approx(math.log(0.4), abs=1e-4)
-
-
-def test_eos_counts_only_among_the_best_beam_size_candidates() -> None:
     model = make_bigrams({START: {A: 0.6, END: 0.4}, A: {END: 1.0}})
     assert texts(search(model, beam_size=1)) == [(A,)]
     assert texts(search(model, beam_size=2, num_hypotheses=2, length_penalty=0.0)) == [(A,), ()]
@@ -129,7 +129,7 @@ def test_options() -> None:
         BeamOptions(4, num_hypotheses=3, patience=0.5)
 
 
-def test_without_length_penalty_the_search_ends_with_the_best_hypothesis() -> None:
+def test_ends_of_the_search() -> None:
     model = make_bigrams(LATE)
     for patience in (1.0, 3.0):
         assert len(search(model, beam_size=3, patience=patience, length_penalty=0.0, num_hypotheses=1)) == 1
@@ -138,18 +138,12 @@ def test_without_length_penalty_the_search_ends_with_the_best_hypothesis() -> No
     found = search(longer, beam_size=2, length_penalty=0.0, num_hypotheses=2, max_length=10)
     assert texts(found)[0] == ()
     assert found[0].score == pytest.approx(math.log(0.4), abs=1e-4)
-
-
-def test_at_the_length_limit_all_beams_are_finished() -> None:
     model = make_bigrams({START: {A: 0.6, B: 0.4}, A: {A: 0.8, END: 0.2}, B: {B: 0.9, END: 0.1}})
     found = search(model, beam_size=3, num_hypotheses=3, max_length=2)
     assert [(candidate.tokens, candidate.ended) for candidate in found] == [((A, A), False), ((B, B), False), ((A,), True)]
     assert [candidate.score for candidate in found] == pytest.approx(
         [math.log(0.6 * 0.8) / 2, math.log(0.4 * 0.9) / 2, math.log(0.6 * 0.2) / 2], abs=1e-4
     )
-
-
-def test_length_includes_eos() -> None:
     model = make_bigrams({START: {A: 0.5, B: 0.5}, A: {END: 1.0}, B: {A: 0.25, END: 0.75}})
     for penalty in (1.0, 0.5, -1.0):
         by_tokens = {c.tokens: c for c in search(model, beam_size=3, num_hypotheses=3, length_penalty=penalty)}
@@ -173,26 +167,15 @@ def test_a_prefix_may_fill_the_whole_translation(prefix: list[int]) -> None:
     assert only.score == 0
 
 
-def test_min_length_includes_the_prefix() -> None:
+def test_lengths_and_ngrams_are_limited() -> None:
     model = make_bigrams({token: {END: 0.9, A: 0.07, B: 0.03} for token in (START, A, B)})
     assert search(model, beam_size=2)[0].tokens == ()
     assert search(model, beam_size=2, min_length=3)[0].tokens == (A, A, A)
     assert search(model, [B], beam_size=2, min_length=3)[0].tokens == (B, A, A)
-
-
-def test_no_ngram_occurs_twice() -> None:
     model = make_bigrams({START: {A: 1.0}, A: {A: 0.5, B: 0.3, END: 0.2}, B: {A: 0.9, END: 0.1}})
     assert search(model, beam_size=1, max_length=6)[0].tokens == (A,) * 6
     assert search(model, beam_size=1, max_length=6, no_repeat_ngram_size=2)[0].tokens == (A, A, B, A)
     assert search(model, beam_size=1, max_length=6, no_repeat_ngram_size=1)[0].tokens == (A, B)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "size", "expected"),
-    [([], 0, []), ([A], 0, []), ([A, B], 1, [A, B]), ([A, B, A], 2, [B]), ([A, B, A, C, A], 2, [B, C]), ([A, A], 3, [])],
-)
-def test_tokens_that_would_repeat_an_ngram(tokens: list[int], size: int, expected: list[int]) -> None:
-    assert repeats(tokens, size) == expected
 
 
 def test_the_repetition_penalty_changes_logits() -> None:
@@ -208,7 +191,7 @@ def test_the_repetition_penalty_changes_logits() -> None:
     assert best.log_probabilities[1] == pytest.approx(2.0 - math.log(math.exp(1.5) + math.exp(2.0)), abs=1e-4)
 
 
-def test_attention_is_that_of_the_last_layer() -> None:
+def test_attention_is_that_of_the_last_layer_and_the_mean_over_heads() -> None:
     model, [source] = make_model(heads=1), make_ids(7)
     layer = model.decoder.layers[-1]
     assert isinstance(layer, DecoderLayer)
@@ -221,9 +204,6 @@ def test_attention_is_that_of_the_last_layer() -> None:
         model.decoder(torch.tensor([steps]), memory, None)
         [context], (_, values) = contexts, layer.cross_attention.project_memory(memory)
     torch.testing.assert_close(torch.stack(best.attention) @ values[0, 0], context[0], atol=1e-5, rtol=0)
-
-
-def test_attention_is_the_mean_over_heads() -> None:
     model, [source] = make_model(heads=2), make_ids(7)
     [[best]] = beam_search(model, [source], BeamOptions(3, max_length=6))
     rows = torch.stack(best.attention)
@@ -231,12 +211,9 @@ def test_attention_is_the_mean_over_heads() -> None:
     torch.testing.assert_close(rows.sum(1), torch.ones(len(rows)))
 
 
-def test_coverage() -> None:
+def test_coverage_is_added_to_the_score() -> None:
     rows = [torch.tensor([0.5, 0.25, 0.0, 0.25]), torch.tensor([0.7, 0.25, 0.0, 0.05])]
     assert coverage(rows) == pytest.approx(math.log(0.5) + math.log(0.3))
-
-
-def test_coverage_is_added_to_the_score() -> None:
     model, sources = make_model(), make_ids(6, 9, 12)
     found = beam_search(model, sources, BeamOptions(4, num_hypotheses=4, max_length=10, coverage_penalty=0.4))
     for candidates in found:
@@ -246,9 +223,3 @@ def test_coverage_is_added_to_the_score() -> None:
         assert [c.score for c in candidates] == sorted((c.score for c in candidates), reverse=True)
     plain = beam_search(model, sources, BeamOptions(4, num_hypotheses=4, max_length=10))
     assert list(map(texts, plain)) != list(map(texts, found))
-
-
-def test_no_sources_give_no_results() -> None:
-    assert beam_search(make_model(), [], BeamOptions()) == []
-    assert greedy(make_model(), [], 12) == []
-    assert SHAPE.eos_id == END

@@ -49,20 +49,17 @@ def test_order_and_batches_do_not_change_the_results(sources: list[list[int]], m
     assert greedy(model, sources, LENGTH) == together
 
 
-def test_results_do_not_include_eos(sources: list[list[int]]) -> None:
+def test_results_end_before_eos_or_at_the_length_limit(sources: list[list[int]]) -> None:
     model = make_model(tie_embeddings=False)
     with torch.no_grad():
         model.projection.weight[SHAPE.eos_id] = 0.7 * model.projection.weight.abs().sum(0)
     results = greedy(model, sources, LENGTH)
     assert min(map(len, results)) < LENGTH
     assert all(SHAPE.eos_id not in result for result in results)
-
-
-def test_results_have_at_most_max_length_tokens(sources: list[list[int]]) -> None:
     assert max(map(len, greedy(make_model(), sources, 3))) == 3
 
 
-def test_translations_begin_with_the_prefix(sources: list[list[int]]) -> None:
+def test_prefixes_are_kept_and_suppressed_ids_never_generated(sources: list[list[int]]) -> None:
     model = make_model()
     free, forced = greedy(model, sources, LENGTH), greedy(model, sources, LENGTH, prefix=(9, SHAPE.eos_id, 11))
     assert [result[:3] for result in forced] == [[9, SHAPE.eos_id, 11]] * len(sources)
@@ -71,9 +68,6 @@ def test_translations_begin_with_the_prefix(sources: list[list[int]]) -> None:
     for source, result in zip(sources[:4], free, strict=False):
         assert greedy(model, [source], LENGTH, prefix=result[:5]) == [result]
     assert greedy(model, sources, 2, prefix=(9, 10, 11)) == [[9, 10]] * len(sources)
-
-
-def test_suppressed_ids_are_never_generated(sources: list[list[int]]) -> None:
     model = make_model()
     used = {token for result in greedy(model, sources, LENGTH) for token in result}
     suppressed = sorted(used)[:5]

@@ -1,6 +1,5 @@
 """Time limits, with a fake clock."""
 
-import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -34,15 +33,6 @@ def make(max_minutes: float = 0.0, pause_minutes: float = 0.0, processes: int = 
     return Clock(cast(Fabric, fabric), max_minutes, pause_minutes, opened=1000.0)
 
 
-def test_without_limits_the_time_never_ends(watch: Watch) -> None:
-    clock = make()
-    clock.start(0.0)
-    watch.now += 1e6
-    clock.update(0)
-    assert (clock.gone, clock.over, clock.pauses, clock.left) == (0.0, False, False, math.inf)
-    assert clock.elapsed == 1e6
-
-
 def test_max_minutes_counts_all_runs(watch: Watch) -> None:
     clock = make(max_minutes=10)
     watch.now += 100  # reading the data
@@ -55,17 +45,6 @@ def test_max_minutes_counts_all_runs(watch: Watch) -> None:
     watch.now += 1000
     clock.update(2)
     assert (clock.gone, clock.over, clock.left) == (1.0, True, 0.0)
-
-
-def test_pause_minutes_counts_from_the_start_of_the_run(watch: Watch) -> None:
-    clock = make(pause_minutes=2)
-    watch.now += 100
-    clock.start(before=500.0)
-    clock.update(0)
-    assert not clock.pauses
-    watch.now += 20
-    clock.update(1)
-    assert (clock.pauses, clock.over) == (True, False)
 
 
 def test_the_first_process_clock_counts(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,23 @@ def parameters(*gradients: float | None) -> list[nn.Parameter]:
     return made
 
 
-def test_finite_gradients_are_divided_by_the_factor() -> None:
+def test_the_factor_divides_gradients_grows_and_is_restored() -> None:
     scale, weights = LossScale(8.0), parameters(16.0, None, -4.0)
     assert scale.unscale(weights)
     assert [None if p.grad is None else p.grad.tolist() for p in weights] == [[2.0] * 3, None, [-0.5] * 3]
     assert scale.factor == 8.0
+    scale = LossScale(LARGEST / 2)
+    factors = []
+    for _ in range(2 * GROWTH_STEPS):
+        scale.unscale(parameters(1.0))
+        factors.append(scale.factor)
+    assert (factors[GROWTH_STEPS - 2], factors[GROWTH_STEPS - 1], factors[-1]) == (LARGEST / 2, LARGEST, LARGEST)
+    one, other = LossScale(8.0), LossScale()
+    for _ in range(GROWTH_STEPS - 1):
+        one.unscale(parameters(1.0))
+    other.restore(one.state())
+    other.unscale(parameters(1.0))
+    assert other.factor == 16.0
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
@@ -33,24 +45,6 @@ def test_an_overflow_halves_the_factor_down_to_one(bad: float, factor: float, ha
     scale = LossScale(factor)
     assert not scale.unscale(parameters(1.0, bad))
     assert scale.factor == halved
-
-
-def test_the_factor_grows_after_many_finite_steps_up_to_a_limit() -> None:
-    scale = LossScale(LARGEST / 2)
-    factors = []
-    for _ in range(2 * GROWTH_STEPS):
-        scale.unscale(parameters(1.0))
-        factors.append(scale.factor)
-    assert (factors[GROWTH_STEPS - 2], factors[GROWTH_STEPS - 1], factors[-1]) == (LARGEST / 2, LARGEST, LARGEST)
-
-
-def test_a_restored_state_continues() -> None:
-    one, other = LossScale(8.0), LossScale()
-    for _ in range(GROWTH_STEPS - 1):
-        one.unscale(parameters(1.0))
-    other.restore(one.state())
-    other.unscale(parameters(1.0))
-    assert other.factor == 16.0
 
 
 def gradients(model: Transformer) -> list[Tensor]:

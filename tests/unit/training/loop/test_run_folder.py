@@ -29,9 +29,15 @@ def run(tmp_path: Path, recipe: TranslationRecipe) -> Path:
     return folder.root
 
 
-def test_opening_a_folder_writes_nothing(tmp_path: Path, recipe: TranslationRecipe) -> None:
+def test_a_new_folder_is_written_when_the_training_begins(tmp_path: Path, recipe: TranslationRecipe) -> None:
     RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
     assert not (tmp_path / "run").exists()
+    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
+    folder.begin()
+    folder.tokenizer.write_text("another vocabulary")
+    folder.log({"kind": "note", "step": 0})
+    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False).begin()
+    assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
 
 
 def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
@@ -56,14 +62,11 @@ def test_resuming_another_training_is_rejected_with_all_differences(
     assert str(caught.value) == f"resume: {run} was started with other options: {message}"
 
 
-def test_resuming_may_change_duration_and_devices(run: Path, recipe: TranslationRecipe) -> None:
+def test_resuming_may_change_duration_and_devices_and_miss_options(run: Path, recipe: TranslationRecipe) -> None:
     RunFolder(
         run, replace(recipe, epochs=9, average=1, devices="auto", save_steps=1), "transformer", SHAPE, resume=True
     ).begin()
     assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
-
-
-def test_options_missing_from_an_older_recipe_are_no_difference(run: Path, recipe: TranslationRecipe) -> None:
     options = json.loads((run / "recipe.json").read_text())
     del options["transformer"], options["clip_norm"]
     (run / "recipe.json").write_text(json.dumps(options))
@@ -76,16 +79,7 @@ def test_the_training_of_another_architecture_is_not_resumed(run: Path, recipe: 
         RunFolder(run, recipe, architecture, SHAPE, resume=True)
 
 
-def test_a_new_run_removes_the_files_of_one_that_saved_no_state(tmp_path: Path, recipe: TranslationRecipe) -> None:
-    folder = RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False)
-    folder.begin()
-    folder.tokenizer.write_text("another vocabulary")
-    folder.log({"kind": "note", "step": 0})
-    RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False).begin()
-    assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
-
-
-def test_rewinding_removes_what_will_be_repeated(run: Path, recipe: TranslationRecipe) -> None:
+def test_state_and_records_are_restored_and_damage_is_named(run: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     for kind, step in (("note", 0), ("train", 2), ("epoch", 4), ("final", 4), ("train", 6)):
         folder.log({"kind": kind, "step": step})
@@ -93,9 +87,6 @@ def test_rewinding_removes_what_will_be_repeated(run: Path, recipe: TranslationR
         file.write('{"kind": "tra')
     folder.rewind(4)
     assert [(r["kind"], r["step"]) for r in folder.records()] == [("note", 0), ("train", 2), ("epoch", 4)]
-
-
-def test_the_state_is_restored_and_a_damaged_one_is_named(run: Path, recipe: TranslationRecipe) -> None:
     folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
     folder.save_state({"model": {"weight": torch.ones(2)}})
     state = folder.load_state()
@@ -104,9 +95,6 @@ def test_the_state_is_restored_and_a_damaged_one_is_named(run: Path, recipe: Tra
     folder.state.write_bytes(folder.state.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"state\.pt: damaged"):
         folder.load_state()
-
-
-def test_a_damaged_recipe_is_named(run: Path, recipe: TranslationRecipe) -> None:
     (run / "recipe.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
         RunFolder(run, recipe, "transformer", SHAPE, resume=True)

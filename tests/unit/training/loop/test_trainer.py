@@ -44,16 +44,13 @@ def recipe(tmp_path: Path) -> TranslationRecipe:
     return make_recipe(tmp_path)
 
 
-def test_a_run_folder_has_the_documented_files(finished: tuple[TranslationRecipe, Path]) -> None:
+def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished: tuple[TranslationRecipe, Path]) -> None:
     _, run = finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
     model = {f"model/{name}" for name in (*checkpoint, "samples.tsv")}
     assert files(run) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_metrics_cover_steps_epochs_and_the_end(finished: tuple[TranslationRecipe, Path]) -> None:
     recipe, run = finished
     lines = records(run)
     assert [r["step"] for r in lines if r["kind"] == "train"] == [5, 10, 15, 20, 25]
@@ -70,9 +67,6 @@ def test_metrics_cover_steps_epochs_and_the_end(finished: tuple[TranslationRecip
     assert rate == pytest.approx(recipe.learning_rate * (4 / 6) ** 0.5)
     first, second = (r["valid_loss"] for r in lines if r["kind"] == "epoch")
     assert second < first < 6
-
-
-def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[TranslationRecipe, Path]) -> None:
     recipe, run = finished
     checkpoint = load_checkpoint(run / "model")
     assert list(checkpoint.samples) == PAIRS[::8]
@@ -174,23 +168,17 @@ def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) ->
             torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_loss_of_a_step_is_a_mean_over_its_tokens(trainer: Trainer) -> None:
+def test_the_loss_is_a_mean_over_tokens_and_gradients_are_clipped(trainer: Trainer) -> None:
     trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
     alone = [step(trainer, [[i]]) for i in (0, 8)]
     sizes = [trainer.task.weight([i]) for i in (0, 8)]
     mean = sum(loss * size for loss, size in zip(alone, sizes, strict=True)) / sum(sizes)
     assert step(trainer, [[0, 8]]) == pytest.approx(mean, rel=1e-5)
-
-
-def test_gradients_are_clipped(trainer: Trainer) -> None:
     recorder = Recorder(trainer.task.model)
     trainer.optimizers = [recorder]  # type: ignore[list-item]
     trainer.recipe = replace(trainer.recipe, clip_norm=0.01)
     step(trainer, [[0, 1, 2]])
     assert torch.cat([g.flatten() for g in recorder.gradients]).norm().item() == pytest.approx(0.01, rel=1e-3)
-
-
-def test_dropout_depends_on_the_step(trainer: Trainer) -> None:
     trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
     for module in trainer.task.model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -231,16 +219,13 @@ def test_an_unusable_recipe_is_rejected(
         train_translation(replace(recipe, **changes), SHAPE, tmp_path / "run")
 
 
-def test_bad_data_leaves_no_run_folder(tmp_path: Path, recipe: TranslationRecipe) -> None:
+def test_bad_data_and_diverging_losses_end_the_training(
+    tmp_path: Path, recipe: TranslationRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bad = write_pairs(tmp_path / "bad.tsv", [("one", "")])
     with pytest.raises(CorpusError, match=r"bad\.tsv:1: the target side is empty"):
         train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_loss_that_is_not_finite_ends_the_training(
-    recipe: TranslationRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(Trainer, "_step", lambda trainer, data: float("nan"))
     with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
         train_translation(recipe, SHAPE, tmp_path / "run")

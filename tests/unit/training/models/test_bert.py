@@ -24,31 +24,6 @@ SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1, 1]])
 LENGTH = 5  # of the first row
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_padding_is_invisible(norm: str) -> None:
-    bert = make_bert(norm=norm).bert
-    batch = bert(IDS, SEGMENTS)
-    alone = bert(IDS[:1, :LENGTH], SEGMENTS[:1, :LENGTH])
-    torch.testing.assert_close(batch[0, :LENGTH], alone[0], rtol=1e-5, atol=1e-5)
-
-
-def test_every_token_attends_to_every_other_one() -> None:
-    bert = make_bert().bert
-    changed = IDS.clone()
-    changed[1, 5] = 30
-    moved = (bert(changed, SEGMENTS) - bert(IDS, SEGMENTS)).abs().amax(-1).detach()
-    assert bool((moved[1] > 1e-4).all())
-    assert float(moved[0].max()) == 0
-
-
-def test_positions_and_segments_change_the_states() -> None:
-    bert = make_bert().bert
-    same = torch.tensor([[2, 9, 9, 3]])
-    states = bert(same, torch.zeros_like(same))
-    assert not torch.allclose(states[0, 1], states[0, 2], atol=1e-3)
-    assert not torch.allclose(states, bert(same, torch.tensor([[0, 0, 1, 1]])), atol=1e-3)
-
-
 def test_only_the_requested_positions_are_projected() -> None:
     model = make_bert()
     every, _ = model(IDS, SEGMENTS, torch.arange(IDS.numel()))
@@ -68,14 +43,6 @@ def test_output_projection_and_embedding_share_one_matrix() -> None:
     model(IDS, SEGMENTS, torch.tensor([1]))[0].sum().backward()
     assert tokens.grad is not None
     assert bool((tokens.grad[40] != 0).any())  # a token that does not occur in the input
-
-
-def test_next_sentence_prediction_can_be_switched_off() -> None:
-    model = BertForPretraining(SHAPE, next_sentence=False)
-    logits, follows = model(IDS, SEGMENTS, torch.tensor([1]))
-    assert follows is None
-    assert logits.shape == (1, SHAPE.vocabulary_size)
-    assert not any("pooler" in name or "next_sentence" in name for name in model.state_dict())
 
 
 def test_an_answer_never_starts_or_ends_in_padding() -> None:
@@ -110,14 +77,11 @@ def test_initial_weights_are_small_and_positions_are_sinusoids(make: Callable[[B
     assert all(not bool(tensor.any()) for name, tensor in model.named_parameters() if name.endswith("bias"))
 
 
-def test_segment_numbers_are_ignored_by_models_with_fewer_than_two_segments() -> None:
+def test_segments_and_labels_of_every_kind() -> None:
     for segments in (0, 1):
         bert = make_bert(segments=segments).bert
         torch.testing.assert_close(bert(IDS, SEGMENTS), bert(IDS, torch.zeros_like(SEGMENTS)))
     assert "embedding.segments.weight" not in make_bert(segments=0).bert.state_dict()
-
-
-def test_probabilities_of_independent_labels_do_not_sum_to_one() -> None:
     logits = torch.tensor([[0.0, 2.0]])
     torch.testing.assert_close(BertForSequenceClassification(SHAPE, 2).probabilities(logits).sum(-1), torch.ones(1))
     independent = BertForSequenceClassification(SHAPE, 2, independent=True).probabilities(logits)

@@ -78,14 +78,11 @@ def test_a_target_position_does_not_attend_to_later_ones() -> None:
     assert not torch.allclose(model(source, target)[:, 5:], model(source, changed)[:, 5:])
 
 
-def test_tied_embeddings_are_one_matrix() -> None:
+def test_embeddings_are_tied_as_configured() -> None:
     tied, untied = make_model(), make_model(tie_embeddings=False)
     size = SHAPE.vocabulary_size * SHAPE.model_dim
     assert tied.projection.weight is tied.encoder.embedding.tokens.weight is tied.decoder.embedding.tokens.weight
     assert sum(p.numel() for p in untied.parameters()) - sum(p.numel() for p in tied.parameters()) == 2 * size
-
-
-def test_embeddings_may_be_tied_in_part() -> None:
     projection = make_model(tie_embeddings=False, tie_projection=True)
     assert projection.projection.weight is projection.decoder.embedding.tokens.weight
     assert projection.encoder.embedding.tokens.weight is not projection.projection.weight
@@ -97,15 +94,12 @@ def test_embeddings_may_be_tied_in_part() -> None:
     assert vocabularies.projection.weight is vocabularies.decoder.embedding.tokens.weight
 
 
-def test_dropout_applies_in_training_only() -> None:
+def test_dropout_and_padding_in_training() -> None:
     model = make_model(dropout=0.5)
     source, target = pad(make_ids(6), 0), pad(make_ids(6), 0)
     assert torch.equal(model(source, target), model(source, target))
     model.train()
     assert not torch.equal(model(source, target), model(source, target))
-
-
-def test_the_padding_vector_gets_no_gradient() -> None:
     model = make_model(tie_embeddings=False)
     model(pad(make_ids(6, 2), 0), pad(make_ids(6, 2), 0)).sum().backward()
     gradient = model.encoder.embedding.tokens.weight.grad

@@ -32,14 +32,20 @@ def test_shapes(stem: str, image_size: int, patch_size: int) -> None:
     assert model(images).shape == (2, 3)
 
 
-def test_images_and_patches_may_be_rectangular() -> None:
+def test_parameters_of_unusual_shapes() -> None:
     model = make(image_size=16, image_width=24, patch_size=4, patch_width=8)
     assert model.stem(torch.randn(2, 3, 16, 24)).shape == (2, 16, 4, 3)
     assert model.positions.shape == (13, 16)
     assert model(torch.randn(2, 3, 16, 24)).shape == (2, 3)
+    names = make(input_bias=False).state_dict()
+    assert "layers.0.attention.output.bias" in names
+    assert "layers.0.attention.query_key_value.bias" not in names
+    stem = ConvolutionStem(VitConfig(3, 16, 4, model_dim=64, heads=2, stem="convolution"))
+    convolutions = [layer for layer in stem if isinstance(layer, torch.nn.Conv2d)]
+    assert [(layer.out_channels, layer.stride[0]) for layer in convolutions] == [(32, 1), (64, 2), (64, 2)]
 
 
-def test_logits_of_a_distilled_model_are_the_mean_of_both_tokens() -> None:
+def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> None:
     model, images = make(distillation_token=True, distillation_head=True), torch.randn(2, 3, 16, 16)
     assert model.positions.shape == (18, 16)
     assert model.distillation_classifier is not None
@@ -48,9 +54,6 @@ def test_logits_of_a_distilled_model_are_the_mean_of_both_tokens() -> None:
     mean = (model.classifier(states[:, 0]) + model.distillation_classifier(states[:, 1])) / 2
     torch.testing.assert_close(model(images), mean)
     assert not torch.allclose(model.classifier(model.features(images)), mean, atol=1e-3)
-
-
-def test_a_distillation_token_without_a_head_still_affects_the_logits() -> None:
     model, images = make(distillation_token=True), torch.randn(2, 3, 16, 16)
     before = model(images)
     assert model.distillation_classifier is None
@@ -60,34 +63,13 @@ def test_a_distillation_token_without_a_head_still_affects_the_logits() -> None:
     assert not torch.allclose(model(images), before, atol=1e-3)
 
 
-def test_input_bias_concerns_only_queries_keys_and_values() -> None:
-    names = make(input_bias=False).state_dict()
-    assert "layers.0.attention.output.bias" in names
-    assert "layers.0.attention.query_key_value.bias" not in names
-
-
 @pytest.mark.parametrize("stem", ["patch", "convolution"])
 def test_logits_do_not_depend_on_the_batch(stem: str) -> None:
     model, images = make(stem=stem), torch.randn(4, 3, 16, 16)
     torch.testing.assert_close(model(images)[2:3], model(images[2:3]), rtol=1e-5, atol=1e-5)
 
 
-def test_every_patch_and_its_position_affect_the_logits() -> None:
-    model, image = make(), torch.randn(1, 3, 16, 16)
-    swapped = torch.cat((image[..., 4:8], image[..., :4], image[..., 8:]), dim=-1)
-    changed = image.clone()
-    changed[..., -4:, -4:] += 1
-    for other in (swapped, changed):
-        assert not torch.allclose(model(image), model(other), atol=1e-3)
-
-
-def test_the_convolution_stem_doubles_its_width() -> None:
-    stem = ConvolutionStem(VitConfig(3, 16, 4, model_dim=64, heads=2, stem="convolution"))
-    convolutions = [layer for layer in stem if isinstance(layer, torch.nn.Conv2d)]
-    assert [(layer.out_channels, layer.stride[0]) for layer in convolutions] == [(32, 1), (64, 2), (64, 2)]
-
-
-def test_drop_path_rises_to_the_last_layer_and_applies_in_training_only() -> None:
+def test_drop_path_rises_to_the_last_layer_and_drops_whole_samples() -> None:
     model, images = make(drop_path=0.9), torch.randn(8, 3, 16, 16)
     assert [model.config.block(layer).drop_path for layer in range(3)] == [0.0, 0.45, 0.9]
     assert VitConfig(3, layers=1, drop_path=0.4).block(0).drop_path == 0
@@ -95,9 +77,6 @@ def test_drop_path_rises_to_the_last_layer_and_applies_in_training_only() -> Non
     assert torch.equal(model(images), whole)
     model.train()
     assert not torch.allclose(model(images), whole, atol=1e-3)
-
-
-def test_dropped_samples_keep_their_input_and_the_others_are_scaled_up() -> None:
     torch.manual_seed(1)
     residual = Residual(BlockConfig(4, 1, 4, norm="pre", drop_path=0.25)).train()
     left = residual.leave(torch.ones(4_000, 2, 4), torch.full((4_000, 2, 4), 3.0))

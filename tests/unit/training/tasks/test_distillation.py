@@ -161,7 +161,7 @@ def test_sources_that_are_too_long_are_left_out_and_counted(tmp_path: Path, teac
     assert report == DistillationResult(pairs=5, translations=2, too_long=1)
 
 
-def test_a_work_folder_of_other_options_is_rejected(tmp_path: Path, teacher: Path) -> None:
+def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> None:
     assert run(teacher, recipe(tmp_path), tmp_path / "out.tsv", 0, 2) is None
     with pytest.raises(RecipeError, match=r"out: .*out\.tsv\.work was made with other options"):
         run(teacher, recipe(tmp_path, search=SearchOptions(2)), tmp_path / "out.tsv", 1, 2)
@@ -169,6 +169,9 @@ def test_a_work_folder_of_other_options_is_rejected(tmp_path: Path, teacher: Pat
     assert run(teacher, other, tmp_path / "out.tsv", 1, 2) is not None
     with pytest.raises(RecipeError, match=r"out: .*out\.tsv exists already"):
         run(teacher, recipe(tmp_path), tmp_path / "out.tsv")
+    (tmp_path / "texts.txt").write_text("\n\n")
+    with pytest.raises(CorpusError, match=r"texts\.txt: contains no sentences"):
+        run(teacher, DistillationRecipe(texts=(str(tmp_path / "texts.txt"),)), tmp_path / "none.tsv")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -192,15 +195,3 @@ def test_a_teacher_can_run_in_half_precision(tmp_path: Path, teacher: Path, prec
 def test_invalid_options_are_rejected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe(tmp_path, **changes)
-
-
-@pytest.mark.parametrize(("index", "count"), [(2, 2), (-1, 2), (0, 0)])
-def test_an_invalid_shard_is_rejected(index: int, count: int) -> None:
-    with pytest.raises(RecipeError, match="shard: "):
-        Shard(index, count)
-
-
-def test_a_file_without_sentences_is_rejected(tmp_path: Path, teacher: Path) -> None:
-    (tmp_path / "texts.txt").write_text("\n\n")
-    with pytest.raises(CorpusError, match=r"texts\.txt: contains no sentences"):
-        run(teacher, DistillationRecipe(texts=(str(tmp_path / "texts.txt"),)), tmp_path / "out.tsv")

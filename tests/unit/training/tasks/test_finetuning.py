@@ -101,13 +101,18 @@ def test_the_result_is_a_checkpoint_of_its_head(
     assert checkpoint.tokenizer.get_vocab() == TOKENIZER.get_vocab()
 
 
-def test_training_starts_from_the_encoder_s_weights(tmp_path: Path) -> None:
+def test_training_starts_from_the_weights_of_an_encoder_or_a_fine_tuned_model(tmp_path: Path) -> None:
     encoder = make_bert()
     recipe = make_recipe(tmp_path, "token-classification", max_steps=1, learning_rate=1e-9)
     write_encoder(tmp_path / "encoder", encoder)
     model = load_bert_checkpoint(finetune(recipe, tmp_path / "run")).model
     for (name, tensor), expected in zip(model.bert.state_dict().items(), encoder.bert.state_dict().values(), strict=True):
         torch.testing.assert_close(tensor, expected, rtol=0, atol=1e-6, msg=name)
+    first = finetune(make_recipe(tmp_path, "text-classification", max_steps=1), tmp_path / "first")
+    second = finetune(make_recipe(tmp_path, "token-classification", encoder=str(first), max_steps=1), tmp_path / "second")
+    model = load_bert_checkpoint(second).model
+    assert model.config == SHAPE
+    assert load_bert_checkpoint(second).head == "token-classification"
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -140,11 +145,3 @@ def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> No
 def test_an_unusable_recipe_is_rejected(tmp_path: Path, changes: dict[str, Any], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         finetune(make_recipe(tmp_path, "text-classification", **changes), tmp_path / "run")
-
-
-def test_a_fine_tuned_model_can_be_the_encoder(tmp_path: Path) -> None:
-    first = finetune(make_recipe(tmp_path, "text-classification", max_steps=1), tmp_path / "first")
-    second = finetune(make_recipe(tmp_path, "token-classification", encoder=str(first), max_steps=1), tmp_path / "second")
-    model = load_bert_checkpoint(second).model
-    assert model.config == SHAPE
-    assert load_bert_checkpoint(second).head == "token-classification"

@@ -63,22 +63,16 @@ def make_task(folder: Path, **changes: Any) -> ImageTask:
     return ImageTask(recipe, replace(SHAPE, classes=3), classes, store, store)
 
 
-def test_three_colours_are_learnt(finished: tuple[ImageRecipe, Path]) -> None:
+def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished: tuple[ImageRecipe, Path]) -> None:
     last = records(finished[1])[-1]
     assert last["kind"] == "final"
     assert last["valid_accuracy"] > 0.9
     assert last["valid_top5"] == 1
     assert last["valid_loss"] < 0.7
-
-
-def test_a_run_folder_has_the_documented_files(finished: tuple[ImageRecipe, Path]) -> None:
     _, run = finished
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in ("config.json", "model.safetensors")}
     model = {"model/config.json", "model/model.safetensors", *(f"model/samples/{n:04d}.jpg" for n in range(12))}
     assert files(run) == {"recipe.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
-
-
-def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[ImageRecipe, Path]) -> None:
     checkpoint = load_vit_checkpoint(finished[1] / "model")
     assert list(checkpoint.labels) == sorted(COLOURS)
     assert checkpoint.model.config == replace(SHAPE, classes=3)

@@ -74,16 +74,13 @@ def test_a_small_corpus_is_learnt(tmp_path: Path) -> None:
     assert last["valid_loss"] < 0.3
 
 
-def test_a_run_folder_has_the_documented_files(finished: tuple[PretrainingRecipe, Path]) -> None:
+def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished: tuple[PretrainingRecipe, Path]) -> None:
     _, run = finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
     model = {f"model/{name}" for name in (*checkpoint, "samples.json")}
     own = {"recipe.json", "tokenizer.json", "documents.npz", "metrics.jsonl", "loss.png", "state.pt"}
     assert files(run) == own | epochs | model
-
-
-def test_metrics_cover_masks_and_next_sentences(finished: tuple[PretrainingRecipe, Path]) -> None:
     valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "next_sentence")}
     lines = records(finished[1])
     assert [r["step"] for r in lines if r["kind"] == "train"] == [10, 20, 30, 40]
@@ -95,9 +92,6 @@ def test_metrics_cover_masks_and_next_sentences(finished: tuple[PretrainingRecip
             assert line["valid_top1"] <= line["valid_top5"] <= 1
             assert line["valid_perplexity"] == pytest.approx(np.exp(line["valid_loss"]))
     assert lines[-1]["step"] == STEPS
-
-
-def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[PretrainingRecipe, Path]) -> None:
     recipe, run = finished
     checkpoint = load_bert_checkpoint(run / "model")
     assert isinstance(checkpoint.model, BertForPretraining)
@@ -112,9 +106,6 @@ def test_the_result_is_a_checkpoint_with_provenance(finished: tuple[PretrainingR
     texts = {text for document in DOCUMENTS for text in document}
     assert checkpoint.samples
     assert set(checkpoint.samples) <= texts
-
-
-def test_the_model_is_the_moving_average(finished: tuple[PretrainingRecipe, Path]) -> None:
     state = torch.load(finished[1] / "state.pt", weights_only=True)
     assert state["average"]["steps"] == STEPS
     model = load_bert_checkpoint(finished[1] / "model").model.state_dict()

@@ -77,9 +77,12 @@ def test_inconsistent_languages_are_rejected(tmp_path: Path, changes: dict[str, 
         several(tmp_path, **changes)
 
 
-def test_paths_may_contain_colons_and_equals_signs() -> None:
+def test_languages_and_paths_of_directions() -> None:
     assert [file.path for file in directed_files(["en:de=a=b::c"], ("", ""))] == ["a=b::c"]
     assert [file.direction for file in directed_files(["a::b"], ("en", "de"))] == [("en", "de")]
+    tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
+    assert find_languages([("en", "de"), ("de", "en")], tokenizer) == ModelLanguages(("en", "de"), {"de": 4, "en": 5})
+    assert find_languages([("en", "de"), ("en", "de")], tokenizer) == ModelLanguages()
 
 
 def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
@@ -97,12 +100,6 @@ def test_a_model_of_several_targets_needs_a_target_language() -> None:
         checkpoint.prefix("de")
     alone = replace(checkpoint, languages=ModelLanguages())
     assert alone.prefix() == []
-
-
-def test_languages_keep_the_order_of_the_directions() -> None:
-    tokenizer = train_tokenizer(["one"], 290, [language_token(code) for code in ("de", "en")])
-    assert find_languages([("en", "de"), ("de", "en")], tokenizer) == ModelLanguages(("en", "de"), {"de": 4, "en": 5})
-    assert find_languages([("en", "de"), ("en", "de")], tokenizer) == ModelLanguages()
 
 
 EXAMPLES = [Example(source, target) for source, target in zip(make_ids(9, 4, 6), make_ids(3, 8, 5), strict=True)]
