@@ -182,7 +182,8 @@ def test_a_missing_library_is_not_reported_as_a_missing_kernel(
     monkeypatch.setattr(module.ort, "InferenceSession", PickySession)
     with pytest.raises(kind, match=message):
         Session(GRAPH, place=SessionPlace(memory, captures=True))
-    assert ends == [True, True] or kind is DeviceError
+    if kind is BundleError:
+        assert ends == [True, True]
 
 
 def test_a_runtime_without_the_provider_is_rejected(memory: CudaMemory) -> None:
