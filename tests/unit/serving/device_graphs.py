@@ -127,7 +127,15 @@ class FormulaStep:
 
 
 class FormulaRun:
-    """A graph over bound arrays that runs `work` when the memory executes it; `captured` is None where that is not allowed."""
+    """A graph over bound arrays, which runs when the memory executes it.
+
+    Args:
+        memory: of its stream.
+        inputs: by name.
+        outputs: by name.
+        work: called with views of both.
+        captured: captured runs and their threads, by number; None: capturing is not allowed.
+    """
 
     def __init__(
         self,

@@ -28,7 +28,11 @@ class LaggingMark:
 
 
 class LaggingMemory:
-    """A Memory that executes work late; a pretended GPU gets no work while graphs are captured."""
+    """A Memory that executes work late.
+
+    Args:
+        device: its pretended device; a GPU gets no work while graphs are captured.
+    """
 
     stream = 1
 

@@ -1,6 +1,7 @@
 """The decode engine: steps, streams, lanes and their threads. What both engines share is tested in scheduling/."""
 
 import gc
+import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -9,18 +10,20 @@ from typing import Any
 
 import pytest
 
+from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
-from triptych_serving.scheduling.request import Row
+from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
-from ....fixtures.toy import SOURCES, TARGETS
+from ....fixtures.toy import PAIRS, SOURCES, TARGETS
 from ..calls import RecordedCall, call_of, eventually, make_call
 from ..conftest import MakeLane
-from ..stub_lane import Gate, StubLane
+from ..stub_lane import POISON, Gate, StubLane
 
 ENDLESS = 1_000_000  # tokens
 
@@ -51,6 +54,21 @@ def finished(call: RecordedCall) -> bool:
     return call.error is None and all(row.finish is not None for row in call.rows)
 
 
+def test_after_a_failed_step_rows_start_again_alone() -> None:
+    calls = [make_call(max_tokens=3) for _ in range(3)]
+    poisoned = make_call(source=[POISON, 2], max_tokens=3)
+    with stepping_engine() as (engine, lane, gate):
+        engine.submit(make_call(max_tokens=1))  # keeps the worker busy while the others gather
+        eventually(lambda: len(lane.rows) == 1)
+        for call in (*calls, poisoned):
+            engine.submit(call)
+        gate.open()
+        for call in (*calls, poisoned):
+            call.wait()
+        assert lane.batches == [1, 4] + [1] * (3 * 3 + 1)
+    assert [len(call.rows[0].tokens) for call in calls] == [3] * 3
+
+
 def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
     now = [0.0]
     gone, late = make_call(rows=4, max_tokens=ENDLESS), make_call(rows=4, max_tokens=ENDLESS, deadline=5.0)
@@ -71,6 +89,18 @@ def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
         assert finished(waiting)
 
 
+def test_a_row_that_ends_after_its_call_was_cancelled_is_ignored() -> None:
+    call = make_call(rows=2, max_tokens=1)
+    with stepping_engine() as (engine, lane, gate):
+        engine.submit(call)
+        eventually(lambda: len(lane.rows) == 2)
+        engine.cancel(call)
+        gate.allow()
+        eventually(lambda: engine.load() == (0, 0))
+    assert isinstance(call.error, CancelledError)
+    assert call.listener.ends == 1
+
+
 def test_an_engine_that_does_not_drain_fails_running_rows() -> None:
     running = make_call(rows=8, max_tokens=ENDLESS)
     with stepping_engine() as (engine, lane, gate):
@@ -80,6 +110,26 @@ def test_an_engine_that_does_not_drain_fails_running_rows() -> None:
         engine.close(drain=False)
         assert lane.steps <= 2
     assert isinstance(running.error, UnavailableError)
+
+
+def test_hundreds_of_cancels_leave_nothing_behind(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
+    rng = random.Random(1)
+    sources = codec.encode(SOURCES)
+    calls = [call_of(*(Row(source, 63) for source in rng.sample(sources, rng.choice([1, 1, 5])))) for _ in range(200)]
+    with engine_with(lambda: make_lane(8), workers=2) as engine:
+        for index, call in enumerate(calls):
+            engine.submit(call)
+            engine.cancel(calls[rng.randrange(index + 1)])
+        for call in calls:
+            call.wait()
+        eventually(lambda: engine.load() == (0, 0))
+        source, target = PAIRS[7]
+        last = call_of(Row(codec.encode([source])[0], 63))
+        engine.submit(last)
+        last.wait()
+        assert codec.decode([last.rows[0].tokens]) == [target]
+    assert {call.listener.ends for call in calls} == {1}
+    assert all(finished(call) for call in calls if call.error is None)
 
 
 def test_workers_share_the_rows_of_one_call(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
@@ -119,6 +169,24 @@ def test_the_first_token_is_timed_when_a_lane_reports_it() -> None:
         call.wait()
     assert call.rows[0].first_token > 0
     assert call.listener.tokens == [3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
+    translator = Translator("toy", 1, bundle, TranslatorOptions(engine=EngineOptions(workers=2, slots=5)))
+    try:
+        outputs = translator.translate(SOURCES)
+        *text, whole = translator.stream(SOURCES[0])
+        assert translator.translate([]) == []
+        left = translator.stream(SOURCES[0])
+        next(left)
+        left.close()  # type: ignore[attr-defined]
+        eventually(lambda: translator.engine.load() == (0, 0))
+    finally:
+        translator.close()
+    assert [output.text for output in outputs] == TARGETS
+    assert {output.finish for output in outputs} == {Finish.STOP}
+    assert "".join(map(str, text)) == TARGETS[0]
+    assert whole == outputs[0]
 
 
 def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:
@@ -215,12 +283,15 @@ def test_a_lane_that_fails_is_freed() -> None:
         gc.enable()
 
 
-def test_open_limits_are_those_of_a_gpu_which_has_one_worker() -> None:
-    assert EngineOptions(workers=7, devices=(Device("cuda", 0), Device("cuda", 1))).threads == 2
-    assert EngineOptions(workers=7).threads == 7
+def test_open_limits_are_those_of_a_gpu() -> None:
     gpus = (Device("cuda"),)
     usual = with_gpu_limits(EngineOptions(devices=gpus)).limits
     assert (usual.prefill_tokens, usual.refill_rows) == (4_096, 64)
     chosen = DecodeLimits(prefill_tokens=512, refill_rows=8)
     assert with_gpu_limits(EngineOptions(limits=chosen, devices=gpus)).limits == chosen
     assert with_gpu_limits(EngineOptions()) == EngineOptions()
+
+
+def test_a_gpu_has_one_worker() -> None:
+    assert EngineOptions(workers=7, devices=(Device("cuda", 0), Device("cuda", 1))).threads == 2
+    assert EngineOptions(workers=7).threads == 7

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
-from triptych_serving.decoding.logits_processor import BAN, LogitEdits, LogitsProcessor, merge
+from triptych_serving.decoding.logits_processor import BAN, LogitEdits, LogitsProcessor, ban, merge, single_tokens
 from triptych_serving.text.tokenizers import read_tokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
@@ -31,8 +31,11 @@ def banned(history: list[int], vocabulary: Vocabulary = LETTERS, **options: Any)
     return sorted(found.tokens[found.offsets == np.float32(BAN)].tolist())
 
 
-def test_each_token_that_occurred_is_penalized_once() -> None:
+def test_no_options_give_no_edits() -> None:
     assert len(edits([3, 4, 3]).tokens) == 0
+
+
+def test_each_token_that_occurred_is_penalized_once() -> None:
     found = edits([5, 3, 5, 5, 4], repetition_penalty=1.3)
     assert sorted(found.tokens.tolist()) == [3, 4, 5]
     assert found.factors.tolist() == pytest.approx([1.3] * 3)
@@ -50,12 +53,31 @@ def test_a_banned_token_gets_no_penalty() -> None:
     assert by_token[5] == (np.float32(1.3), 0)
 
 
+@pytest.mark.parametrize(
+    ("history", "size", "expected"),
+    [
+        ([], 1, []),
+        ([3, 4, 3], 1, [3, 4]),
+        ([3, 4, 3], 2, [4]),
+        ([3, 4, 3, 5, 3], 2, [4, 5]),
+        ([3, 3, 3], 3, [3]),
+    ],
+)
+def test_no_ngram_occurs_twice(history: list[int], size: int, expected: list[int]) -> None:
+    assert banned(history, no_repeat_ngram_size=size) == expected
+
+
 @given(st.lists(st.integers(3, 5), max_size=20), st.integers(1, 4))
 def test_repeated_ngrams_are_those_of_a_plain_count(history: list[int], size: int) -> None:
     runs = {tuple(history[i : i + size]) for i in range(len(history) - size + 1)}
     last = history[len(history) - size + 1 :]
     expected = [token for token in range(3, 6) if len(last) == size - 1 and (*last, token) in runs]
     assert banned(history, no_repeat_ngram_size=size) == expected
+
+
+@pytest.mark.parametrize(("history", "expected"), [([], [END]), ([3, 4], [END]), ([3, 4, 5], [])])
+def test_the_end_is_banned_below_min_length(history: list[int], expected: list[int]) -> None:
+    assert banned(history, min_length=3) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,11 +91,23 @@ def test_repeated_ngrams_are_those_of_a_plain_count(history: list[int], size: in
         ([3, 0, 4], "abab", [5]),  # a token without bytes is between
         ([6, 6], "baba a", [7]),
         ([3], "AB", []),
-        ([4], "bb|ba", [3, 4, 5, 6, 8]),
     ],
 )
-def test_texts_are_suppressed_however_they_are_tokenized(history: list[int], text: str, expected: list[int]) -> None:
-    assert banned(history, suppressed=tuple(text.split("|"))) == expected
+def test_a_text_is_suppressed_however_it_is_tokenized(history: list[int], text: str, expected: list[int]) -> None:
+    assert banned(history, suppressed=(text,)) == expected
+
+
+def test_several_texts_are_suppressed_at_once() -> None:
+    assert banned([4], suppressed=("bb", "ba")) == [3, 4, 5, 6, 8]
+
+
+def test_a_text_longer_than_any_token_is_suppressed() -> None:
+    assert banned([8, 8], suppressed=("aabaaba",)) == [3, 5, 8]
+    assert banned([8], suppressed=("aabaaba",)) == []
+
+
+def test_a_text_that_has_occurred_bans_only_the_next_occurrence() -> None:
+    assert banned([3, 4], suppressed=("ab",)) == [5, 8]
 
 
 @given(st.lists(st.integers(0, 9), max_size=8), st.text("ab ", min_size=1, max_size=4))
@@ -171,3 +205,11 @@ def test_forced_first_tokens_are_not_part_of_a_text(rules: SearchRules) -> None:
     shown = LogitsProcessor(search, TOKENS, LETTERS).edits(np.array([3], np.int64))
     hidden = LogitsProcessor(search, TOKENS, LETTERS, forced=1).edits(np.array([3], np.int64))
     assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]
+
+
+def test_ban_makes_edits() -> None:
+    found = ban({7, 5})
+    assert sorted(found.tokens.tolist()) == [5, 7]
+    assert (found.factors == 1).all()
+    assert (found.offsets == np.float32(BAN)).all()
+    assert single_tokens(((3,), (4, 5), (3,), (9,))) == {3, 9}

@@ -38,20 +38,27 @@ def only(count: int, weights: NDArray[np.float64] = PROBABILITIES) -> NDArray[np
     return normalized(np.where(np.arange(len(weights)) < count, weights, 0))
 
 
-@pytest.mark.parametrize("shift", [0, 17])
-@pytest.mark.parametrize(
-    ("temperature", "topk", "topp", "expected"),
-    [
-        (1.0, 0, 1.0, PROBABILITIES),
-        *((heat, 0, 1.0, normalized(PROBABILITIES ** (1 / heat))) for heat in (0.5, 2.0)),
-        *((1.0, topk, 1.0, only(topk)) for topk in (1, 3, 7, 1_000)),
-        *((1.0, 0, topp, only(count)) for topp, count in [(1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7)]),
-    ],
-)
-def test_tokens_are_drawn_by_their_probability(
-    shift: int, temperature: float, topk: int, topp: float, expected: NDArray[np.float64]
-) -> None:
-    assert_distributed(frequencies(LOGS + shift, temperature, topk, topp), expected)
+def test_tokens_are_drawn_by_their_probability() -> None:
+    assert_distributed(frequencies(LOGS), PROBABILITIES)
+
+
+def test_logits_may_be_shifted() -> None:
+    assert_distributed(frequencies(LOGS + 17), PROBABILITIES)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_temperature(temperature: float) -> None:
+    assert_distributed(frequencies(LOGS, temperature), normalized(PROBABILITIES ** (1 / temperature)))
+
+
+@pytest.mark.parametrize("topk", [1, 3, 7, 1_000])
+def test_top_k(topk: int) -> None:
+    assert_distributed(frequencies(LOGS, topk=topk), only(topk))
+
+
+@pytest.mark.parametrize(("topp", "count"), [(1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7)])
+def test_top_p(topp: float, count: int) -> None:
+    assert_distributed(frequencies(LOGS, topp=topp), only(count))
 
 
 def test_temperature_then_top_k_then_top_p() -> None:
@@ -110,16 +117,23 @@ def draws(sampler: Sampler, count: int = 50) -> list[int]:
     return [sampler.choose(LOGS, 1.0, 0, 1.0) for _ in range(count)]
 
 
-def test_seeds_are_reproducible_and_samplers_independent() -> None:
+def test_a_seed_is_reproducible() -> None:
+    assert draws(Sampler(2**64 - 1, 2)) == draws(Sampler(2**64 - 1, 2))
+
+
+def test_seeds_and_hypotheses_differ() -> None:
     rows = [draws(Sampler(seed, index)) for seed in (0, 1, 2**63) for index in (0, 1)]
     assert len({tuple(row) for row in rows}) == len(rows)
-    assert draws(Sampler(2**64 - 1, 2)) == draws(Sampler(2**64 - 1, 2))
+
+
+def test_samplers_are_independent() -> None:
+    alone = draws(Sampler(5, 1))
     sampler, other = Sampler(5, 1), Sampler(5, 0)
     mixed = []
     for _ in range(50):
         other.choose(LOGS, 1.0, 3, 0.5)
         mixed += draws(sampler, 1)
-    assert mixed == draws(Sampler(5, 1))
+    assert mixed == alone
 
 
 def test_each_token_takes_one_random_number() -> None:

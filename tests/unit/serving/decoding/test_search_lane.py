@@ -16,7 +16,7 @@ from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.scheduling.decode_scheduler import LaneKind
-from triptych_serving.scheduling.request import Finish, Hypothesis
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
@@ -95,19 +95,25 @@ def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Even
 
 
 def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:
-    lane = new_lane()
-    caches = lane._slots.cache
-    assert isinstance(caches, HostKVCache)
-    for buffer in (caches.cache, caches.memory):
-        buffer.fill(np.nan)  # unused memory is never read
     rows = [row_of(source, 63, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    decode_rows(lane, rows)
+    decode_rows(new_lane(), rows)
     assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
     for each in rows:
         scores = [hypothesis.score for hypothesis in each.hypotheses]
         assert len(scores) == 4
         assert scores == sorted(scores, reverse=True)
         assert len({hypothesis.tokens for hypothesis in each.hypotheses}) == 4
+
+
+def test_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
+    lane = new_lane()
+    caches = lane._slots.cache
+    assert isinstance(caches, HostKVCache)
+    caches.cache.fill(np.nan)
+    caches.memory.fill(np.nan)
+    rows = [row_of(source, 63, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
+    decode_rows(lane, rows)
+    assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
@@ -179,3 +185,13 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
 
 def broken(*arguments: object) -> None:
     raise RuntimeError("no memory")
+
+
+def test_equal_seeds_give_equal_samples() -> None:
+    def draw(seed: int, *neighbours: Row) -> tuple[int, ...]:
+        single = row_of([5, 9, 17, END], 20, SearchParams(sampling_topk=0, temperature=3.0, seed=seed))
+        decode_rows(new_lane(), [single, *neighbours])
+        return single.hypotheses[0].tokens
+
+    assert draw(1) == draw(1, row_of([8, END], 63, SEARCHES["beam"]), row_of([9, 9, END], 63, SEARCHES["samples"]))
+    assert len({draw(seed) for seed in range(6)}) > 3

@@ -48,24 +48,36 @@ def faults_of(path: Path, size: int = SIZE) -> tuple[str, ...]:
     return error.value.faults
 
 
-def test_ids_are_the_source_its_translations_and_common_tokens(shortlist: Shortlist, tmp_path: Path) -> None:
+def test_ids_are_the_source_its_translations_and_common_tokens(shortlist: Shortlist) -> None:
     assert ids_of(shortlist, [4, END]) == [0, 2, 4, 5, 8, 9]
-    for source in ([7, 6, 4, END], [7, 6, 4, 6, 7, END]):
-        assert ids_of(shortlist, source) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert ids_of(shortlist, [7, END], (1, 3)) == [0, 1, 2, 3, 5, 7, 11]
-    assert shortlist.ids([4, UNKNOWN, END]) is None
-    assert shortlist.ids([4, 0, END]) is None  # a common target, but a source without a list
-    wide = {name: np.asarray(array, np.uint32) for name, array in make_arrays().items()}
-    ids = read_shortlist(write(tmp_path, **wide), SIZE).ids([4, END])
-    assert ids is not None
-    assert ids.dtype == np.int64
-    assert ids.tolist() == [0, 2, 4, 5, 8, 9]
+    assert ids_of(shortlist, [7, 6, 4, END]) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_banned_ids_are_allowed_in_a_prefix_only(tmp_path: Path) -> None:
     shortlist = read_shortlist(write(tmp_path), SIZE, {0, 9, 4})
     assert ids_of(shortlist, [4, END]) == [2, 5, 8]
     assert ids_of(shortlist, [4, END], (9, 7)) == [2, 5, 7, 8, 9]
+
+
+def test_ids_are_sorted_and_unique(shortlist: Shortlist) -> None:
+    ids = shortlist.ids([4, 6, 4, 6, END])
+    assert ids is not None
+    assert ids.dtype == np.int64
+    assert ids.tolist() == sorted(set(ids.tolist())) == ids_of(shortlist, [6, 4, END])
+
+
+def test_extra_ids_are_included(shortlist: Shortlist) -> None:
+    assert ids_of(shortlist, [7, END], (1, 3)) == [0, 1, 2, 3, 5, 7, 11]
+
+
+def test_a_source_with_an_unknown_token_has_no_list(shortlist: Shortlist) -> None:
+    assert shortlist.ids([4, UNKNOWN, END]) is None
+    assert shortlist.ids([4, 0, END]) is None  # a common target, but a source without a list
+
+
+def test_32_bit_ids_are_read(tmp_path: Path) -> None:
+    wide = {name: np.asarray(array, np.uint32) for name, array in make_arrays().items()}
+    assert ids_of(read_shortlist(write(tmp_path, **wide), SIZE), [4, END]) == [0, 2, 4, 5, 8, 9]
 
 
 def test_all_wrong_types_and_missing_arrays_are_listed(tmp_path: Path) -> None:
@@ -93,13 +105,21 @@ def test_offsets_must_ascend_over_all_targets(tmp_path: Path, offsets: list[int]
     assert any("must ascend from 0 to 8" in fault for fault in faults_of(path))
 
 
+def test_arrays_of_objects_are_a_fault(tmp_path: Path) -> None:
+    path = write(tmp_path, always=np.array([{}], object))
+    assert "cannot be read" in faults_of(path)[0]
+
+
 @pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])
 def test_an_unreadable_file_is_a_fault(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "shortlist.npz"
     if content is not None:
         path.write_bytes(content)
     assert "cannot be read" in faults_of(path)[0]
-    assert "cannot be read" in faults_of(write(tmp_path, always=np.array([{}], object)))[0]
+
+
+def test_a_plain_array_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "shortlist.npz"
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
     assert faults_of(path) == ("not an archive of arrays (.npz)",)

@@ -49,12 +49,16 @@ def make(bundle: Bundle, step: Recording, columns: VocabSubset | None = None) ->
     return slots
 
 
-def test_rows_have_the_bans_with_edits_and_without(bundle: Bundle) -> None:
+def test_rows_without_edits_have_the_bans(bundle: Bundle) -> None:
     step = Recording()
-    slots = make(bundle, step)
-    slots.search(8, ())
+    make(bundle, step).search(8, ())
     assert [step.banned(row) for row in range(2)] == [BANS, BANS]
     assert (step.inputs["edit_factors"] == 1).all()
+
+
+def test_rows_with_edits_have_the_bans_too(bundle: Bundle) -> None:
+    step = Recording()
+    slots = make(bundle, step)
     for more in ({11, 12, 13, 14}, {3}):
         slots.search(8, [ban(BANS | more), None])
         assert [step.banned(row) for row in range(2)] == [BANS | more, BANS]

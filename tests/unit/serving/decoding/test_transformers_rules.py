@@ -11,6 +11,7 @@ import pytest
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import Generation, SpecialTokens, TranslationManifest
 from triptych_serving.bundle.search_params import EarlyStopping, SearchParams, SearchRules
+from triptych_serving.decoding.logits_processor import BAN
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Row
@@ -109,6 +110,14 @@ def test_a_forced_end(bundle: Bundle, stopping: EarlyStopping, max_tokens: int) 
         assert limits or max_tokens == 14
 
 
+@pytest.mark.parametrize("forced", [(6,), (6, 9, 13)])
+@pytest.mark.parametrize("forced_end", [False, True])
+def test_forced_first_tokens(bundle: Bundle, forced: tuple[int, ...], forced_end: bool) -> None:
+    for alpha in (0.6, 1.0):
+        rows = compare(bundle, forced=forced, forced_end=forced_end, num_beams=4, length_penalty=alpha, max_tokens=7)
+        assert all(hypothesis.tokens[: len(forced)] == forced for row in rows for hypothesis in row.hypotheses)
+
+
 CONSTRAINTS: dict[str, dict[str, Any]] = {
     "banned": {"banned": BANNED},
     "single bans": {"banned": ((0,), (5,), (END - 1,))},
@@ -163,6 +172,21 @@ def test_all_options_in_one_batch(bundle: Bundle) -> None:
     decode_rows(make_lane(bundle, TableStep(), BANNED), rows)
     for seed, (row, options) in enumerate(zip(rows, asked, strict=True)):
         assert_same(row, beam_search(partial(table, source_of(seed)), options))
+
+
+def test_bans_of_single_tokens_cost_rows_without_options_nothing(bundle: Bundle) -> None:
+    banned = ((0,), (5,), (9,))
+    search = SearchParams(beam_size=4, rules=SearchRules.TRANSFORMERS, suppressed_tokens=banned)
+    assert not search.constrained
+    step = TableStep()
+    lane = make_lane(bundle, step, banned)
+    lane.join([row_of(source_of(1), 10, search)])
+    assert lane._edits() == ()
+    lane.step()
+    assert step.edits == 4  # three bans, filled up
+    best = lane._slots.best
+    assert (best["top_log_probabilities"][:1] > BAN / 2).all()
+    assert not np.isin(best["top_tokens"][:1], [0, 5, 9]).any()
 
 
 def test_rows_that_need_only_the_arg_max() -> None:

@@ -67,11 +67,15 @@ def test_tokens_of_running_rows_keep_their_columns(lists: list[NDArray[np.int64]
         assert_whole(columns)
 
 
-def test_unneeded_tokens_make_room_and_more_tokens_take_the_next_size() -> None:
+def test_tokens_that_no_row_needs_make_room() -> None:
     columns = VocabSubset(WHOLE, END)
     for start in range(0, 2_800, 100):
         columns.admit([np.arange(start, start + 100)], [])
     assert columns.size == SMALLEST
+
+
+def test_more_tokens_take_the_next_size() -> None:
+    columns = VocabSubset(WHOLE, END)
     columns.admit([np.arange(1_000)], [])
     assert columns.size == 1_536
     assert_whole(columns)

@@ -22,6 +22,27 @@ FULL = 256  # tokens that saturate the processor: a busy engine plans such a bat
 SMALL_BATCHES = BatchLimits(batch_rows=4, saturating_tokens=20)
 
 
+class HoldingStub(StubRunner):
+    """A runner that counts batches that were prepared and not released."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        super().__init__(gate)
+        self.held = 0
+        self.most_held = 0
+        self._holding = threading.Lock()
+
+    def prepare(self, items: Sequence[Item]) -> list[Any]:
+        batch = super().prepare(items)
+        with self._holding:
+            self.held += 1
+            self.most_held = max(self.most_held, self.held)
+        return batch
+
+    def release(self, batch: list[Any]) -> None:
+        with self._holding:
+            self.held -= 1
+
+
 @contextmanager
 def engine_with(runner: StubRunner, *options: Any, **clock: Any) -> Iterator[OneShotEngine]:
     engine = OneShotEngine(runner, OneShotOptions(*options), **clock)
@@ -35,10 +56,10 @@ def engine_with(runner: StubRunner, *options: Any, **clock: Any) -> Iterator[One
 @contextmanager
 def gated_engine(
     runs: int = 1, limits: BatchLimits | None = None, overlap: int = 1, **clock: Any
-) -> Iterator[tuple[OneShotEngine, StubRunner, Gate]]:
+) -> Iterator[tuple[OneShotEngine, HoldingStub, Gate]]:
     """Run an engine whose runs end when the gate lets them; all batches must be released at the end."""
     gate = Gate()
-    runner = StubRunner(gate)
+    runner = HoldingStub(gate)
     with engine_with(runner, runs, limits or BatchLimits(), overlap, **clock) as engine:
         try:
             yield engine, runner, gate
@@ -223,6 +244,25 @@ def test_a_listener_may_wait_for_another_thread_that_uses_the_engine() -> None:
         engine.submit(Call([Item("x", 5)], listener))
         assert listener.done.wait(2 * PATIENCE_SECONDS)
     assert listener.answered
+
+
+def test_many_threads_get_their_own_results() -> None:
+    runner = StubRunner()
+    calls = [
+        [RecordedCall([Item(f"{who}.{n}.{i}", 1 + (7 * n + i) % 90) for i in range(1 + n % 4)]) for n in range(50)]
+        for who in range(8)
+    ]
+    with engine_with(runner, 2) as engine:
+        threads = [threading.Thread(target=lambda mine=mine: [engine.submit(call) for call in mine]) for mine in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        engine.close()
+    assert all(doubled(call) for mine in calls for call in mine)
+    ran = [payload for batch in runner.batches for payload in batch]
+    assert len(ran) == len(set(ran)), "an item ran twice"
+    assert runner.most_running <= 2
 
 
 def test_the_runner_is_warm_before_anything_is_prepared() -> None:

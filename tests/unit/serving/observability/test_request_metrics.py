@@ -114,12 +114,25 @@ def test_other_calls(bench: Bench) -> None:
     assert bench.value("requests_total", code="DATA_LOSS", **OF_METHOD) == 1
 
 
+def test_expected_methods_begin_at_zero(bench: Bench) -> None:
+    bench.observer.expect(["a.B/C"])
+    assert bench.value("num_calls_active", method="a.B/C") == 0
+    assert all(bench.value("requests_total", **{**NO_MODEL, "method": "a.B/C", "code": code}) == 0 for code in CODES)
+
+
 def test_number_of_methods_is_bounded(bench: Bench) -> None:
     for number in range(MAX_METHODS + 10):
         run_call(bench.observer, method=f"Made{number}", uses=0)
     methods = {labels["method"] for labels in bench.labels() if "method" in labels}
     assert len(methods) == MAX_METHODS + 1
     assert bench.value("requests_total", method=OTHER_METHOD, model="", version="", code="OK") == 10
+
+
+def test_labels_reveal_nothing_of_the_caller(bench: Bench) -> None:
+    run_call(bench.observer, principal="somebody", metadata={"x-api-key": "secret"})
+    assert {name for labels in bench.labels() for name in labels} == {"method", "model", "version", "code", "le"}
+    values = {value for labels in bench.labels() for name, value in labels.items() if name not in ("le", "code")}
+    assert values == {FULL, "toy", "1", ""}
 
 
 def test_series_outlive_their_model_for_a_while(bench: Bench) -> None:

@@ -1,11 +1,13 @@
 """When traces are sent, under which service name, and how shutdown ends them."""
 
 import asyncio
+import sys
 import time
 
 import pytest
 
 from triptych.version import __version__
+from triptych_serving.errors import UnsupportedError
 from triptych_serving.observability import tracing
 from triptych_serving.observability.spans import make_provider
 from triptych_serving.observability.tracing import Tracing, wants_traces
@@ -56,6 +58,15 @@ def test_service_name(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
     assert provider.resource.attributes["service.name"] == name
     assert provider.resource.attributes["service.version"] == __version__
     provider.shutdown()
+
+
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "triptych_serving.observability.spans", raising=False)
+    monkeypatch.delattr("triptych_serving.observability.spans", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None)
+    with pytest.raises(UnsupportedError, match=r'is not installed; run: pip install "triptych\[otel\]"'):
+        Tracing(UNREACHABLE)
 
 
 def test_shutdown_does_not_wait_for_an_unreachable_collector(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,9 +85,12 @@ def test_grpc_core_accepts_more_than_the_limit() -> None:
 @pytest.mark.parametrize(
     "name", ["queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes", "documents", "document_bytes"]
 )
-def test_limits_of_zero_and_below_are_rejected(name: str) -> None:
+def test_limit_of_zero_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 0, must be above 0"):
         LimitOptions(**{name: 0})
+
+
+def test_negative_requests_per_client_are_rejected() -> None:
     with pytest.raises(ValueError, match="requests_per_client is -1"):
         LimitOptions(requests_per_client=-1)
 

@@ -1,6 +1,7 @@
 """Admission, deadlines, retries and shutdown, the same in both schedulers; the time is a plain number."""
 
 import gc
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from triptych_serving.scheduling.admission import (
     SWEEP_SECONDS,
     CallQueue,
     Demand,
+    QueueLimits,
+    with_queue,
 )
 from triptych_serving.scheduling.batch_scheduler import STALE_ITEMS, BatchLimits, BatchScheduler
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, LaneKind
@@ -175,6 +178,13 @@ def test_a_caller_that_leaves_at_its_deadline_has_waited_too_long() -> None:
     assert isinstance(expired.error, DeadlineError)
     assert isinstance(gone.error, CancelledError)
     assert (queue.counters.expired, queue.counters.cancelled) == (1, 1)
+
+
+def test_the_bounds_of_a_queue_replace_those_of_an_engine() -> None:
+    limits = with_queue(BatchLimits(batch_rows=7), QueueLimits(1, 2, 3, 4.0, False))
+    assert (limits.batch_rows, limits.waiting_rows, limits.waiting_tokens, limits.waiting_calls) == (7, 1, 2, 3)
+    assert (limits.waiting_seconds, limits.refuses_late) == (4.0, False)
+    assert math.isinf(QueueLimits().waiting_seconds)
 
 
 def test_a_call_whose_deadline_has_passed_is_rejected(scheduler: Scheduler) -> None:

@@ -47,6 +47,14 @@ def test_a_small_call_waits_for_one_row_of_a_big_one() -> None:
     assert calls_of(plan(scheduler_with(big, small), slots=4)) == [big, small, big, big]
 
 
+def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
+    big, small = make_call(rows=2_000), make_call()
+    scheduler = scheduler_with(big)
+    running = plan(scheduler, slots=8).join
+    scheduler.submit(small, 1.0)
+    assert small in calls_of(plan(scheduler, running[:6], slots=8, now=1.0))
+
+
 def test_the_most_urgent_call_of_a_round_is_first() -> None:
     patient, soon, sooner = make_call(rows=2), make_call(rows=2, deadline=9.0), make_call(rows=2, deadline=5.0)
     assert calls_of(plan(scheduler_with(patient, soon, sooner))) == [sooner, soon, patient] * 2
@@ -67,8 +75,12 @@ def test_a_late_call_does_not_get_the_rounds_that_it_missed() -> None:
     assert abs(taken.count(late) - taken.count(big)) <= 1
 
 
-def test_a_beam_takes_as_many_slots_as_it_is_wide() -> None:
-    assert len(scheduler_with(searching(rows=20)).plan(LaneKind.SEARCH, (), 32, 1, 0.0).join) == 8
+def test_beams_take_as_many_slots_as_they_are_wide() -> None:
+    scheduler = scheduler_with(searching(rows=20))
+    assert len(scheduler.plan(LaneKind.SEARCH, (), 32, 1, 0.0).join) == 8
+
+
+def test_a_beam_waits_until_all_its_slots_are_free() -> None:
     scheduler = scheduler_with(searching(beam_size=8))
     running = rows_of(*(searching(beam_size=8) for _ in range(3)))
     assert not scheduler.plan(LaneKind.SEARCH, running, 7, 0, 0.0).join
@@ -95,10 +107,15 @@ def test_lanes_do_not_wait_for_each_other() -> None:
     assert scheduler.waits(LaneKind.GREEDY)
 
 
+def test_rows_of_a_call_keep_their_order() -> None:
+    call = make_call(rows=5)
+    assert list(plan(scheduler_with(call)).join) == list(call.rows)
+
+
 def test_no_more_rows_join_than_there_are_slots() -> None:
     scheduler = scheduler_with(make_call(rows=100))
     running = plan(scheduler, slots=7).join
-    assert list(running) == list(running[0].call.rows[:7])
+    assert len(running) == 7
     assert scheduler.waiting == 93
     assert plan(scheduler, running, slots=7) == LanePlan()
 
@@ -151,12 +168,15 @@ def test_idle_workers_share_a_short_queue() -> None:
     assert [len(plan(scheduler, idle_workers=idle).join) for idle in (4, 3, 2, 1)] == [2, 2, 2, 2]
 
 
-def test_running_and_waiting_rows_leave_at_their_deadline() -> None:
-    waiting = make_call(deadline=1.0)
-    scheduler = scheduler_with(waiting)
+def test_a_call_behind_a_full_worker_ends_at_its_deadline() -> None:
+    call = make_call(deadline=1.0)
+    scheduler = scheduler_with(call)
     plan(scheduler, rows_of(make_call(rows=SLOTS)), now=1.0)
-    assert isinstance(waiting.error, DeadlineError)
+    assert isinstance(call.error, DeadlineError)
     assert scheduler.waiting == 0
+
+
+def test_running_rows_leave_at_their_deadline() -> None:
     call, other = make_call(rows=2, deadline=1.0), make_call()
     scheduler = scheduler_with(call, other)
     running = plan(scheduler).join
@@ -173,6 +193,16 @@ def test_running_rows_finish_before_a_retry_and_nothing_joins_it() -> None:
     assert calls_of(alone) == [retried]
     scheduler.submit(make_call(), 0.0)
     assert plan(scheduler, alone.join) == LanePlan()
+
+
+def test_a_call_is_rejected_before_its_rows_are_made() -> None:
+    scheduler = scheduler_with(make_call(rows=6), limits=DecodeLimits(waiting_rows=10))
+    scheduler.check(ExpectedCall(4), None, 0.0)
+    with pytest.raises(OverloadedError, match="6 rows are waiting, 5 more exceed"):
+        scheduler.check(ExpectedCall(5), None, 0.0)
+    with pytest.raises(DeadlineError):
+        scheduler.check(ExpectedCall(1), 1.0, 1.0)
+    assert (scheduler.waiting, scheduler.counters.rejected) == (6, 1)
 
 
 def test_a_lane_that_is_behind_does_not_reject_rows_of_another() -> None:

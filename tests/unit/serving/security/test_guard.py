@@ -1,12 +1,14 @@
 """Access control: API keys, certificates and admin calls."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from triptych_serving.errors import PermissionDeniedError, UnauthenticatedError
+from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
 from triptych_serving.security.api_keys import Role, key_line, new_secret
@@ -47,6 +49,9 @@ def test_default_admits_every_call_but_admin_calls() -> None:
     assert admit(guard, a_call(TRANSLATE, "some-key"), b"ignored") == ""
     with pytest.raises(PermissionDeniedError, match=r"LoadModel is disabled: start the server with .* --allow-admin"):
         admit(guard, a_call(LOAD), b"ignored")
+
+
+def test_allow_admin() -> None:
     assert admit(AccessGuard(SecurityOptions(allow_admin=True)), a_call(LOAD)) == ""
 
 
@@ -69,10 +74,11 @@ def test_certificates_identify_callers_and_admins() -> None:
 @pytest.fixture
 def secrets(tmp_path: Path) -> dict[str, str]:
     """Keys by name; their hashes are in the file `keys`."""
-    secrets = {"app": new_secret(), "ops": new_secret()}
+    secrets = {"app": new_secret(), "ops": new_secret(), "guest": new_secret()}
     lines = [
         key_line("app", Role.INFER, secrets["app"]),
         key_line("ops", Role.ADMIN, secrets["ops"]),
+        key_line("guest", Role.ADMIN, secrets["guest"], "2027-06-30"),
     ]
     (tmp_path / "keys").write_text("\n".join(lines))
     return secrets
@@ -90,8 +96,29 @@ def test_keys_identify_callers_and_admins(tmp_path: Path, secrets: dict[str, str
         assert not wrong or wrong not in str(caught.value)
 
 
+def test_expired_key(tmp_path: Path, secrets: dict[str, str]) -> None:
+    now = datetime(2027, 6, 30, 23, 59, 59, tzinfo=UTC)
+    guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"), lambda: now)
+    assert admit(guard, a_call(LOAD, secrets["guest"])) == "guest"
+    now = datetime(2027, 7, 1, tzinfo=UTC)
+    for path in (TRANSLATE, LOAD):
+        with pytest.raises(UnauthenticatedError, match="API key 'guest' expired at 2027-07-01 00:00 UTC"):
+            admit(guard, a_call(path, secrets["guest"]))
+
+
 def test_certificate_does_not_replace_a_key(tmp_path: Path, secrets: dict[str, str]) -> None:
     guard = AccessGuard(SecurityOptions(**MUTUAL, api_keys=tmp_path / "keys", admin_clients=("boss",)))
     with pytest.raises(UnauthenticatedError):
         admit(guard, a_call(TRANSLATE), b"boss")
     assert admit(guard, a_call(LOAD, secrets["app"]), b"boss") == "app"
+
+
+def test_probes_need_no_key(tmp_path: Path, secrets: dict[str, str]) -> None:
+    guard = AccessGuard(SecurityOptions(**MUTUAL, api_keys=tmp_path / "keys"))
+    for path in ("/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch", "/inference.GRPCInferenceService/ServerReady"):
+        assert admit(guard, a_call(path), b"probe") == "probe"
+    with pytest.raises(UnauthenticatedError):
+        admit(guard, a_call("/inference.GRPCInferenceService/ModelReady"), b"probe")
+    for service in (*services.ALL_SERVICES, "grpc.health.v1.Healthy", "xgrpc.health.v1.Health"):
+        with pytest.raises(UnauthenticatedError):
+            admit(guard, a_call(f"/{service}/Any"), b"probe")

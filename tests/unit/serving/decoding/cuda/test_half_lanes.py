@@ -188,7 +188,7 @@ def options(devices: tuple[Device, ...], counted: Budgets, **more: Any) -> Trans
     return TranslatorOptions("fp16", EngineOptions(workers=7, slots=4, devices=devices, budgets=counted), **more)
 
 
-def test_every_gpu_has_a_worker_its_own_lanes_and_the_planned_memory(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
     counted = budgets(1 << 40)
     translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
     try:
@@ -204,17 +204,6 @@ def test_every_gpu_has_a_worker_its_own_lanes_and_the_planned_memory(bundle: Bun
         held = {device: budget.reserved_bytes for device, budget in counted.made.items()}
         assert translator.reserved == held
         assert all(translator.engine.bytes / 2 < size for size in held.values())
-        # The plan fits the caches, which Python allocates.
-        [reservation, _] = translator._model_devices._reservations.values()
-        parts = reservation.parts
-        [prefill, _] = translator.lanes._prefills.values()
-        greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (LaneKind.GREEDY, LaneKind.SEARCH))
-        taken = greedy.bytes + prefill.bytes
-        assert taken <= parts["caches of 4 rows"] <= 1.05 * taken
-        assert parts["caches of 8 beams and samples"] <= search.bytes
-        assert search.bytes - parts["caches of 8 beams and samples"] < parts["between operators"]
-        weights = bundle.weight_bytes("fp16")
-        assert weights / 2 < parts["weights"] < 4 * weights
     finally:
         translator.close()
     assert translator.reserved == {}
@@ -264,3 +253,22 @@ def test_a_translator_that_fails_gives_its_memory_back(
 def test_other_precisions_run_on_the_cpu_only(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
     with pytest.raises(DeviceError, match="precision fp32 runs on the CPU only, not on cuda:0, cuda:1"):
         Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions(devices=gpus)))
+
+
+def test_the_memory_plan_fits_what_is_allocated(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
+    """The caches, which Python allocates."""
+    counted = budgets(1 << 40)
+    translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
+    try:
+        [reservation, _] = translator._model_devices._reservations.values()
+        parts = reservation.parts
+        [prefill, _] = translator.lanes._prefills.values()
+        greedy, search = (translator.engine._workers[0].lanes[kind] for kind in (LaneKind.GREEDY, LaneKind.SEARCH))
+        taken = greedy.bytes + prefill.bytes
+        assert taken <= parts["caches of 4 rows"] <= 1.05 * taken
+        assert parts["caches of 8 beams and samples"] <= search.bytes
+        assert search.bytes - parts["caches of 8 beams and samples"] < parts["between operators"]
+        weights = bundle.weight_bytes("fp16")
+        assert weights / 2 < parts["weights"] < 4 * weights
+    finally:
+        translator.close()

@@ -75,6 +75,10 @@ def test_a_batch_above_the_limits_is_an_error(rows: int, longest: int, k: int) -
         TextBuckets(SMALL, 512, VOCABULARY).fit(rows, longest, 1, k)
 
 
+def test_a_row_may_be_longer_than_a_batch() -> None:
+    assert TextBuckets(SMALL, 512, 0).fit(1, 500, 0, 1) == Bucket(1, 512)
+
+
 def test_image_buckets() -> None:
     buckets = ImageBuckets(GPU_BATCHES, 196, 1000)
     assert [bucket.rows for bucket in buckets.captured] == [16, 12, 8, 6, 4, 3, 2, 1]

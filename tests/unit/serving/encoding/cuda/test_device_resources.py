@@ -12,12 +12,14 @@ from numpy.typing import DTypeLike
 
 from triptych_serving.encoding.cuda import device_resources
 from triptych_serving.encoding.cuda.device_resources import (
+    GRAPH_BYTES,
     LIBRARY_BYTES,
     DeviceResources,
     GraphSpec,
     open_device_resources,
     planned_bytes,
 )
+from triptych_serving.encoding.options import GPU_BATCHES
 from triptych_serving.errors import BundleError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory import DeviceArray
@@ -118,13 +120,16 @@ def test_memory_is_reserved_on_every_gpu_and_released(opened: Opened) -> None:
     assert opened.memories[0].left == 0, "no session is left on the device that is closed last"
 
 
-def test_nothing_is_reserved_on_the_cpu_or_without_budgets(opened: Opened) -> None:
+def test_the_cpu_needs_no_budget(opened: Opened) -> None:
     with resources_on(opened, CPU, budgets=budgets_of(1)) as made:
         assert made.reserved == {}
         assert not opened.places[0].captures
+
+
+def test_nothing_is_reserved_without_budgets(opened: Opened) -> None:
     with resources_on(opened, GPUS[0]) as made:
         assert made.reserved == {GPUS[0]: 0}
-        assert opened.places[-1].limit_bytes is None
+        assert opened.places[0].limit_bytes is None
 
 
 def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> None:
@@ -142,6 +147,13 @@ def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> N
         assert budgets.of(GPUS[0]).reserved_bytes == 0
     assert "captured graphs" in message
     assert [memory.left for memory in opened.memories] == [0] * 4, "no session outlives its stream"
+
+
+def test_other_models_are_named_in_the_error(opened: Opened) -> None:
+    budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
+    budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
+    with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
+        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -193,3 +205,12 @@ def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
     assert len(opened.memories) == 4
     assert all(memory.closed for memory in opened.memories)
+
+
+def test_planned_memory_by_purpose() -> None:
+    planned = planned_bytes(stub_plan(GPU_BATCHES), 100)
+    inputs, outputs = stub_plan(GPU_BATCHES).block_bytes
+    assert planned["inputs"] == inputs
+    assert planned["outputs"] == outputs
+    assert planned["16 captured graphs"] == 16 * GRAPH_BYTES
+    assert planned["between operators"] > 256 * 100 * 40

@@ -20,6 +20,9 @@ from triptych_serving.errors import BundleError, EngineError
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
+    QUESTION_ANSWERING_TASK,
+    TEXT_CLASSIFICATION_TASK,
+    TOKEN_CLASSIFICATION_TASK,
 )
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import CPU, Device
@@ -27,7 +30,7 @@ from triptych_serving.runtime.session import Binding
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 
-from .....fixtures.encoders import NUMBERS, VOCABULARY, write_text_bundle
+from .....fixtures.encoders import ID, MASK, NUMBERS, VOCABULARY, write_text_bundle
 from ...calls import eventually
 
 GRAPH = {"graph": "model.fp32.onnx"}
@@ -101,6 +104,28 @@ def test_results_of_mixed_batches_equal_those_of_the_graph_itself(repository: Pa
             assert_equal(run_batch(bucketed, rows), run_batch(plain, rows))
 
 
+def test_every_task_gives_equal_results(repository: Path) -> None:
+    texts = ["one two [MASK]", "[MASK] [MASK] seven [MASK]", " ".join(["one", "[MASK]"] * 25), "three [MASK]"]
+    with both(two_ways(repository, "fill-mask", next_sentence=True)) as (plain, bucketed):
+        for ask in (
+            lambda model: model.run(FILL_MASK_TASK, texts, top_k=3),
+            lambda model: model.run(FILL_MASK_TASK, texts, top_k=1000),
+            lambda model: model.run(FILL_MASK_TASK, texts * 8, top_k=2, targets=["one", "six", "paris"]),
+            lambda model: model.run(EMBEDDING_TASK, ["one", "one two three four five six seven"] * 7),
+            lambda model: model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")] * 3),
+        ):
+            assert ask(bucketed) == ask(plain)
+    with both(two_ways(repository, "token-classification")) as (plain, bucketed):
+        assert bucketed.run(TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5) == plain.run(
+            TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5
+        )
+    with both(two_ways(repository, "question-answering")) as (plain, bucketed):
+        questions = [("where does anna?", "anna smith lives in paris"), ("where?", "in paris")]
+        assert bucketed.run(QUESTION_ANSWERING_TASK, questions, top_k=2) == plain.run(
+            QUESTION_ANSWERING_TASK, questions, top_k=2
+        )
+
+
 def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "LOGIT_BYTES", 4 * len(VOCABULARY) * 3)
     rng = random.Random(1)
@@ -143,12 +168,16 @@ def test_buffers_are_released_after_failures(repository: Path, monkeypatch: pyte
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         buffers = bucketed.engine._runner._pool._buffers
         count = buffers.qsize()
-        for failing, name in ((Binding, "run"), (DeviceTextRunner, "_fill")):
-            with monkeypatch.context() as patch:
-                patch.setattr(failing, name, fail)
-                for _ in range(2 * count):
-                    with pytest.raises(EngineError, match="out of luck"):
-                        bucketed.run(EMBEDDING_TASK, ["one", "two"])
+        with monkeypatch.context() as patch:
+            patch.setattr(Binding, "run", fail)
+            for _ in range(2 * count):
+                with pytest.raises(EngineError, match="out of luck"):
+                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
+        with monkeypatch.context() as patch:
+            patch.setattr(DeviceTextRunner, "_fill", fail)
+            for _ in range(2 * count):
+                with pytest.raises(EngineError, match="out of luck"):
+                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
         assert bucketed.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
         eventually(lambda: buffers.qsize() == count)
 
@@ -199,3 +228,12 @@ def test_batches_on_a_gpu_are_large_by_default() -> None:
     chosen = BatchLimits(batch_rows=7, waiting_rows=99)
     assert EncoderOptions(devices=cuda, limits=chosen).device_limits == replace(GPU_BATCHES, batch_rows=7, waiting_rows=99)
     assert EncoderOptions(limits=chosen).device_limits == chosen
+
+
+def test_masks_belong_to_their_own_row(repository: Path) -> None:
+    with both(two_ways(repository, "fill-mask")) as (_, bucketed):
+        ids = np.array([ID["one"], MASK, ID["five"], MASK], np.int32)
+        rows = [TextRow(ids[:count], ids[:count] * 0, ("tokens",), np.flatnonzero(ids[:count] == MASK), 1) for count in (2, 4)]
+        first, second = run_batch(bucketed, rows)
+        assert first["tokens"].tolist() == [[ID["two"]]]
+        assert second["tokens"].tolist() == [[ID["two"]], [ID["six"]]]

@@ -114,6 +114,30 @@ def test_errors_end_the_document_and_are_not_logged(caplog: pytest.LogCaptureFix
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
+def test_closing_cancels_requests_in_flight() -> None:
+    engine = Engine()
+
+    async def hang(requests: Sequence[SentenceRequest]) -> Sequence[SentenceResult]:
+        results = await engine(requests)
+        if requests[0].text != "text 0":
+            engine.rows += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                engine.rows -= 1
+        return results
+
+    async def main() -> None:
+        steps = steps_of(EchoTranslator(), hang)
+        while not await anext(steps):
+            pass
+        assert engine.rows > 0
+        await steps.aclose()
+        assert engine.rows == 0
+
+    asyncio.run(main())
+
+
 class LinesFormat:
     """A format and its document: every line is a unit."""
 

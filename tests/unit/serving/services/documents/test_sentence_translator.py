@@ -97,7 +97,7 @@ def test_invalid_sentence_fails_alone(field: str, index: int) -> None:
     assert results[index] == Refusal("bad")
 
 
-def test_batch_that_fails_is_translated_one_by_one() -> None:
+def test_sentence_that_breaks_the_engine_fails_alone() -> None:
     def fault(texts: Sequence[str]) -> None:
         if "poison" in texts:
             raise EngineError("the runtime failed")
@@ -105,11 +105,13 @@ def test_batch_that_fails_is_translated_one_by_one() -> None:
     results = translate(UppercaseCalls(fault), *map(SentenceRequest, ("a", "poison", "c")))
     assert texts_of(results) == ["A", None, "C"]
 
-    def fault_of_batches(texts: Sequence[str]) -> None:
+
+def test_batch_larger_than_the_queue_is_translated_one_by_one() -> None:
+    def fault(texts: Sequence[str]) -> None:
         if len(texts) > 1:
             raise InvalidInputError("contents", "3 rows in one request")
 
-    assert texts_of(translate(UppercaseCalls(fault_of_batches), *map(SentenceRequest, "abc"))) == ["A", "B", "C"]
+    assert texts_of(translate(UppercaseCalls(fault), *map(SentenceRequest, "abc"))) == ["A", "B", "C"]
 
 
 def test_errors_that_concern_every_sentence() -> None:
@@ -132,10 +134,13 @@ def test_full_queue_is_retried() -> None:
     assert len(calls.queries) == 3
 
 
+def test_languages_are_bcp_47() -> None:
+    assert translator_of(UppercaseCalls()).languages == ("en", "de")
+
+
 @pytest.mark.parametrize(("rows", "expected"), [(1, 2), (64, 128), (4096, MAX_ROWS)])
-def test_rows_in_flight_and_bcp_47_languages(rows: int, expected: int) -> None:
-    translator = translator_of(UppercaseCalls(), rows)
-    assert (translator.rows, translator.languages) == (expected, ("en", "de"))
+def test_rows_in_flight(rows: int, expected: int) -> None:
+    assert translator_of(UppercaseCalls(), rows).rows == expected
 
 
 def test_times_of_all_batches_are_combined() -> None:

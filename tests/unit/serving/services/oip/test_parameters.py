@@ -1,8 +1,11 @@
 """Parameters of requests: types and conversion."""
 
 from dataclasses import fields
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
@@ -61,7 +64,6 @@ def test_valid_value(name: str, value: object, expected: object) -> None:
         ("number", "1", "'1' is not a number"),
         ("number", False, "False is not a number"),
         ("flag", 1, "1 is not a boolean"),
-        ("flag", pb.InferParameter(), "None is not a boolean"),
         ("text", 1, "1 is not a string"),
         ("texts", "a", "'a' is not a string with a JSON array of strings"),
         ("texts", "[1]", "'[1]' is not"),
@@ -72,7 +74,30 @@ def test_valid_value(name: str, value: object, expected: object) -> None:
 )
 def test_invalid_value_is_rejected(name: str, value: object, problem: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        parameters_from({name: value if isinstance(value, pb.InferParameter) else parameter(value)}, TYPES)
+        parameters_from({name: parameter(value)}, TYPES)
     assert error.value.field == f"parameters.{name}"
     assert problem in error.value.problem
     assert len(error.value.problem) < 200
+
+
+def test_parameter_without_a_value() -> None:
+    with pytest.raises(InvalidInputError, match=r"parameters\.flag: None is not a boolean"):
+        parameters_from({"flag": pb.InferParameter()}, TYPES)
+
+
+VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_subnormal=False),
+    st.text(),
+    st.sampled_from(["[]", '["a"]', '["\\ud800"]', "{}"]),
+)
+
+
+@given(st.sampled_from(sorted(TYPES)), VALUES)
+def test_any_value_is_accepted_or_rejected(name: str, value: Any) -> None:
+    try:
+        values = parameters_from({name: parameter(value)}, TYPES)
+    except InvalidInputError:
+        return
+    assert set(values) == {name}
