@@ -17,7 +17,7 @@ from triptych_documents.unit import Piece, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """How a document is read and what is translated; each format uses the options that concern it.
+    """Options for reading a document; each format uses those that apply to it.
 
     Args:
         source_language: BCP 47; "" if unknown. Formats that name their languages check it or fill it in.

@@ -21,7 +21,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRules:
-    """How the text of units is split, protected and checked.
+    """Rules for splitting, protecting and checking the text of units.
 
     Args:
         source_language: BCP 47; selects the rules for sentence splitting.

@@ -1,4 +1,4 @@
-"""Where the protocol's descriptors are; other packages' are in the default pool."""
+"""Descriptor pool of the protocol; other packages use the default pool."""
 
 from google.protobuf.descriptor_pool import DescriptorPool
 

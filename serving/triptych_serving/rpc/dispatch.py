@@ -185,7 +185,7 @@ class _Method:
 
 
 class _CallScope:
-    """Everything before and after a call's handler. A class, as a generator as context manager costs every call some time."""
+    """Context manager around a call's handler. A class, because a generator would cost time in every call."""
 
     def __init__(self, call: CallContext, context: GrpcContext, environment: CallEnvironment) -> None:
         self._call, self._context, self._environment = call, context, environment

@@ -21,7 +21,7 @@ _QUEUE = QueueLimits()
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What a server accepts. Requests above a limit are rejected at once, with RESOURCE_EXHAUSTED.
+    """Limits of a server. Requests above a limit are rejected at once, with RESOURCE_EXHAUSTED.
 
     Raises:
         ValueError: a limit would reject everything.

@@ -9,7 +9,7 @@ from triptych_serving.errors import SecurityError
 
 @dataclass(frozen=True)
 class SecurityOptions:
-    """Who may use a server, and how connections are encrypted.
+    """Access control and encryption of a server.
 
     Raises:
         SecurityError: names every option that has no effect or contradicts another one.
