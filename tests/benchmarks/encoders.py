@@ -35,8 +35,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.repository.repository import newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.encoder import BERT
-from triptych_training.checkpoints.folder import read_architecture
+from triptych_training.checkpoints.folder import TOKENIZER
 
 BATCHES = (1, 4, 16)
 SEARCH_INPUTS = 16  # for the search of the best settings
@@ -178,7 +177,7 @@ def main(  # noqa: PLR0917 - click passes them by name
     folder = newest_versions(repository)[0].folder
     task: EncoderTask
     inputs: list[Any]
-    if read_architecture(checkpoint) == BERT:
+    if (checkpoint / TOKENIZER).exists():
         assert texts, "--texts is missing"
         task = TextTask(checkpoint, folder)
         inputs = read_texts(texts, count, tokens, task)

@@ -49,8 +49,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device_selection import parse_devices
-from triptych_training.checkpoints.encoder import BERT
-from triptych_training.checkpoints.folder import read_architecture
+from triptych_training.checkpoints.folder import TOKENIZER
 
 ENGINE = "Triptych in process"
 ALONE = "arrays alone"
@@ -126,7 +125,7 @@ def main(
     tiny: bool,
     json_file: Path | None,
 ) -> None:
-    kind = "text" if read_architecture(checkpoint) == BERT else "image"
+    kind = "text" if (checkpoint / TOKENIZER).exists() else "image"
     entry = _find(repository, kind)
     task: Any = TextTask(checkpoint, entry.folder) if kind == "text" else ImageTask(checkpoint, entry.folder)
     inputs: Sequence[Any]

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
-from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search
 from triptych_training.models.transformer import Transformer
+
+from .beam_search import BeamOptions, Candidate, beam_search
 
 TOLERANCE = 1e-4  # of scores and attention, fp32
 

@@ -51,16 +51,6 @@ def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Con
     return config
 
 
-def read_architecture(folder: Path) -> str:
-    """Return the architecture that a checkpoint folder names; empty if it names none.
-
-    Raises:
-        CheckpointError: there is no config.json, or it cannot be read.
-    """
-    need_files(folder, (CONFIG,))
-    return str(_read_object(folder / CONFIG).get("architecture", ""))
-
-
 def need_files(folder: Path, names: Sequence[str]) -> None:
     """Reject a folder that lacks one of `names`.
 

@@ -1,6 +1,6 @@
 """Batched beam search with a key/value cache, on a GPU or CPU, for translating large corpora in PyTorch.
 
-Results equal those of the reference, `beam.py`, with patience 1 and no constraints. The only data read back from the device
+Results equal those of the tests' slow reference, with patience 1 and no constraints. The only data read back from the device
 is, every few steps, which sentences are finished; those leave the batch.
 
 Shapes: `B` sentences, `K` beams per sentence, `T` tokens so far, `F` requested hypotheses.

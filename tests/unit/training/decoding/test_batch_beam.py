@@ -7,10 +7,10 @@ import torch
 
 from triptych_training.decoding import batch_beam
 from triptych_training.decoding.batch_beam import BeamHypothesis, SearchOptions, search
-from triptych_training.decoding.beam import BeamOptions, beam_search
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer
 
+from ....parity.beam_search import BeamOptions, beam_search
 from ..toy import SHAPE, make_ids, make_model
 
 LENGTH = 10

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from triptych_training.decoding.beam import BeamOptions, Candidate, beam_search, coverage
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import DecoderLayer, Transformer, TransformerConfig
 
-from ..toy import SHAPE, make_ids, make_model
+from ..unit.training.toy import SHAPE, make_ids, make_model
+from .beam_search import BeamOptions, Candidate, beam_search, coverage
 
 START, END, A, B, C = 1, 2, 3, 4, 5
 Table = Mapping[int, Mapping[int, float]]
