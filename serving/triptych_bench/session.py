@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from triptych_bench import machine
 from triptych_bench.load.event_loop import Interrupt, StoppedError, run_precisely
 from triptych_bench.load.loops import SampleBatch
+from triptych_bench.measure.steady import WINDOWS
 from triptych_bench.quality import BenchmarkInputs, QualityError, with_quality
 from triptych_bench.results import Report, Run
 from triptych_bench.scenarios.closed import Headline, closed_loop, multi_stream, offline, single_stream
@@ -98,6 +99,7 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
                 keeps=inputs.has_references,
                 progress=progress,
             )
+            progress(expected_time(spec))
             measured = await _measure_loads(spec, runner, inputs.batches)
             if inputs.has_references:
                 await _add_quality(spec, target, runner, inputs, measured, interrupt)
@@ -118,6 +120,26 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
             return BenchmarkResult(report, interrupt.is_set, measured.failed)
         finally:
             await target.close()
+
+
+def expected_time(spec: BenchmarkSpec) -> str:
+    """Say how long the measurement takes: a closed loop ends once WINDOWS windows agree, at most after `most_windows`."""
+    plan = spec.plan
+    closed = [plan.warm_up + windows * plan.window for windows in (WINDOWS, max(WINDOWS, plan.most_windows))]
+    match spec.scenario:
+        case "server" if spec.rates:
+            return f"this takes about {_minutes(sum(plan.warm_up + plan.open_seconds(rate) for rate in spec.rates))}"
+        case "server":  # unknown until the capacity is
+            return f"this takes about {_minutes(closed[0])}, then a search"
+        case "offline":
+            return f"this takes at least {_minutes(plan.span)}"
+        case scenario:
+            loads = len(spec.concurrencies) if scenario == "closed-loop" else 1
+            return f"this takes {' to '.join(_minutes(loads * seconds) for seconds in closed)}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 async def _measure_loads(spec: BenchmarkSpec, runner: LoadRunner, batches: Sequence[SampleBatch]) -> MeasuredRuns:

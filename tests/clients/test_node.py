@@ -78,7 +78,7 @@ def test_classify_images(answers: dict[str, Any]) -> None:
     assert answers["classifyImage"] == "green"
     good, bad = (answers["classifyImages"][image_id] for image_id in ("1", "2"))
     assert good == "green"
-    assert "no image, it begins with the bytes" in bad
+    assert "not an image (it begins with the bytes" in bad
 
 
 def test_errors(answers: dict[str, Any]) -> None:

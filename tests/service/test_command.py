@@ -48,11 +48,9 @@ def test_unreachable_server_is_one_line(run: Run) -> None:
 
 def test_list_models(server: ServerProcess, run: Run) -> None:
     header, row = run("models", "--server", server.address).success.splitlines()
-    assert header.split() == [
-        *("name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state")
-    ]
+    assert header.split() == ["name", "version", "task", "details", "precisions", "state"]
     assert row.split() == [
-        *("toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "cpu", "ready")
+        *("toy", "1", "translation", "en", "to", "de,", "64", "tokens", "fp32,", "int8", "ready", "on", "cpu")
     ]
 
 

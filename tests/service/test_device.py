@@ -1,6 +1,7 @@
 """Where models run: graphs for CUDA over the CPU's memory answer as those for the CPU; devices that are not there."""
 
 import io
+import json
 import math
 import shutil
 import subprocess
@@ -142,11 +143,13 @@ def test_the_server_tells_where_models_run(half: ServerProcess) -> None:
     }
     assert {"fp16", "fp32"} <= set(models["toy"].available_precisions)
     result = subprocess.run(
-        triptych("models", "--server", half.address), capture_output=True, text=True, check=True, env=clean_environment()
+        triptych("models", "--server", half.address, "--json"),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=clean_environment(),
     )
-    header, *rows = (line.split() for line in result.stdout.splitlines())
-    assert "devices" in header
-    assert all("cpu" in row for row in rows)
+    assert {row["devices"] for row in json.loads(result.stdout)} == {"cpu"}
 
 
 def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: ServerProcess) -> None:

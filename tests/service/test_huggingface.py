@@ -84,9 +84,8 @@ def ask(server: ServerProcess, verb: str, *arguments: str | Path) -> dict[str, A
 
 
 def test_every_checkpoint_is_served(served: ServerProcess, folders: dict[str, Path]) -> None:
-    lines = run("models", "--server", served.address).splitlines()[1:]
-    assert sorted(line.split()[0] for line in lines) == sorted(folders)
-    assert all(line.rstrip().endswith("ready") for line in lines)
+    models = json.loads(run("models", "--server", served.address, "--json"))
+    assert {model["name"]: model["state"] for model in models} == dict.fromkeys(folders, "ready")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,11 @@ class LoadPlan:
     @property
     def span(self) -> float:
         """Duration of a measurement without windows."""
-        return 3 * self.window
+        return WINDOWS * self.window
+
+    def open_seconds(self, rate: float) -> float:
+        """Return the duration of an open loop: the span, or longer if that would be few arrivals."""
+        return min(max(self.span, self.least_arrivals / rate), max(self.longest, self.span))
 
 
 @dataclass
@@ -138,11 +142,11 @@ class LoadRunner:
         Args:
             load: With a rate.
             batches: To choose from.
-            seconds: Of the measurement; by default `open_seconds`.
+            seconds: Of the measurement; by default the plan's `open_seconds`.
             seed: Of the arrivals.
         """
         rate = load.rate or 1.0
-        seconds = self.open_seconds(rate) if seconds is None else seconds
+        seconds = self.plan.open_seconds(rate) if seconds is None else seconds
         async with self._running(batches) as running:
             running.loop.open(poisson(rate, self.plan.seed if seed is None else seed))
             span = Span(running.log.started, math.inf)
@@ -178,10 +182,6 @@ class LoadRunner:
     def log_of(self, run: Run) -> Log:
         """Return the log of a run that was measured here; the run may have been replaced by one with the same latency."""
         return next(log for known, log in self._kept if known.latency is run.latency)
-
-    def open_seconds(self, rate: float) -> float:
-        """Return the duration of an open loop: the plan's, or longer if that would be few arrivals."""
-        return min(max(self.plan.span, self.plan.least_arrivals / rate), max(self.plan.longest, self.plan.span))
 
     @asynccontextmanager
     async def _running(self, batches: Sequence[SampleBatch]) -> AsyncIterator[RunningLoad]:

@@ -84,7 +84,9 @@ async def highest_rate(runner: LoadRunner, batches: Sequence[SampleBatch], done:
     capacity = pilot.request_rate
     if runner.interrupted or not capacity:
         return {}
-    runner.progress(f"about {capacity:.1f} requests/s with {CAPACITY_CALLERS} in flight: starting the search")
+    probe_seconds = runner.plan.warm_up + runner.plan.open_seconds(FIRST * capacity)
+    minutes = (runner.plan.most_probes + 2) * probe_seconds / 60  # the confirmation takes twice as long as a probe
+    runner.progress(f"about {capacity:.1f} requests/s with {CAPACITY_CALLERS} in flight: searching for up to {minutes:.0f} min")
     search = RateSearch(capacity, runner.plan.resolution)
     problems: dict[float | None, str] = {}  # of rates that failed
     for probe in range(runner.plan.most_probes):
@@ -114,7 +116,7 @@ async def _confirm(runner: LoadRunner, batches: Sequence[SampleBatch], rate: flo
     for attempt in range(CONFIRMATIONS if rate else 0):
         if runner.interrupted:
             return {}
-        seconds = 2 * runner.open_seconds(rate)
+        seconds = 2 * runner.plan.open_seconds(rate)
         seed = runner.plan.seed + CONFIRM_SEED + attempt
         run = await _at_rate(runner, batches, rate, name="confirmed", seconds=seconds, seed=seed)
         if run.valid:

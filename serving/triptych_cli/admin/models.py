@@ -1,7 +1,8 @@
 """`triptych models`: list the models of a repository or a server."""
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ SHOWN_LANGUAGES = 4  # of a longer list
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One line of the table."""
+    """A version of a model."""
 
     name: str
     version: str
@@ -36,6 +37,14 @@ class ModelRow:
     devices: str  # where it runs, on a server
     state: str
 
+    def cells(self, versions: Mapping[str, int]) -> tuple[str, ...]:
+        """Return the line of the table; `versions` are the numbers of versions by name."""
+        default = "default" if self.default and versions[self.name] > 1 else ""
+        version = " ".join(filter(None, [self.version, ", ".join(filter(None, [self.called, default]))]))
+        details = filter(None, [self.languages, f"{self.labels:,} labels" if self.labels else "", self.limits])
+        state = f"{self.state} on {self.devices}" if self.devices else self.state
+        return self.name, version, self.task, ", ".join(details), self.precisions, state
+
 
 @click.command(name="models")
 @options.models
@@ -47,12 +56,8 @@ def command(models: Path | None, server: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))
         return
-    cells = [[_cell(value) for value in asdict(row).values()] for row in rows]
-    print_table([list(ModelRow.__dataclass_fields__), *cells])
-
-
-def _cell(value: object) -> str:
-    return "yes" if value is True else str(value or "")
+    versions = Counter(row.name for row in rows)
+    print_table([("name", "version", "task", "details", "precisions", "state"), *(row.cells(versions) for row in rows)])
 
 
 def _of_repository(root: Path) -> list[ModelRow]:

@@ -1,11 +1,14 @@
 """Texts in, results out: one text per line, processed in batches."""
 
 import json
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar
 
@@ -116,10 +119,17 @@ def json_row(**values: object) -> str:
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    """Print rows with aligned columns; long cells are wrapped, so that the table fits the terminal, or 80 columns."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(len(part) for cell in column for part in re.split(r"(?<=-)| ", cell)) for column in columns]
+    for _ in range(sum(widths) + 2 * len(widths) - 2 - shutil.get_terminal_size().columns):
+        widest = max(range(len(widths)), key=lambda index: (widths[index] > least[index], widths[index]))
+        widths[widest] = max(widths[widest] - 1, least[widest])
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        cells = [textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            click.echo("  ".join(part.ljust(width) for part, width in zip(line, widths, strict=True)).rstrip())
 
 
 def score_text(score: float) -> str:

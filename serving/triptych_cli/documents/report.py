@@ -42,12 +42,12 @@ def result_lines(result: JobResult) -> Iterator[str]:
     counts, states = result.counts, _states(result)
     documents = ", ".join(f"{count:,} {state.value}" for state, count in states.items()) or "none"
     yield f"documents: {documents}"
-    known = f"{counts.translated:,} translated, {counts.remembered:,} remembered"
+    known = f"{counts.translated:,} model calls including retries, {counts.remembered:,} remembered"
     human = f", {counts.human:,} from people" if counts.human else ""
-    speed = f"{counts.done / result.seconds:,.0f}/s" if result.seconds else ""
-    yield f"segments: {counts.done:,} ({known}{human}) in {result.seconds:,.1f} s, {speed}"
+    speed = f", {counts.done / result.seconds:,.0f}/s" if result.seconds else ""
+    yield f"{counts.done:,} segments, {known}{human}, {result.seconds:,.1f} s{speed}"
     if found := _findings(result):
-        yield "findings: " + ", ".join(f"{count:,} {name}" for name, count in found.items())
+        yield "findings: " + ", ".join(f"{count:,} {name if count > 1 else name[:-1]}" for name, count in found.items())
 
 
 def plan_lines(planned: PlannedWork) -> Iterator[str]:

@@ -11,7 +11,7 @@ from triptych_cli.common.options import option, optional
 from triptych_cli.serve import flags
 
 
-@click.command(name="serve")
+@click.command(name="serve", cls=flags.GroupedHelp)
 @flags.models
 @option("--host", default="0.0.0.0", help="Address to listen on.")
 @option("--port", type=flags.PORT, default=8001, help="Port to listen on; 0: any free one.")
@@ -30,6 +30,7 @@ from triptych_cli.serve import flags
 @flags.response_cache
 @flags.security
 @flags.observability
+@flags.help_all
 def command(
     host: str,
     port: int,
@@ -43,7 +44,10 @@ def command(
     reflection: bool,
     **values: Any,
 ) -> None:
-    """Serve a model repository over gRPC, with health checks and reflection."""
+    """Serve a model repository over gRPC, with health checks and reflection.
+
+    Each option is also an environment variable: --port is TRIPTYCH_PORT.
+    """
     needs("triptych_serving.server", "serve")
     from triptych_serving.decoding.engine import EngineOptions
     from triptych_serving.encoding.options import EncoderOptions

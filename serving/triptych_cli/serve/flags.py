@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,34 @@ PORT = click.IntRange(0, 65_535)
 SECONDS = click.FloatRange(min=0)
 FILE = click.Path(path_type=Path)
 POLL_SECONDS = 15.0
+HELP_ALL = "triptych.help-all"
+# Sections of the help: options that `--help` shows, and those that only `--help-all` adds.
+SECTIONS = {
+    "Network": (
+        ("host", "port"),
+        ("reflection", "max_message_bytes", "grpc_max_connection_age_secs", "grpc_max_connection_age_grace_secs"),
+    ),
+    "Models": (("models", "model", "model_control", "warm_up"), ("poll_interval_secs", "load_model")),
+    "Devices": (
+        ("device", "precision", "workers", "slots"),
+        ("gpu_memory_limit", "encoder_threads", "encoder_runs"),
+    ),
+    "Limits": (
+        ("max_queue_secs", "max_requests_per_client", "response_cache_bytes", "exit_timeout_secs"),
+        (
+            *("max_queue_requests", "max_queue_rows", "max_queue_tokens", "refuse_late", "max_documents", "max_document_bytes"),
+            *("deduplicate", "drain_delay_secs"),
+        ),
+    ),
+    "Security": (
+        ("tls_cert", "tls_key", "tls_client_ca", "api_keys", "allow_admin"),
+        ("allow_plaintext_keys", "admin_client"),
+    ),
+    "Observability": (
+        ("metrics", "metrics_port", "log_level", "log_format", "access_log"),
+        ("metrics_host", "otlp_endpoint"),
+    ),
+}
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
 
 models = several(
@@ -141,6 +170,39 @@ observability = several(
     ),
     option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Format of log lines."),
     option("--access-log/--no-access-log", default=False, help="Log a line for each call."),
+)
+
+
+class GroupedHelp(click.Command):
+    """A command whose help has sections; `--help` leaves out rarer options, and the environment variables."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        everything = ctx.meta.get(HELP_ALL, False)
+        left = {parameter.name: copy(parameter) for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)}
+        for parameter in left.values():
+            parameter.show_envvar = everything
+        for title, (common, others) in SECTIONS.items():
+            section = [left.pop(name).get_help_record(ctx) for name in common + others]
+            with formatter.section(title):
+                formatter.write_dl(list(filter(None, section[: len(section if everything else common)])))
+        with formatter.section("Help"):
+            formatter.write_dl(list(filter(None, (parameter.get_help_record(ctx) for parameter in left.values()))))
+
+
+def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[HELP_ALL] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
+help_all = click.option(
+    "--help-all",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_all,
+    help="Show all options, with their environment variables, and exit.",
 )
 
 

@@ -216,7 +216,8 @@ def _notes(
                 )
             )
     for text in dict.fromkeys(checked.invented):
-        notes.append(SegmentFinding(FindingKind.PLACEHOLDER, Severity.WARNING, f"{_short(text)} is only in the translation"))
+        name = f"number {text}" if text[-1].isdigit() else _short(text)
+        notes.append(SegmentFinding(FindingKind.PLACEHOLDER, Severity.WARNING, f"{name} appears only in the translation"))
     if not composed.sure:
         notes.append(SegmentFinding(FindingKind.TAG, Severity.WARNING, f"tags were placed by proportion: {_short(core.text)}"))
     if reply.truncated:

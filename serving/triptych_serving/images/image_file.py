@@ -97,7 +97,7 @@ def _describe(head: bytes) -> str:
     for name, beginning in _OTHERS:
         if beginning.match(head):
             return name
-    return f"no image, it begins with the bytes {head[:8].hex(' ')}"
+    return f"not an image (it begins with the bytes {head[:8].hex(' ')})"
 
 
 def _check_size(image: ImageFile, field: str, limits: ImageLimits) -> None:

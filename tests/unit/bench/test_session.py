@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from triptych_bench.results import Report
-from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, measure
+from triptych_bench.scenarios.runner import LoadPlan
+from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, expected_time, measure
 from triptych_bench.target import Counters, RawResponse, Sample, TargetError
 
 from .fakes import SPEC, FakeTarget
@@ -44,6 +45,21 @@ def test_every_scenario_has_a_report(scenario: str) -> None:
     quality = report.runs[0].quality
     assert quality
     assert (quality.metric, quality.value, quality.signature) == ("accuracy", 1.0, "n:2")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rates", "text"),
+    [
+        ("closed-loop", (), "this takes 68 s to 3 min"),
+        ("single-stream", (), "this takes 17 s to 52 s"),
+        ("server", (50.0, 10.0), "this takes about 49 s"),  # 15 s, and 30 s for 300 arrivals
+        ("server", (), "this takes about 17 s, then a search"),
+        ("offline", (), "this takes at least 15 s"),
+    ],
+)
+def test_the_expected_time(scenario: str, rates: tuple[float, ...], text: str) -> None:
+    spec = replace(BENCHMARK, scenario=scenario, plan=LoadPlan(), concurrencies=(1, 2, 4, 8), rates=rates)
+    assert expected_time(spec) == text
 
 
 def test_inputs_are_digested_and_may_be_generated() -> None:

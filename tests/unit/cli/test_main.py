@@ -7,6 +7,7 @@ import click
 import pytest
 
 from triptych_cli.main import COMMANDS, cli
+from triptych_cli.serve.flags import SECTIONS
 from triptych_client import __version__
 
 from .conftest import Run
@@ -43,10 +44,15 @@ def options_of(name: str) -> list[click.Option]:
 def test_every_option_of_serve_has_a_variable(run: Run) -> None:
     for option in options_of("serve"):
         assert option.name is not None
-        assert option.envvar == f"TRIPTYCH_{option.name.upper()}"
-        assert option.show_envvar
+        assert option.name == "help_all" or option.envvar == f"TRIPTYCH_{option.name.upper()}"
+        assert option.show_envvar or option.name == "help_all"
         assert option.help
-    text = " ".join(run("serve", "--help").success.split())
+    brief, text = run("serve", "--help").success, run("serve", "--help-all").success
+    assert len(brief.splitlines()) <= 100
+    assert all(f"\n{title}:\n" in brief for title in ("Network", "Models", "Limits", "Security", "Observability", "Devices"))
+    listed = [name for common, others in SECTIONS.values() for name in common + others]
+    assert sorted([*listed, "help_all"]) == sorted(option.name or "" for option in options_of("serve"))
+    text = " ".join(text.split())
     assert "[env var: TRIPTYCH_PORT; default: 8001;" in text
     assert "[env var: TRIPTYCH_HOST; default: 0.0.0.0]" in text
 

@@ -104,7 +104,7 @@ async def receive_config(requests: AsyncIterator[Request], limit: int) -> Config
     """Receive the first message of a document call; `limit` in bytes.
 
     Raises:
-        InvalidInputError: it is no config, or announces a document above the limit.
+        InvalidInputError: not a config, or one that announces a document above the limit.
         DeadlineError: nothing was received for IDLE_SECONDS.
     """
     first = await _next(requests)

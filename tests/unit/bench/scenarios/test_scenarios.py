@@ -173,9 +173,6 @@ class FakeRunner:
     def progress(self, _: str) -> None:
         """Print nothing."""
 
-    def open_seconds(self, rate: float) -> float:
-        return 1.0
-
     async def closed(self, load: LoadSpec, batches: Any, **more: Any) -> Run:
         return closed(32, 100.0, 0.01)
 

@@ -11,8 +11,8 @@ from ..conftest import Run
 
 def test_a_repository_as_table_and_json(run: Run) -> None:
     assert [line.split() for line in run("models", "--models", MODELS).success.splitlines()] == [
-        ["name", "version", "called", "default", "task", "languages", "labels", "limits", "precisions", "devices", "state"],
-        ["toy", "1", "yes", "translation", "en", "to", "de", "64", "tokens", "fp32,", "int8", "on", "disk"],
+        ["name", "version", "task", "details", "precisions", "state"],
+        ["toy", "1", "translation", "en", "to", "de,", "64", "tokens", "fp32,", "int8", "on", "disk"],
     ]
     [row] = json.loads(run("models", "--models", MODELS, "--json").out)
     assert row == {
@@ -33,6 +33,13 @@ def test_a_repository_as_table_and_json(run: Run) -> None:
     assert result.error.startswith("--models is for an engine in this process")
 
 
+def test_the_table_fits_into_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = run("models").success.splitlines()
+    assert {line.split()[0] for line in lines} >= {"name", "bert-en", "en-de", "vit-cifar10"}
+    assert max(map(len, lines)) <= 80
+
+
 def test_versions_their_labels_and_damage(run: Run, tmp_path: Path) -> None:
     for version in (2, 10):
         copy_bundle(tmp_path, version=version)
@@ -51,7 +58,7 @@ def test_labels_of_versions(run: Run, tmp_path: Path) -> None:
     lines = [line.split()[:4] for line in run("models", "--models", tmp_path).out.splitlines()]
     assert lines[1:] == [
         ["toy", "1", "translation", "en"],
-        ["toy", "2", "stable", "yes"],
+        ["toy", "2", "stable,", "default"],
         ["toy", "3", "canary", "translation"],
     ]
     (tmp_path / "toy" / "model.json").write_text('{"labels": []}')

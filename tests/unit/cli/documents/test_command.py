@@ -66,7 +66,7 @@ def test_a_folder_is_translated_once(
     documents, segments = translate(source).success.splitlines()
     assert content(tmp_path / "out") == TRANSLATED
     assert documents == "documents: 2 translated"
-    assert segments.startswith("segments: 7 (6 translated, 0 remembered) in ")
+    assert segments.startswith("7 segments, 6 model calls including retries, 0 remembered, ")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.txt")}
     monkeypatch.setattr(engine.EngineSentenceTranslator, "submit", None)
     assert translate(source).success.splitlines()[0] == "documents: 2 unchanged"
@@ -78,14 +78,14 @@ def test_only_changes_are_translated(translate: Translate, source: Path, tmp_pat
     write(source, {"a.txt": FEW["a.txt"] + f"{SOURCES[9]}\n"})
     documents, segments = translate(source).success.splitlines()
     assert documents == "documents: 1 translated, 1 unchanged"
-    assert segments.startswith("segments: 6 (1 translated, 5 remembered)")
+    assert segments.startswith("6 segments, 1 model calls including retries, 5 remembered, ")
     assert content(tmp_path / "out")["a.txt"] == TRANSLATED["a.txt"] + f"{TARGETS[9]}\n"
 
 
 def test_other_jobs_use_a_memory(translate: Translate, source: Path, tmp_path: Path) -> None:
     memory = ("--memory", tmp_path / "memory")
     translate(source / "a.txt", "--out", tmp_path / "one", *memory)
-    assert "(1 translated, 5 remembered)" in translate(source, "--out", tmp_path / "two", *memory).success
+    assert "1 model calls including retries, 5 remembered" in translate(source, "--out", tmp_path / "two", *memory).success
     assert content(tmp_path / "two") == TRANSLATED
 
 
@@ -96,7 +96,7 @@ def test_human_translations_take_precedence(run: Run, translate: Translate, sour
     assert "1 entries imported" in run("memory", "import", memory, tmx).success
     for number, file in enumerate((tmx, memory)):
         out = translate(source / "a.txt", "--out", tmp_path / str(number), "--memory", file).success
-        assert "(4 translated, 0 remembered, 1 from people)" in out
+        assert "4 model calls including retries, 0 remembered, 1 from people" in out
         assert content(tmp_path / str(number)) == {"a.txt": TRANSLATED["a.txt"].replace(TARGETS[0], "Von Hand.")}
 
 
@@ -108,7 +108,7 @@ def test_a_memory_is_exported_and_imported(run: Run, translate: Translate, sourc
     assert "<tu>" not in people.read_text(encoding="utf-8")
     assert run("memory", "import", other, file).success == f"{other}: 6 entries imported\n"
     out = translate(source, "--out", tmp_path / "two", "--memory", other).success
-    assert "(0 translated, 0 remembered, 7 from people)" in out
+    assert "0 model calls including retries, 0 remembered, 7 from people" in out
     assert content(tmp_path / "two") == TRANSLATED
 
 

@@ -229,7 +229,10 @@ def test_problems_are_reported(
 
 def test_invented_numbers_and_placeholders_are_reported() -> None:
     found = done("Hello there", lambda _: SentenceTranslation("Hallo {user} 7"))
-    assert [one.message for one in found.findings] == ["'7' is only in the translation", "'{user}' is only in the translation"]
+    assert [one.message for one in found.findings] == [
+        "number 7 appears only in the translation",
+        "'{user}' appears only in the translation",
+    ]
 
 
 def test_rejected_and_long_sentences_are_split() -> None:

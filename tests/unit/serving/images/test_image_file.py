@@ -68,9 +68,9 @@ def refusal(data: bytes, limits: ImageLimits = DEFAULTS) -> str:
         (b"https://example.org/cat.jpg", "a web address, not the file behind it"),
         (b"data:image/png;base64,iVBO", "a data URL, decode its base64 first"),
         (b"/9j/4AAQSkZJRg", "base64 text, decode it first"),
-        (b"RIFF\x24\0\0\0WAVEfmt ", "no image, it begins with the bytes 52 49 46 46 24 00 00 00"),
-        (b"\0", "no image, it begins with the bytes 00"),
-        (b"\xff\xd8", "no image, it begins with the bytes ff d8"),
+        (b"RIFF\x24\0\0\0WAVEfmt ", "not an image (it begins with the bytes 52 49 46 46 24 00 00 00)"),
+        (b"\0", "not an image (it begins with the bytes 00)"),
+        (b"\xff\xd8", "not an image (it begins with the bytes ff d8)"),
     ],
 )
 def test_other_files_are_named(data: bytes, what: str) -> None:
