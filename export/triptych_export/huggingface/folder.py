@@ -16,6 +16,10 @@ CONFIG = "config.json"
 # Files to download. Safetensors are preferred; pickles are fetched only if there are none.
 WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+BARE_GRAPH = (
+    "an ONNX file alone cannot be exported, since it lacks tokenizer, labels and limits, and its results cannot be compared with "
+    "PyTorch's; name the checkpoint that it was made of: a folder, or a model on the Hugging Face hub"
+)
 PICKLES = ("pytorch_model*.bin",)
 
 
@@ -34,6 +38,8 @@ class Folder:
         """
         config = self.read_json(CONFIG)
         if config is None:
+            if any(self.path.glob("*.onnx")):
+                raise SourceError(f"{self.path}: {BARE_GRAPH}")
             raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")
         return config
 
@@ -84,6 +90,8 @@ def open_folder(name: str) -> Folder:
     path = Path(name)
     if path.is_dir():
         return Folder(path)
+    if path.suffix == ".onnx" and path.is_file():
+        raise SourceError(f"{path}: {BARE_GRAPH}")
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
         raise SourceError(f"{name}: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de")
     return Folder(_download(name))

@@ -16,6 +16,10 @@ from triptych_serving.repository.version_policy import FILE_NAME as POLICY_FILE
 logger = logging.getLogger(__name__)
 
 EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
+BARE_GRAPH = (
+    "an ONNX file alone cannot be served, since it has no tokenizer, labels or limits; export the checkpoint that it was made of, "
+    "`triptych export CHECKPOINT --out models`, and serve that folder"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -79,7 +83,7 @@ def list_versions(root: Path) -> list[VersionFolder]:
     """
     found = _list(root)
     if not found:
-        raise RepositoryError(root, [EMPTY])
+        raise _empty(root)
     return found
 
 
@@ -104,7 +108,7 @@ def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
     """
     models = list_models(root)
     if not models:
-        raise RepositoryError(root, [EMPTY])
+        raise _empty(root)
     chosen = {name: folder for name, folder in models.items() if only in ("", name)}
     if not chosen:
         raise NotFoundError(f"model {only!r} is not in {root}; available: {', '.join(sorted(models))}")
@@ -141,7 +145,7 @@ def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
 def _list(root: Path) -> list[VersionFolder]:
     try:
         if not root.is_dir():
-            raise RepositoryError(root, ["no such model repository"])
+            raise RepositoryError(root, [BARE_GRAPH if root.suffix == ".onnx" and root.is_file() else "no such model repository"])
         return sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
@@ -150,6 +154,11 @@ def _list(root: Path) -> list[VersionFolder]:
         )
     except OSError as error:
         raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
+
+
+def _empty(root: Path) -> RepositoryError:
+    bare = any(not (graph.parent / FILE_NAME).exists() for graph in (*root.glob("*.onnx"), *root.glob("*/*.onnx")))
+    return RepositoryError(root, [BARE_GRAPH if bare else EMPTY])
 
 
 def _subfolders(model: Path) -> list[Path]:

@@ -29,6 +29,24 @@ def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
         newest_versions(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("graph", "root", "problem"),
+    [
+        ("model.onnx", "model.onnx", "an ONNX file alone cannot be served"),
+        ("model.onnx", ".", "an ONNX file alone cannot be served"),
+        ("m/model.onnx", ".", "an ONNX file alone cannot be served"),
+        ("m/1/model.onnx", "m/1", "no models here; expected <model>/<version>/bundle.json"),
+    ],
+)
+def test_graphs_without_a_bundle_are_explained(tmp_path: Path, graph: str, root: str, problem: str) -> None:
+    (tmp_path / graph).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / graph).touch()
+    if "/1/" in graph:
+        (tmp_path / graph).with_name("bundle.json").touch()
+    with pytest.raises(RepositoryError, match=problem):
+        newest_versions(tmp_path / root)
+
+
 def test_an_unreadable_folder_is_left_out(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
