@@ -45,6 +45,10 @@ class TranslationRequest(ModelChoice):
     target_language: str = ""
     decoding: DecodingOptions = field(default_factory=DecodingOptions)
 
+    def __post_init__(self) -> None:
+        if self.source_language == AUTO:  # the model's only one: languages are not detected
+            object.__setattr__(self, "source_language", "")
+
 
 class InputError(Exception):
     """The text or image at `index` of a batch cannot be used."""

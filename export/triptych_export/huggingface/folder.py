@@ -17,8 +17,8 @@ CONFIG = "config.json"
 WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 BARE_GRAPH = (
-    "an ONNX file alone cannot be exported, since it lacks tokenizer, labels and limits, and its results cannot be compared with "
-    "PyTorch's; name the checkpoint that it was made of: a folder, or a model on the Hugging Face hub"
+    "an ONNX file alone cannot be exported, since it lacks tokenizer, labels and limits, and its results cannot be compared "
+    "with PyTorch's; name the checkpoint that it was made of: a folder, or a model on the Hugging Face hub"
 )
 PICKLES = ("pytorch_model*.bin",)
 

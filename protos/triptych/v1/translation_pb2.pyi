@@ -323,7 +323,9 @@ class TranslateRequest(_message.Message):
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default (other translation APIs may default to text/html)."""
     source_language_code: _builtins.str
-    """BCP 47 ("de", "de-DE") or FLORES-200 ("deu_Latn"). May be empty where the model has one source language."""
+    """BCP 47 ("de", "de-DE") or FLORES-200 ("deu_Latn"). May be empty or "auto" where the model has one source language: languages are
+    not detected.
+    """
     target_language_code: _builtins.str
     """BCP 47 or FLORES-200. May be empty where the model has one target language."""
     model: _builtins.str

@@ -66,7 +66,10 @@ model = optional("--model", default="", help="Name of the model.  [default: the 
 address = optional(
     "--server", default="", metavar="HOST:PORT", help="Send requests to this server.  [default: run in this process]"
 )
-precision = optional("--precision", help="One of those that `triptych models` lists, such as int8.  [default: the bundle's default; on a GPU its fp16]")
+precision = optional(
+    "--precision",
+    help="One of those that `triptych models` lists, such as int8.  [default: the bundle's default; on a GPU its fp16]",
+)
 device = option(
     "--device",
     default=AUTO,

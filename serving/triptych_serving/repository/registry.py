@@ -19,6 +19,7 @@ from triptych_serving.text.languages import describe_pair, has_pair, resolve_pai
 ModelT = TypeVar("ModelT", bound=Model)
 
 MEMO_ENTRIES, MEMO_CHARACTERS = 64, 256  # selectors whose translator is remembered, and their maximum length
+AUTO = "auto"  # a source language
 
 
 class State(StrEnum):
@@ -58,12 +59,19 @@ class ModelVersion:
 
 @dataclass(frozen=True)
 class ModelSelector:
-    """The model that a request asks for; empty members match any. Languages are for translation only."""
+    """The model that a request asks for; empty members match any. Languages are for translation only.
+
+    The source language AUTO becomes empty: the model's only one, since languages are not detected.
+    """
 
     model: str = ""
     version: str = ""  # a number or a label
     source_language: str = ""
     target_language: str = ""
+
+    def __post_init__(self) -> None:
+        if self.source_language == AUTO:
+            object.__setattr__(self, "source_language", "")
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 
 EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
 BARE_GRAPH = (
-    "an ONNX file alone cannot be served, since it has no tokenizer, labels or limits; export the checkpoint that it was made of, "
-    "`triptych export CHECKPOINT --out models`, and serve that folder"
+    "an ONNX file alone cannot be served, since it has no tokenizer, labels or limits; export the checkpoint that it was made "
+    "of, `triptych export CHECKPOINT --out models`, and serve that folder"
 )
 
 
@@ -145,7 +145,9 @@ def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
 def _list(root: Path) -> list[VersionFolder]:
     try:
         if not root.is_dir():
-            raise RepositoryError(root, [BARE_GRAPH if root.suffix == ".onnx" and root.is_file() else "no such model repository"])
+            raise RepositoryError(
+                root, [BARE_GRAPH if root.suffix == ".onnx" and root.is_file() else "no such model repository"]
+            )
         return sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()

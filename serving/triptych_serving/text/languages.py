@@ -77,7 +77,8 @@ def choose_language(code: str, offered: Sequence[str], field: str) -> str:
     """
     if not code:
         if len(offered) > 1:
-            raise InvalidInputError(field, f"the model has several, name one of: {list_languages(offered)}")
+            undetected = "languages are not detected; " if field == SOURCE else ""
+            raise InvalidInputError(field, f"{undetected}the model has several, name one of: {list_languages(offered)}")
         return offered[0]
     found = find_language(code, offered, field)
     if found is None:

@@ -152,7 +152,10 @@ def test_scores_exclude_the_frame(framed: Translator, plain: Translator, codec: 
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        (("", "de"), "source_language_code: the model has several, name one of: eng_Latn, deu_Latn"),
+        (
+            ("", "de"),
+            "source_language_code: languages are not detected; the model has several, name one of: eng_Latn, deu_Latn",
+        ),
         (("en", ""), "target_language_code: the model has several, name one of: deu_Latn, nld_Latn, ita_Latn, fra_Latn"),
         (("en", "es"), "target_language_code: 'es' is none of the model's: deu_Latn, nld_Latn, ita_Latn, fra_Latn"),
     ],

@@ -50,6 +50,7 @@ def add_model(repository: Path, name: str, source: list[str], target: list[str])
         ModelSelector(source_language="en", target_language="de"),
         ModelSelector(model="toy", source_language="en-GB"),
         ModelSelector(target_language="deu_Latn"),
+        ModelSelector(source_language="auto"),
     ],
 )
 def test_open_selectors_match_the_only_model(toy: Registry, wish: ModelSelector) -> None:
@@ -110,8 +111,11 @@ def test_a_many_to_many_model(repository: Path) -> None:
     add_model(repository, "many", CODES, CODES)
     with loaded(repository) as registry:
         assert registry.find(ModelSelector(source_language="de_Latn", target_language="de_Latn")).name == "many"
-        with pytest.raises(InvalidInputError, match=r"^source_language_code: the model has several, name one of: ba_Latn, "):
-            registry.find(ModelSelector())
+        for source in ("", "auto"):
+            with pytest.raises(
+                InvalidInputError, match=r"languages are not detected; the model has several, name one of: ba_Latn, "
+            ):
+                registry.find(ModelSelector(source_language=source))
         with pytest.raises(InvalidInputError) as error:
             registry.find(ModelSelector(source_language="de"))
         assert str(error.value) == (
