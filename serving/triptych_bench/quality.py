@@ -123,9 +123,7 @@ def _bleu(outputs: Sequence[str], references: Sequence[str]) -> Quality:
     try:
         from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415 - a rare extra
     except ModuleNotFoundError as error:
-        raise QualityError(
-            'no BLEU: sacrebleu is not installed; run: pip install "triptych[train]", or sacrebleu alone'
-        ) from error
+        raise QualityError("no BLEU: sacrebleu is not installed; run: pip install sacrebleu") from error
     metric = BLEU()
     score = metric.corpus_score(list(outputs), [list(references)])
     return Quality(metric="BLEU", value=score.score, signature=f"n:{len(references)}|{metric.get_signature()}")

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from grpc import StatusCode, aio
 
+from triptych.extras import install_command
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
@@ -230,5 +231,5 @@ def test_traces_without_their_extra_are_refused() -> None:
     )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("Error: traces: opentelemetry.sdk")
-    assert 'run: pip install "triptych[otel]"' in result.stderr
+    assert f"run: {install_command('otel')}" in result.stderr
     assert "Traceback" not in result.stderr

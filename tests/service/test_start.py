@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from triptych_cli.main import main
 from triptych_client import Client, ModelState, UnavailableError
+from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, tamper, truncate
@@ -83,8 +84,7 @@ def test_occupied_metrics_port(refusal: Refuse) -> None:
         (["--device", "tpu"], "Error: --device: 'tpu' is not a device: cpu, cuda, cuda:N"),
         pytest.param(
             ["--device", "cuda:0,cuda:1"],
-            "Error: --device: the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime; "
-            'pip install "triptych[cuda]"',
+            f"Error: --device: the installed onnxruntime has no CUDA provider: {INSTALL}",
             marks=pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs"),
         ),
     ],

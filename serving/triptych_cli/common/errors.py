@@ -7,6 +7,8 @@ from types import ModuleType
 
 import click
 
+from triptych.extras import install_command
+
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells report SIGINT
 
 
@@ -28,4 +30,4 @@ def needs(module: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise click.ClickException(f'{error.name} is not installed; run: pip install "triptych[{extra}]"') from error
+        raise click.ClickException(f"{error.name} is not installed; run: {install_command(extra)}") from error

@@ -7,6 +7,7 @@ import asyncio
 import os
 import threading
 
+from triptych.extras import install_command
 from triptych.version import __version__
 from triptych_serving.errors import UnsupportedError
 
@@ -28,7 +29,7 @@ class Tracing:
         try:
             from triptych_serving.observability import spans  # noqa: PLC0415 needs the extra
         except ModuleNotFoundError as error:
-            raise UnsupportedError(f'traces: {error.name} is not installed; run: pip install "triptych[otel]"') from error
+            raise UnsupportedError(f"traces: {error.name} is not installed; run: {install_command('otel')}") from error
         self._provider = spans.make_provider(endpoint)
         self.observer = spans.TracingObserver(self._provider.get_tracer("triptych", __version__))
 

@@ -6,6 +6,7 @@ import sys
 import click
 import pytest
 
+from triptych.extras import install_command
 from triptych_cli.main import COMMANDS, cli
 from triptych_cli.serve.flags import SECTIONS
 from triptych_client import __version__
@@ -81,7 +82,7 @@ def test_a_missing_extra_is_named() -> None:
     program = "import sys; sys.modules['onnxruntime'] = None; from triptych_cli.main import main; main()"
     result = subprocess.run([sys.executable, "-c", program, "translate", "a"], capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert result.stderr == 'Error: onnxruntime is not installed; run: pip install "triptych[serve]"\n'
+    assert result.stderr == f"Error: onnxruntime is not installed; run: {install_command('serve')}\n"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["fill", "--help"], ["classify", "--help"], ["translate-docs", "--help"]])

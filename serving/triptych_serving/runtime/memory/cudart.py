@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from triptych.extras import install_command
 from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 
-INSTALL = 'pip uninstall onnxruntime; pip install "triptych[cuda]"'  # the two runtimes are one module
+INSTALL = f"pip uninstall onnxruntime; {install_command('cuda')}"  # the two runtimes are one module
 NO_MEMORY = "cudaErrorMemoryAllocation"
 NO_DRIVER = "cudaErrorInsufficientDriver"  # its message mentions an old driver even if there is none, as in many containers
 DRIVER = "no NVIDIA driver is visible here, or it is older than CUDA 13 needs"

@@ -9,6 +9,7 @@ from triptych_serving.repository import placement
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import parse_devices
+from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.server import ServerOptions
 
 from ....fixtures.toy import HERE, MODELS, SOURCE, TARGET
@@ -17,7 +18,7 @@ from ..conftest import Run
 ENCODERS = HERE / "encoder_models"
 
 GPUS = Device("cuda"), Device("cuda", 1)
-NO_RUNTIME = '--device: the installed onnxruntime has no CUDA provider: pip uninstall onnxruntime; pip install "triptych[cuda]"'
+NO_RUNTIME = f"--device: the installed onnxruntime has no CUDA provider: {INSTALL}"
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +83,7 @@ ENCODE = ["fill", "embed", "classify", "classify-text", "classify-tokens", "answ
 
 @pytest.mark.parametrize("command", ["serve", *TRANSLATE, *ENCODE, "evaluate fill-mask", "evaluate image-classification"])
 def test_every_command_with_an_engine_has_the_flags(run: Run, command: str) -> None:
-    shown = run(*command.split(), "--help").success
+    shown = run(*command.split(), "--help-all" if command == "serve" else "--help").success
     assert "TRIPTYCH_DEVICE" in shown
     assert "TRIPTYCH_GPU_MEMORY_LIMIT" in shown
 
