@@ -3,9 +3,9 @@
     from triptych_client import Client
 
     with Client("localhost:8001") as client:
-        translation = client.translate("Guten Morgen!", target_language="en")
+        translation = client.translate("Good morning!", target_language="de")
         print(translation.text)
-        for translation in client.translate_many(["Eins.", "Zwei."], target_language="en"):
+        for translation in client.translate_many(["One.", "Two."], target_language="de"):
             print(translation.text, translation.finish_reason)
         print(client.fill_mask("The capital of France is [MASK].").masks[0].candidates[0].sequence)
         print(client.classify_image("cat.jpg").labels[0].label)

@@ -42,7 +42,7 @@ class AsyncClient(BaseClient):
     """Client for asyncio. It belongs to the event loop of its first call.
 
         async with AsyncClient("localhost:8001") as client:
-            print((await client.translate("Guten Morgen!", target_language="en")).text)
+            print((await client.translate("Good morning!", target_language="de")).text)
 
     The methods are those of Client, with the same arguments, results and errors. Cancelling a task cancels its request.
     """
@@ -72,7 +72,7 @@ class AsyncClient(BaseClient):
     def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> AsyncTranslationStream:
         """Translate one text and receive it piece by piece while it is decoded. See `Client.translate_stream`.
 
-        async with client.translate_stream("Guten Morgen!", target_language="en") as stream:
+        async with client.translate_stream("Good morning!", target_language="de") as stream:
             async for piece in stream:
                 print(piece, end="", flush=True)
         print(stream.translation.finish_reason)

@@ -38,7 +38,7 @@ class Client(BaseClient):
     """A connection to a Triptych server. Threads may share it.
 
         with Client("localhost:8001") as client:
-            print(client.translate("Guten Morgen!", target_language="en").text)
+            print(client.translate("Good morning!", target_language="de").text)
 
     Every call has a deadline. If the server is unavailable or its queue is full, a request is sent again after a growing pause,
     as long as the deadline allows. `triptych_client.errors` lists the exceptions, `triptych_client.arguments` the named
@@ -97,7 +97,7 @@ class Client(BaseClient):
     def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> TranslationStream:
         """Translate one text and receive it piece by piece while it is decoded.
 
-            with client.translate_stream("Guten Morgen!", target_language="en") as stream:
+            with client.translate_stream("Good morning!", target_language="de") as stream:
                 for piece in stream:
                     print(piece, end="", flush=True)
             print(stream.translation.finish_reason)
@@ -150,7 +150,7 @@ class Client(BaseClient):
     ) -> Results[TranslationScore]:
         """Score given translations by their likelihood; the result has the order of the pairs.
 
-            scores = client.score_translations([("Guten Morgen!", "Good morning!"), ("Guten Morgen!", "Good night!")])
+            scores = client.score_translations([("Good morning!", "Guten Morgen!"), ("Good morning!", "Gute Nacht!")])
             print([score.log_probability for score in scores])
 
         A long list is sent as several requests, as with `translate_many`.
