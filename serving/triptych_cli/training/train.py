@@ -67,7 +67,12 @@ def _loop(
         _option("--keep", default=0, help="Number of checkpoints to keep, the newest; 0: all."),
         _option("--save-steps", default=500, help="Steps between two saved states."),
         _option("--initial", default="", help="Checkpoint folder whose weights and vocabulary to start from."),
-        _option("--precision", type=click.Choice(PRECISIONS), default="auto", help="auto: bf16 on a GPU."),
+        _option(
+            "--precision",
+            type=click.Choice(PRECISIONS),
+            default="auto",
+            help="auto: bf16 where it is native.",
+        ),
         _option("--compile/--no-compile", default=False, help="Use torch.compile, layer by layer; faster on a GPU."),
         _option("--devices", default="auto", help="Number of devices; several run under `torchrun`."),
         _option("--seed", default=1),

@@ -4,6 +4,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,27 @@ def _checked(source: str, target: str, where: str) -> Pair:
     if not source or not target:
         raise CorpusError(f"{where}: the {'source' if not source else 'target'} side is empty")
     return source, target
+
+
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file, of two aligned files (`SOURCE::TARGET`), or of the names and sizes in a folder.
+
+    Raises:
+        CorpusError: it cannot be read.
+    """
+    total = sha256()
+    for part in map(Path, path.split("::")):
+        try:
+            if part.is_dir():
+                inside = sorted(f"{each.relative_to(part)} {each.stat().st_size}" for each in part.rglob("*") if each.is_file())
+                total.update("\n".join(inside).encode())
+                continue
+            with open(part, "rb") as file:
+                while block := file.read(1 << 20):
+                    total.update(block)
+        except OSError as error:
+            raise CorpusError(f"{part}: cannot be read: {error.strerror or error}") from error
+    return total.hexdigest()
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -1,21 +1,27 @@
-"""Time limits of a training, the same for all of its processes."""
+"""Reasons to end or pause a training, the same for all of its processes: time limits and signals."""
 
 import math
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 
 AGREE_STEPS = 10  # optimizer steps between two broadcasts of the first process' clock
+VALIDATION_SHARE = 0.1  # of the time limit is kept for the last validation until one has been measured
 
 
 class Clock:
-    """Training time, counted from the first step.
+    """Training time, from the start of a run.
 
     Args:
         fabric: the processes; the first one's clock counts.
-        max_minutes: limit of the training, all runs and validations included; 0: none.
-        pause_minutes: limit of this run, reading the data included; 0: none.
+        max_minutes: limit of the training, all runs included; 0: none.
+        pause_minutes: limit of this run; 0: none.
         opened: `time.monotonic()` when this run began to read its data.
     """
 
@@ -23,17 +29,18 @@ class Clock:
         self.before = 0.0  # seconds of earlier runs
         self.gone = 0.0  # share of max_minutes that has passed
         self.pauses = False
+        self.signal = 0  # number of the signal that asks for an end
+        self.validation = VALIDATION_SHARE * 60 * max_minutes  # seconds to keep for the last validation
         self._fabric, self._max_minutes, self._pause_minutes, self._opened = fabric, max_minutes, pause_minutes, opened
-        self._started = time.monotonic()
 
     @property
     def elapsed(self) -> float:
         """Training time in seconds, earlier runs included."""
-        return self.before + time.monotonic() - self._started
+        return self.before + time.monotonic() - self._opened
 
     @property
     def left(self) -> float:
-        """Seconds until the training ends; infinite without a limit."""
+        """Seconds until the training ends, validation included; infinite without a limit."""
         return max(0.0, 60 * self._max_minutes - self.elapsed) if self._max_minutes else math.inf
 
     @property
@@ -41,14 +48,26 @@ class Clock:
         """The time limit of the training is reached."""
         return self.gone >= 1
 
-    def start(self, before: float) -> None:
-        """Start counting; earlier runs took `before` seconds."""
-        self.before, self._started = before, time.monotonic()
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Pause at the first SIGINT or SIGTERM inside the context; the second one has its usual effect at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(number: int, _: Any) -> None:
+            self.signal = number
+            signal.signal(number, before[signal.Signals(number)])
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def update(self, step: int) -> None:
         """Update `gone` and `pauses` before optimizer step `step` of this run."""
-        if not (self._max_minutes or self._pause_minutes):
-            return
         if self._fabric.world_size == 1:
             self.gone, self.pauses = self._read()
         elif step % AGREE_STEPS == 0:
@@ -58,5 +77,7 @@ class Clock:
             self.gone, self.pauses = float(shared[0]), bool(shared[1])
 
     def _read(self) -> tuple[float, bool]:
-        gone = min(1.0, self.elapsed / (60 * self._max_minutes)) if self._max_minutes else 0.0
-        return gone, bool(self._pause_minutes) and time.monotonic() - self._opened >= 60 * self._pause_minutes
+        limit, pause = 60 * self._max_minutes, 60 * self._pause_minutes
+        gone = min(1.0, self.elapsed / max(1.0, limit - self.validation)) if limit else 0.0
+        gone = max(self.gone, gone)  # a validation may take less time than was kept for it
+        return gone, bool(self.signal) or (pause > 0 and time.monotonic() - self._opened >= pause)

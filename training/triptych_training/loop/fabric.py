@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
+from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 
@@ -14,6 +16,8 @@ from triptych_training.errors import RecipeError
 from triptych_training.loop.recipe import Recipe
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.transformer import DecoderLayer
+
+PATIENCE = timedelta(hours=12)  # longest wait of a process for another, such as for the first one that reads the data
 
 
 def make_fabric(recipe: Recipe) -> Fabric:
@@ -26,20 +30,29 @@ def make_fabric(recipe: Recipe) -> Fabric:
     if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
         here, everywhere = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
         devices, machines = (str(here) if devices == "auto" else devices), everywhere // here
+    precision = _precision(choose_precision(recipe.precision))
     try:
-        fabric = Fabric(accelerator="auto", devices=devices, num_nodes=machines, plugins=_precision(recipe.precision))
+        fabric = Fabric(accelerator="auto", devices=devices, num_nodes=machines, plugins=precision)
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise RecipeError(f"devices: {recipe.devices!r} cannot be used: {error}") from error
+    if isinstance(fabric.strategy, DDPStrategy):
+        fabric.strategy._timeout = PATIENCE  # Fabric, which chose the strategy, has no option for it
     fabric.launch()
     fabric.seed_everything(recipe.seed, verbose=False)
     return fabric
 
 
+def choose_precision(name: str) -> str:
+    """Resolve "auto": bf16 on GPUs and on CPUs that multiply bfloat16 numbers; others emulate that, slower than fp32."""
+    if name != "auto":
+        return name
+    has_bfloat16 = torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return "bf16" if has_bfloat16 else "fp32"
+
+
 def _precision(name: str) -> Precision | None:
-    """Choose the precision of a training step's arithmetic; None is float32, as the weights always are."""
+    """Make the precision of a training step's arithmetic; None is float32, as the weights always are."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "auto":
-        name = "bf16" if device == "cuda" else "fp32"
     if name == "fp32":
         return None
     if device == "cuda":

@@ -19,9 +19,10 @@ class Recipe:
         RecipeError: a value is out of range; the message names option, value and limit.
     """
 
+    train: tuple[str, ...]  # files, or folders of images
     epochs: int = 20
     max_steps: int = 0  # end after this many optimizer steps; 0: no limit
-    max_minutes: float = 0.0  # end after this time of all runs, validations included; 0: no limit
+    max_minutes: float = 0.0  # end after this time of all runs, reading and validation included; 0: no limit
     pause_minutes: float = 0.0  # save the state and stop after this time of one run, to be resumed; 0: never
     validate_every: int = 1  # epochs between two validations and checkpoints; the last epoch always has both
     keep: int = 0  # newest checkpoints kept on disk; 0: all
@@ -30,14 +31,14 @@ class Recipe:
     optimizer: str = "adam"
     learning_rate: float = 1e-3  # peak
     schedule: str = "inverse-sqrt"
-    warmup_steps: int = 400
-    weight_decay: float = 0.0
+    warmup_steps: int = 400  # at most a tenth of the training
+    weight_decay: float = 0.0  # of projections and convolutions
     clip_norm: float = 1.0
     label_smoothing: float = 0.1
     average: int = 5  # the final model is the mean of the last epochs' checkpoints
     ema_decay: float = 0.0  # if above 0, the final model is the moving average of the weights
     save_steps: int = 500
-    precision: str = "auto"  # bf16 on a GPU, fp32 on a CPU
+    precision: str = "auto"  # bf16 on a GPU, and on a CPU with instructions for it; otherwise fp32
     compile: bool = False  # compile the layers with torch.compile
     devices: str = "auto"
     seed: int = 1
@@ -65,6 +66,11 @@ class Recipe:
             raise RecipeError(f"keep: {self.keep} is below average {self.averaged}")
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """Files or folders to train on."""
+        return self.train
+
+    @property
     def averaged(self) -> int:
         """Number of checkpoints to average for the final model: one if it is a moving average already."""
         return 1 if self.ema_decay else self.average
@@ -74,7 +80,6 @@ class Recipe:
 class TextRecipe(Recipe):
     """Options of trainings on files of text."""
 
-    train: tuple[str, ...]
     valid: tuple[str, ...]
     batch_tokens: int = 4_000  # rows x longest row of a batch
 
@@ -111,6 +116,11 @@ class TranslationRecipe(TextRecipe):
     def train_files(self) -> list[DirectedFile]:
         """Training files with their languages."""
         return directed_files(self.train, (self.source_language, self.target_language))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files to train on."""
+        return tuple(file.path for file in self.train_files)
 
     @property
     def valid_files(self) -> list[DirectedFile]:
@@ -174,7 +184,6 @@ class FinetuningRecipe(TextRecipe):
 class ImageRecipe(Recipe):
     """Options for the training of a ViT on image folders."""
 
-    train: tuple[str, ...]  # folders of <class>/<image>
     valid: tuple[str, ...] = ()  # folders of <class>/<image>; empty: hold out `hold_out` training images
     hold_out: int = 5_000
     batch_images: int = 128

@@ -17,6 +17,8 @@ from torch import Tensor
 from triptych_training.errors import DivergedError
 
 LOG_SECONDS = 30.0  # between two log lines if there is no terminal
+ESTIMATE_STEPS = 20  # after which the duration of the training is estimated
+MINUTE, LONG_SECONDS = 60.0, 3600.0  # longer trainings get a hint how to shorten them
 
 
 class Meter:
@@ -57,7 +59,7 @@ class Meter:
         loss = float(tensor)
         if not math.isfinite(loss):
             raise DivergedError(
-                f"step {step}: the loss is {loss}; lower the learning rate or raise warmup_steps, "
+                f"step {step}: the loss or the norm of the gradient is {loss}; lower the learning rate or raise warmup_steps, "
                 f"then resume from the last saved state or start again"
             )
         self.loss += share * (loss - self.loss)
@@ -94,10 +96,13 @@ class TrainingProgress:
     def update(self, epoch: int, step: int, meter: Meter, limit: float = math.inf) -> None:
         """Show the state after optimizer step `step`; the training ends within `limit` seconds."""
         self._bar.update(self._task, completed=step, epoch=epoch, loss=meter.loss, speed=meter.speed)
-        now = time.monotonic()
+        now, done = time.monotonic(), step - self._start_step
+        left = min(limit, (now - self._started) / max(1, done) * (self._total - step))
+        if done == ESTIMATE_STEPS and left > MINUTE:
+            hint = "; --max-minutes or a smaller --size would shorten it" if left > LONG_SECONDS and limit == math.inf else ""
+            self.say(f"about {left / MINUTE:,.0f} min on this machine, without validations{hint}")
         if not self._console.is_terminal and now - self._logged >= LOG_SECONDS:
             self._logged = now
-            left = min(limit, (now - self._started) / max(1, step - self._start_step) * (self._total - step))
             figures = f"loss {meter.loss:.3f} {meter.speed:,.0f} {self._unit}/s {left / 60:.0f} min left"
             self.say(f"epoch {epoch} step {step}/{self._total} {figures}")
 

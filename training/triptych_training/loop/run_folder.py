@@ -1,6 +1,6 @@
 """Run folder: the files of one training.
 
-recipe.json               the options, including the model's shape
+recipe.json               the options, including the model's shape; the run's id and the digests of its data
 tokenizer.json            the vocabulary
 documents.npz             tokenized text (pre-training)
 metrics.jsonl             one line per epoch, one every 50 steps, one at the end
@@ -8,6 +8,8 @@ loss.png                  plot of metrics.jsonl
 checkpoints/epoch-0007/   weights after each epoch (a checkpoint folder)
 state.pt                  everything that resuming needs
 model/                    the result: a checkpoint folder, averaged over the last epochs
+
+Checkpoints and state name the run that they belong to. Folders of releases before that have an empty id.
 """
 
 import json
@@ -18,12 +20,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import WEIGHTS
+from triptych_training.checkpoints.folder import CONFIG, WEIGHTS
+from triptych_training.data.corpus import digest
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import Recipe
@@ -65,23 +69,44 @@ class RunFolder:
         self.opened = time.monotonic()  # start of this run, seconds
         self._resume = resume
         self._settings = _settings(recipe, architecture, shape)
-        if self.options.exists() and resume:
-            _check_same(_read_settings(self.options), self._settings, architecture, root)
+        self._files = recipe.files
+        self._before = _read_settings(self.options) if self.options.exists() and resume else None
+        if self._before is not None:
+            _check_same(self._before, self._settings, architecture, root)
+
+    @property
+    def run(self) -> str:
+        """Id of the run, once it has begun."""
+        return str(_read_settings(self.options).get("run", ""))
 
     def begin(self) -> None:
-        """Write the options; unless resuming, remove files of an earlier training that never saved its state."""
+        """Write options, id and data digests; unless resuming, remove files of an earlier training that never saved its state.
+
+        Raises:
+            RecipeError: the training files have changed since the training began.
+            CorpusError: one cannot be read.
+        """
+        run, data = uuid4().hex[:12], {path: digest(path) for path in self._files}
+        if self._before is not None:
+            run, known = self._before.get("run", ""), self._before.get("data", data)
+            if changed := [path for path in data if known.get(path) != data[path]]:
+                raise RecipeError(
+                    f"resume: {', '.join(changed)}: changed since the training in {self.root} began; restore the old contents, "
+                    f"or start a new training from its weights: --initial {self.model} and another --out"
+                )
         self.root.mkdir(parents=True, exist_ok=True)
-        if not self._resume:
+        if self._before is None:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
-        _replace(self.options, json.dumps(self._settings, indent=2) + "\n")
+        _replace(self.options, json.dumps({**self._settings, "run": run, "data": data}, indent=2) + "\n")
 
     def prepare_tokenizer(self, fabric: Fabric, make: Callable[[], Tokenizer]) -> Tokenizer:
         """Begin the run; the first process makes and saves the tokenizer if there is none, and all processes load it."""
         if fabric.is_global_zero:
+            made = None if self._before is not None and self.tokenizer.exists() else make()
             self.begin()
-            if not self.tokenizer.exists():
-                save_tokenizer(make(), self.tokenizer)
+            if made is not None:
+                save_tokenizer(made, self.tokenizer)
         fabric.barrier()
         return load_tokenizer(self.tokenizer)
 
@@ -89,14 +114,18 @@ class RunFolder:
         """Return the checkpoint folder of epoch `number`, counted from 1."""
         return self.root / "checkpoints" / f"epoch-{number:04d}"
 
-    def saved(self) -> list[int]:
-        """List the epochs with a complete checkpoint, ascending."""
-        folders = (self.root / "checkpoints").glob(f"epoch-*/{WEIGHTS}")
-        return sorted(int(path.parent.name.removeprefix("epoch-")) for path in folders)
+    def saved(self, last: int) -> list[int]:
+        """List the epochs up to `last` with a complete checkpoint of this run, ascending."""
+        run, folders = self.run, (self.epoch(number) for number in range(1, last + 1))
+        return [
+            number
+            for number, folder in enumerate(folders, start=1)
+            if (folder / WEIGHTS).exists() and _read_settings(folder / CONFIG).get("provenance", {}).get("run", "") == run
+        ]
 
-    def prune(self, keep: int) -> None:
-        """Remove all checkpoints except the newest `keep`; 0: keep all."""
-        for number in self.saved()[:-keep] if keep else ():
+    def prune(self, last: int, keep: int) -> None:
+        """Remove all checkpoints of this run up to epoch `last` except the newest `keep`; 0: keep all."""
+        for number in self.saved(last)[:-keep] if keep else ():
             shutil.rmtree(self.epoch(number))
 
     def log(self, record: Mapping[str, Any]) -> None:
@@ -126,14 +155,14 @@ class RunFolder:
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.pt in one move: a kill at any moment leaves the old or the new file complete."""
         partial = self.state.with_suffix(".partial")
-        torch.save(dict(state), partial)
+        torch.save({**state, "run": self.run}, partial)
         partial.replace(self.state)
 
     def load_state(self) -> dict[str, Any] | None:
         """Read the last saved state; None in a new folder.
 
         Raises:
-            CheckpointError: the file is damaged.
+            CheckpointError: the file is damaged, or of another run.
         """
         if not self.state.exists():
             return None
@@ -141,6 +170,10 @@ class RunFolder:
             state: dict[str, Any] = torch.load(self.state, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many types
             raise CheckpointError(f"{self.state}: damaged ({error})") from error
+        if state.get("run", "") != self.run:
+            raise CheckpointError(
+                f"{self.state}: of run {state.get('run')!r}, {self.options.name} of {self.run!r}; restore this run's state"
+            )
         return state
 
 

@@ -3,7 +3,9 @@
 Under torch's launcher (`torchrun`) every process runs this code.
 """
 
+import math
 import random
+import signal
 import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
@@ -23,9 +25,9 @@ from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_
 from triptych_training.data.batches import plan_steps
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.clock import Clock
-from triptych_training.loop.fabric import LossScale, compile_layers, uncompiled
+from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
 from triptych_training.loop.moving_average import MovingAverage
-from triptych_training.loop.optimizer import make_optimizers, make_schedule
+from triptych_training.loop.optimizer import WARMUP_SHARE, make_optimizers, make_schedule
 from triptych_training.loop.recipe import Recipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
 from triptych_training.loop.run_folder import RunFolder
@@ -64,7 +66,8 @@ class Trainer:
         if recipe.compile:
             compile_layers(task.model)
         fused = fabric.device.type != "mps"
-        optimizers = make_optimizers(task.model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, fused)
+        bfloat16 = fabric.device.type == "cuda" or choose_precision(recipe.precision) == "bf16"
+        optimizers = make_optimizers(task.model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, fused, bfloat16)
         self.loss, *wrapped = fabric.setup(task.loss, *optimizers)
         self.optimizers: list[Optimizer] = wrapped
         self.average = MovingAverage(task.model, recipe.ema_decay) if recipe.ema_decay else None
@@ -72,8 +75,11 @@ class Trainer:
         self.total_steps = len(self._plan(0)) * recipe.epochs
         if recipe.max_steps:
             self.total_steps = min(self.total_steps, recipe.max_steps)
-        self.schedule = make_schedule(recipe.schedule, recipe.warmup_steps, self.total_steps)
+        self.warmup = min(recipe.warmup_steps, int(WARMUP_SHARE * self.total_steps))
+        self._unvalidated: Meter | None = None  # figures of the last epoch, if it has no checkpoint
+        self._metrics: Mapping[str, float] = {}  # the last validation's metrics
         self._restore()
+        self.schedule = make_schedule(recipe.schedule, self.warmup, self.total_steps)
 
     def run(self) -> Path:
         """Train the remaining epochs and write the averaged model.
@@ -82,15 +88,25 @@ class Trainer:
             The final checkpoint folder, or the file with the training's state if the run pauses before the end.
         """
         unit = self.task.unit
-        with TrainingProgress(self.total_steps, self.position.step, unit, self.fabric.is_global_zero) as progress:
+        with (
+            TrainingProgress(self.total_steps, self.position.step, unit, self.fabric.is_global_zero) as progress,
+            self.clock.signals(),
+        ):
             parameters = sum(p.numel() for p in self.task.model.parameters())
-            progress.say(f"{parameters:,} parameters, {self.task.describe()}, {self.total_steps:,} steps")
-            self.clock.start(self.clock.before)
+            progress.say(f"{parameters:,} parameters, {self.task.describe()}, at most {self.total_steps:,} steps")
+            if self.warmup < self.recipe.warmup_steps:
+                progress.say(f"warm-up of {self.warmup} steps instead of {self.recipe.warmup_steps}: a tenth of the training")
             while self._unfinished():
                 if not self._epoch(progress):
-                    progress.say(f"paused after step {self.position.step:,}; continue with --resume")
-                    return self.folder.state
-            return self._finish(progress)
+                    progress.say(f"stopped after step {self.position.step:,}; the same command with --resume continues")
+                    break
+            else:
+                if self._unvalidated:  # the time limit came right after an epoch without validation
+                    self._end_epoch(progress, self._unvalidated)
+                return self._finish(progress)
+        if self.clock.signal:
+            signal.raise_signal(self.clock.signal)
+        return self.folder.state
 
     def _unfinished(self) -> bool:
         """Return whether steps are left, or the last epoch's validation because of a kill."""
@@ -127,6 +143,7 @@ class Trainer:
             self._save_state()
             return False
         position.epoch, position.step_in_epoch = position.epoch + 1, 0
+        self._unvalidated = meter
         if position.epoch % self.recipe.validate_every == 0 or not self._unfinished():
             self._end_epoch(progress, meter)
         return True
@@ -160,7 +177,10 @@ class Trainer:
         return StepData(mine, sum(map(self.task.weight, batches)))
 
     def _step(self, data: StepData) -> Tensor:
-        """Take an optimizer step; return the mean loss of its units, on the device because reading it would synchronise."""
+        """Take an optimizer step; return the mean loss of its units on all processes, or the gradient's norm if not finite.
+
+        The result stays on the device because reading it would synchronise.
+        """
         # Dropout depends only on seed, step and process, so that a resumed training repeats it.
         draw = random.Random(f"{self.recipe.seed}/{self.position.step}/{self.fabric.global_rank}")
         torch.manual_seed(draw.getrandbits(63))
@@ -173,22 +193,26 @@ class Trainer:
                 loss = self.loss(*tensors) * (self.fabric.world_size / data.weight)
                 self.fabric.backward(loss * factor)
             total += loss.detach()
+        if self.fabric.world_size > 1:
+            torch.distributed.all_reduce(total)
+            total /= self.fabric.world_size
         if self.scale is None or self.scale.unscale(self.task.model.parameters()):
-            self._update()
+            norm = self._update()
+            total = torch.where(norm.isfinite(), total, norm)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         return total
 
-    def _update(self) -> None:
-        """Clip the gradients and step the optimizers and the moving average."""
-        if self.recipe.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.task.model.parameters(), self.recipe.clip_norm)
+    def _update(self) -> Tensor:
+        """Clip the gradients, step the optimizers and the moving average; return the norm of the gradients."""
+        norm = torch.nn.utils.clip_grad_norm_(self.task.model.parameters(), self.recipe.clip_norm or math.inf)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self._rate()
             optimizer.step()
         if self.average:
             self.average.update()
+        return norm
 
     def _plan(self, epoch: int) -> list[list[list[int]]]:
         return plan_steps(self.task.plan(epoch), self.per_step)
@@ -197,28 +221,30 @@ class Trainer:
         return self.recipe.learning_rate * self.schedule(self.position.step, self.clock.gone)
 
     def _end_epoch(self, progress: TrainingProgress, meter: Meter) -> None:
+        started, epoch = time.monotonic(), self.position.epoch
+        with self.average.swapped() if self.average else nullcontext(), self._uncompiled():
+            if self.fabric.is_global_zero:
+                self._save_checkpoint(self.folder.epoch(epoch))
+            self._metrics = self.task.validate()
+        self._unvalidated, self.clock.validation = None, time.monotonic() - started
         if self.fabric.is_global_zero:
-            with self.average.swapped() if self.average else nullcontext(), self._uncompiled():
-                self._save_checkpoint(self.folder.epoch(self.position.epoch))
-                metrics = self.task.validate()
-            self.folder.prune(self.recipe.keep)
-            self._log("epoch", train_loss=meter.loss if meter.units else None, **_valid(metrics))
+            self.folder.prune(epoch, self.recipe.keep)
+            self._log("epoch", train_loss=meter.loss if meter.units else None, **_valid(self._metrics))
             draw_losses(self.folder.records(), self.folder.plot, self.task.headline)
-            progress.say(
-                f"epoch {self.position.epoch}: training loss {meter.loss:.3f}, validation {_words(metrics)}, "
-                f"{self.position.seconds / 60:.1f} min"
-            )
+            figures = f"training loss {meter.loss:.3f}, validation {_words(self._metrics)}"
+            progress.say(f"epoch {epoch}: {figures}, {self.position.seconds / 60:.1f} min")
         self._save_state()
 
     def _finish(self, progress: TrainingProgress) -> Path:
-        if self.fabric.is_global_zero:
-            last = [number for number in self.folder.saved() if number <= self.position.epoch][-self.recipe.averaged :]
-            load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
+        last = self.folder.saved(self.position.epoch)[-self.recipe.averaged :]
+        load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
+        if len(last) > 1 or not self._metrics:  # a single checkpoint has been validated
             with self._uncompiled():
-                metrics = self.task.validate()
-            self._log("final", **_valid(metrics), averaged_epochs=len(last))
-            self._save_checkpoint(self.folder.model, metrics)
-            progress.say(f"{self.folder.model}: mean of {len(last)} checkpoints, {_words(metrics)}")
+                self._metrics = self.task.validate()
+        if self.fabric.is_global_zero:
+            self._log("final", **_valid(self._metrics), averaged_epochs=len(last))
+            self._save_checkpoint(self.folder.model, self._metrics)
+            progress.say(f"{self.folder.model}: mean of {len(last)} checkpoints, {_words(self._metrics)}")
         self.fabric.barrier()
         return self.folder.model
 
@@ -227,6 +253,7 @@ class Trainer:
 
     def _save_checkpoint(self, path: Path, metrics: Mapping[str, float] | None = None) -> None:
         provenance: dict[str, Any] = {
+            "run": self.folder.run,
             "recipe": asdict(self.recipe),
             "epochs": self.position.epoch,
             "steps": self.position.step,
@@ -250,8 +277,10 @@ class Trainer:
                     "average": self.average.state() if self.average else None,
                     "loss_scale": self.scale.state() if self.scale else None,
                     "elapsed": self.clock.elapsed,
+                    "validation": self.clock.validation,
                     "position": asdict(self.position),
                     "batches_per_step": self.per_step,
+                    "warmup": self.warmup,
                 }
             )
         self.fabric.barrier()
@@ -276,9 +305,14 @@ class Trainer:
             if self.scale and state.get("loss_scale"):
                 self.scale.restore(state["loss_scale"])
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{self.folder.state}: does not belong to this model and recipe ({error})") from error
+            raise CheckpointError(
+                f"{self.folder.state}: does not belong to this model and recipe, or is of a release that decayed all weights; "
+                f"start a new training with --initial, or resume with that release ({error})"
+            ) from error
         self.position = Position(**state["position"])
+        self.warmup = state.get("warmup", self.recipe.warmup_steps)
         self.clock.before = float(state.get("elapsed", self.position.seconds))
+        self.clock.validation = float(state.get("validation", self.clock.validation))
         if (before := state.get("batches_per_step", self.per_step)) != self.per_step:
             raise RecipeError(
                 f"resume: {self.folder.root} took {before} batches per optimizer step, now it would take {self.per_step}; "

@@ -35,11 +35,12 @@ def make(max_minutes: float = 0.0, pause_minutes: float = 0.0, processes: int = 
 
 def test_max_minutes_counts_all_runs(watch: Watch) -> None:
     clock = make(max_minutes=10)
+    clock.before = 140.0
     watch.now += 100  # reading the data
-    clock.start(before=240.0)
     clock.update(0)
-    assert (clock.gone, clock.left) == (0.4, 360.0)
-    watch.now += 180
+    assert (clock.gone, clock.left) == (240 / 540, 360.0)  # a tenth is kept for the validation
+    clock.validation = 100.0
+    watch.now += 110
     clock.update(1)
     assert (clock.gone, clock.over) == (0.7, False)
     watch.now += 1000
@@ -56,8 +57,7 @@ def test_the_first_process_clock_counts(watch: Watch, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(torch.distributed, "broadcast", broadcast)
     clock = make(max_minutes=1, processes=2)
-    clock.start(0.0)
-    watch.now += 30
+    watch.now += 27
     for step in range(AGREE_STEPS + 1):
         clock.update(step)
     assert sent == [([0.5, 0.0], 0)] * 2

@@ -59,6 +59,14 @@ def test_a_training_ends_at_its_time_limit_with_a_rate_near_zero(tmp_path: Path,
     assert [line["kind"] for line in records(tmp_path / "run")[-2:]] == ["epoch", "final"]
 
 
+def test_a_time_limit_right_after_an_epoch_without_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count(1)
+    monkeypatch.setattr(clock_module.Clock, "update", lambda clock, step: setattr(clock, "gone", float(next(calls) > 14)))
+    recipe = make_recipe(tmp_path, max_minutes=1, validate_every=2, schedule="linear", average=1)
+    train_translation(recipe, SHAPE, tmp_path / "run")
+    assert [(r["kind"], r["step"]) for r in records(tmp_path / "run")[-2:]] == [("epoch", 13), ("final", 13)]
+
+
 def test_a_training_may_end_before_its_time_limit(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, max_minutes=60, schedule="linear", average=1)
     result = train_translation(recipe, SHAPE, tmp_path / "run")

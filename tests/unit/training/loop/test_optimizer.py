@@ -26,6 +26,7 @@ def test_every_schedule_rises_to_one_and_falls(kind: str) -> None:
     assert all(a >= b > 0 for a, b in pairwise(factors[9:]))
     assert make_schedule(kind, 0, 5)(0) == pytest.approx(1.0)
     assert make_schedule(kind, 10, 5)(4) == pytest.approx(0.5)
+    assert make_schedule(kind, 10_000, 1_000_000)(500, gone=0.05) == pytest.approx(0.5)  # of a tenth of the time limit
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
@@ -63,6 +64,14 @@ def test_muon_gets_the_matrices_of_the_layers_and_adam_the_rest(tied: bool, posi
     layers = {name for name, p in model.named_parameters() if ".layers." in name and p.ndim == 2}
     assert names(model, muon) == layers
     assert names(model, adam) == {name for name, _ in model.named_parameters()} - layers
+
+
+def test_norms_biases_and_embeddings_do_not_decay() -> None:
+    model = make_model(tie_embeddings=False)
+    [adam] = make_optimizers(model, "adam", 1e-3, 0.1, fused=True)
+    [decaying] = [group["params"] for group in adam.param_groups if group["weight_decay"]]
+    found = {name for name, p in model.named_parameters() if any(p is each for each in decaying)}
+    assert found == {n for n, p in model.named_parameters() if p.ndim == 2 and (".layers." in n or "projection" in n)}
 
 
 def test_muon_separates_only_fused_projections() -> None:

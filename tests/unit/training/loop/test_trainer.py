@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,7 +66,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
         }[line["kind"]]
         assert line.keys() == {"kind", "epoch", "step_in_epoch", "step", "seconds"} | wanted
     rate = next(r["learning_rate"] for r in lines if r["step"] == 5)
-    assert rate == pytest.approx(recipe.learning_rate * (4 / 6) ** 0.5)
+    assert rate == pytest.approx(recipe.learning_rate * (2 / 6) ** 0.5)  # the warm-up is a tenth of the steps
     first, second = (r["valid_loss"] for r in lines if r["kind"] == "epoch")
     assert second < first < 6
     recipe, run = finished
@@ -98,16 +100,71 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     assert_same(tmp_path / "run", whole)
 
 
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_saves_the_state_of_a_run(
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, number: signal.Signals, error: type[BaseException]
+) -> None:
+    recipe, whole = finished
+    original, before = Trainer._step, signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_step", lambda self, data: (signal.raise_signal(number), original(self, data))[1])
+        with pytest.raises(error):
+            train_translation(recipe, SHAPE, tmp_path / "run")
+    signal.signal(signal.SIGTERM, before)
+    assert torch.load(tmp_path / "run/state.pt", weights_only=True)["position"]["step"] == 1
+    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", whole)
+
+
+def test_no_state_is_saved_after_a_gradient_that_is_not_finite(
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, whole = finished
+    original = Trainer._update
+
+    def overflow(self: Trainer) -> Tensor:
+        if self.position.step == 7:  # the last one before a state is saved
+            next(p.grad for p in self.task.model.parameters() if p.grad is not None)[0] = torch.inf
+        return original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", overflow)
+        with pytest.raises(DivergedError, match=r"step 8: .* gradient is inf"):
+            train_translation(recipe, SHAPE, tmp_path / "run")
+    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert_same(tmp_path / "run", whole)
+
+
+def test_checkpoints_and_states_of_other_runs_are_not_used(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+    recipe, whole = finished
+    kill(lambda: train_translation(replace(recipe, seed=9), SHAPE, tmp_path / "run"), "_save_state", 3)  # leaves a checkpoint
+    (tmp_path / "run/state.pt").unlink()
+    train_translation(replace(recipe, validate_every=2), SHAPE, tmp_path / "run")
+    assert records(tmp_path / "run")[-1]["averaged_epochs"] == 1
+    shutil.copy(whole / "state.pt", tmp_path / "run/state.pt")
+    with pytest.raises(CheckpointError, match=r"state\.pt: of run .* restore this run's state"):
+        train_translation(replace(recipe, validate_every=2), SHAPE, tmp_path / "run", resume=True)
+
+
+def test_changed_training_files_are_noticed(recipe: TranslationRecipe, tmp_path: Path) -> None:
+    train_translation(recipe, SHAPE, tmp_path / "run")
+    write_pairs(Path(recipe.train[0]), PAIRS[1:])
+    with pytest.raises(RecipeError, match=r"resume: .*train\.tsv: changed since the training in .* began"):
+        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+
+
 def test_a_state_of_the_first_release_is_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
-    # That state has a random state, no average and no batches per step; recipe.json lacks the model's shape.
+    # That state has a random state, no run, no average and no batches per step; recipe.json lacks run, data and shape.
     recipe, whole = finished
     kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_finish", 1)
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
-    del state["batches_per_step"], state["average"]
+    del state["batches_per_step"], state["average"], state["run"]
     torch.save({**state, "random": torch.get_rng_state()}, tmp_path / "run/state.pt")
     options = json.loads((tmp_path / "run/recipe.json").read_text())
-    del options["transformer"]
+    del options["transformer"], options["run"], options["data"]
     (tmp_path / "run/recipe.json").write_text(json.dumps(options))
+    for path in (tmp_path / "run/checkpoints").glob("*/config.json"):
+        path.write_text(path.read_text().replace('"run"', '"unknown"'))
     result = train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
     assert (result / "model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
 
@@ -227,5 +284,5 @@ def test_bad_data_and_diverging_losses_end_the_training(
         train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(Trainer, "_step", lambda trainer, data: float("nan"))
-    with pytest.raises(DivergedError, match=r"step 1: the loss is nan; lower the learning rate"):
+    with pytest.raises(DivergedError, match=r"step 1: the loss or the norm of the gradient is nan; lower the"):
         train_translation(recipe, SHAPE, tmp_path / "run")
