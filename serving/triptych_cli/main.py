@@ -2,12 +2,16 @@
 
 import importlib
 import sys
+from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
 import click
 
 from triptych.version import __version__
 from triptych_cli.common.errors import INTERRUPTED
+from triptych_embedded.request import BackendError
+
+CREDENTIALS = "(give the API key in --api-key-file FILE or the variable TRIPTYCH_API_KEY)"
 
 
 class CommandEntry(NamedTuple):
@@ -57,6 +61,12 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(f"triptych_cli.{entry.module}"), entry.attribute)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        close = get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and close:
+            raise click.UsageError(f"no command {args[0]!r}; did you mean {close[0]}?", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
@@ -69,7 +79,10 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; errors are one line on standard error and an exit code other than 0."""
+    """Run the command line; errors are one line on standard error and an exit code other than 0.
+
+    This includes errors of the client and of the backends, so commands need not handle these.
+    """
     try:
         sys.exit(cli.main(standalone_mode=False))  # click exits silently if the reader of a pipe has gone
     except click.exceptions.NoArgsIsHelpError as error:
@@ -79,11 +92,30 @@ def main() -> None:
         help_command = f"{error.ctx.command_path if error.ctx else 'triptych'} --help"
         _fail(f"{error.format_message().rstrip('.')} (see {help_command})", error.exit_code)
     except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
+        _fail(error.format_message() + _remedy(error), error.exit_code)
     except click.Abort:
         _fail("interrupted", INTERRUPTED)
     except OSError as error:  # such as a full disk behind standard output
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), 1)
+    except Exception as error:
+        if not isinstance(error, (BackendError, *_client_errors())):
+            raise
+        _fail(f"{error}{_remedy(error)}", 1)
+
+
+def _client_errors() -> list[type[Exception]]:
+    """Return the base class of the client's errors, if a command has imported the client."""
+    module = sys.modules.get("triptych_client.errors")
+    return [module.TriptychClientError] if module else []
+
+
+def _remedy(error: BaseException | None) -> str:
+    """Say how the command line takes an API key, if the lack of a valid one is the cause of an error."""
+    while error is not None:
+        if getattr(error, "code", "") == "UNAUTHENTICATED":
+            return f" {CREDENTIALS}"
+        error = error.__cause__
+    return ""
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -13,6 +13,8 @@ class CallArguments(TypedDict, total=False):
     """Deadline of the call, retries included; the client's `timeout_seconds` by default."""
     request_id: str | None
     """Sent as `x-request-id`, to find the call in the server's log; ASCII. A random one by default."""
+    retries: int | None
+    """How often the call is sent again if the server is unavailable or full; the client's `retries` by default."""
 
 
 class LanguageArguments(TypedDict, total=False):

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import grpc
 
+from triptych_client.arguments import CallArguments
 from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
 from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_document
 from triptych_client.images import ImageExchange
-from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_address
+from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
 
 Result = TypeVar("Result")
@@ -30,7 +31,7 @@ class BaseClient:
         api_key: str | None = None,
         allow_plaintext_keys: bool = False,
         timeout_seconds: float = 60.0,
-        retries: int = 5,
+        retries: int | None = None,
         concurrency: int = 4,
         texts_per_call: int = 64,
         max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
@@ -38,21 +39,23 @@ class BaseClient:
         """Make a client. It connects at the first call.
 
         Args:
-            address: Host and port of the server; by default the environment variable TRIPTYCH_SERVER, else localhost:8001.
-            credentials: For TLS, as from `tls_credentials()`; without them, the connection is not encrypted.
+            address: Host and port of the server, such as "localhost:8001"; the port is 8001 by default, and https:// selects
+                TLS. Without an address, the environment variable TRIPTYCH_SERVER, else localhost:8001.
+            credentials: For TLS, as from `tls_credentials()`; without them and https://, the connection is not encrypted.
             api_key: Sent with every request; by default the environment variable TRIPTYCH_API_KEY. "" sends none.
             allow_plaintext_keys: Send the key without TLS to other machines, too. Anyone on the network can read it.
             timeout_seconds: Default deadline of a request, retries included.
-            retries: How often a request is sent again while the server is unavailable or its queue is full; 0 is never.
+            retries: How often a request is sent again while the server is unavailable or its queue is full: as often as the
+                deadline allows by default, 0 is never.
             concurrency: Maximum number of concurrent requests of one call such as `translate_many`.
             texts_per_call: Maximum number of texts or images per request; longer lists are sent as several requests.
             max_message_bytes: Largest message to send or receive. The server has its own limit.
 
         Raises:
-            ValueError: A number is out of range, or the API key would leave this machine without TLS.
+            ValueError: A number is out of range, the address is malformed, or the API key would leave this machine without TLS.
         """
         self._settings = Settings(
-            address=address or default_address(),
+            **named_address(address),
             credentials=credentials,
             api_key=default_api_key() if api_key is None else api_key,
             allow_plaintext_keys=allow_plaintext_keys,
@@ -72,15 +75,17 @@ class BaseClient:
         """Host and port of the server."""
         return self._settings.address
 
-    def _call(self, *, timeout_seconds: float | None = None, request_id: str | None = None) -> Call:
-        seconds = self._settings.timeout_seconds if timeout_seconds is None else timeout_seconds
+    def _call(self, *, timeout_seconds: float | None = None, request_id: str | None = None, retries: int | None = None) -> Call:
+        settings = self._settings
+        seconds = settings.timeout_seconds if timeout_seconds is None else timeout_seconds
         check_timeout(seconds)
-        return Call(request_id or uuid.uuid4().hex, seconds, self._settings.retries, api_key=self._settings.api_key)
+        most = settings.retries if retries is None else retries
+        return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=settings.api_key, hint=settings.hint)
 
     def _split_off_call(self, arguments: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
         """Separate the arguments of the call from those of the request."""
         others = dict(arguments)
-        call = {name: others.pop(name) for name in ("timeout_seconds", "request_id") if name in others}
+        call = {name: others.pop(name) for name in CallArguments.__optional_keys__ if name in others}
         return self._call(**call), others
 
     def _batch(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> RequestBatch[Result]:

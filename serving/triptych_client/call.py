@@ -1,5 +1,6 @@
 """The identity, deadline and retries of one request."""
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -7,6 +8,8 @@ from dataclasses import dataclass, field
 
 from triptych_client.errors import ResourceExhaustedError, TriptychClientError, UnavailableError
 from triptych_client.status import is_lasting_tls_failure
+
+logger = logging.getLogger("triptych_client")
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -18,11 +21,14 @@ class Call:
 
     request_id: str
     timeout_seconds: float
-    retries: int
+    retries: int | None = None
+    """Further attempts; None: as many as the deadline allows."""
     first_input: int = 0
     """Index of the request's first input among the user's inputs."""
     input_count: int = 0
     api_key: str = field(default="", repr=False)
+    hint: str = ""
+    """Added to the error of an unreachable server."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -32,7 +38,7 @@ class Call:
 
     def attempts(self) -> "Attempts":
         """Start the deadline of the request."""
-        return Attempts(self.retries, self.timeout_seconds)
+        return Attempts(self)
 
 
 def is_transient(error: TriptychClientError) -> bool:
@@ -45,10 +51,11 @@ def is_transient(error: TriptychClientError) -> bool:
 class Attempts:
     """The remaining attempts of one request, and its remaining time."""
 
-    def __init__(self, retries: int, timeout_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._retries = retries
+    def __init__(self, call: Call, clock: Callable[[], float] = time.monotonic) -> None:
+        self._call = call
+        self._failures = 0
         self._clock = clock
-        self._deadline = clock() + timeout_seconds
+        self._deadline = clock() + call.timeout_seconds
         self._longest = FIRST_PAUSE_SECONDS
 
     def remaining_seconds(self) -> float:
@@ -61,12 +68,15 @@ class Attempts:
         Raises:
             TriptychClientError: `error` itself, if it is not transient, no retry is left or the deadline would pass.
         """
-        if self._retries == 0 or not is_transient(error):
+        if isinstance(error, UnavailableError):
+            error.message += self._call.hint
+        if self._failures == self._call.retries or not is_transient(error):
             raise error
         pause = self._next_pause() + (error.retry_delay_seconds or 0.0)
         if pause >= self.remaining_seconds():
             raise error
-        self._retries -= 1
+        self._failures += 1
+        logger.info("%s; next attempt in %.1f s", error, pause)
         return pause
 
     def _next_pause(self) -> float:

@@ -55,14 +55,15 @@ def is_local(address: str) -> bool:
     if scheme in LOCAL_SCHEMES:
         return True
     target = rest.lstrip("/").rpartition("/")[2] if scheme in ("dns", "ipv4", "ipv6") else address
-    host = target.rpartition(":")[0] if _has_port(target) else target
+    host = target.rpartition(":")[0] if has_port(target) else target
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _has_port(target: str) -> bool:
+def has_port(target: str) -> bool:
+    """Return whether a port follows the host."""
     # IPv6 addresses contain colons; with a port, they are in brackets.
     return target.count(":") == 1 or "]:" in target
 

@@ -60,7 +60,9 @@ class TriptychClientError(Exception):
         self.retry_delay_seconds = retry_delay_seconds
 
     def __str__(self) -> str:
-        violations = [f"\n  {violation.field}: {violation.description}" for violation in self.violations]
+        # Most messages already name the field.
+        others = (violation for violation in self.violations if violation.description not in self.message)
+        violations = [f"\n  {violation.field}: {violation.description}" for violation in others]
         request = f" (request {self.request_id})" if self.request_id else ""
         return f"{self.code}: {self.message}{request}{''.join(violations)}"
 

@@ -98,7 +98,7 @@ def _languages_labels_limits(manifest: "Manifest") -> tuple[str, int, str]:
 
 
 def _of_server(server: str) -> list[ModelRow]:
-    from triptych_client import Model, TriptychClientError
+    from triptych_client import Model
 
     def row(model: Model) -> ModelRow:
         others = [name for name in model.available_precisions if name != model.precision]
@@ -116,7 +116,7 @@ def _of_server(server: str) -> list[ModelRow]:
             model.state.value + (f": {model.state_message}" if model.state_message else ""),
         )
 
-    with one_line(TriptychClientError), connect(server) as client:
+    with connect(server) as client:
         return [row(model) for model in client.models()]
 
 

@@ -1,12 +1,15 @@
 """`triptych load`, `triptych unload` and `triptych health`: manage a running server."""
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
-from triptych_cli.common.errors import one_line
+
+if TYPE_CHECKING:
+    from triptych_client import Client
 
 DEFAULT_PORT = "8001"
 
@@ -22,9 +25,7 @@ def load(name: str, version: str, server: str, timeout_secs: float) -> None:
     The version that serves requests continues to do so until the new one is ready. The server must run with --model-control
     explicit.
     """
-    from triptych_client import TriptychClientError
-
-    with one_line(TriptychClientError), connect(server) as client:
+    with connect(server) as client:
         for model in client.load_model(name, version, timeout_seconds=timeout_secs):
             click.echo(f"{model.name} version {model.version}: {model.state}")
 
@@ -39,9 +40,7 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
 
     The server must run with --model-control explicit.
     """
-    from triptych_client import TriptychClientError
-
-    with one_line(TriptychClientError), connect(server) as client:
+    with connect(server) as client:
         client.unload_model(name, version, timeout_seconds=timeout_secs)
     click.echo(f"{name}{f' version {version}' if version else ''}: unloaded")
 
@@ -60,10 +59,24 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
 )
 def health(server: str, service: str, timeout_secs: float) -> None:
     """Check once whether a server is ready: exit code 0 if so, 1 while it loads or drains or if there is no response."""
+    local = f"127.0.0.1:{os.environ.get('TRIPTYCH_PORT') or DEFAULT_PORT}"
+    with connect(server or local) as client:
+        serves = client.is_ready(service, timeout_seconds=timeout_secs)
+        click.echo("serving" if serves else f"not serving: {_reason(client, timeout_secs)}")
+    click.get_current_context().exit(0 if serves else 1)
+
+
+def _reason(client: "Client", timeout_seconds: float) -> str:
+    """Return what keeps a server from serving: the connection, or models that are not ready."""
     from triptych_client import TriptychClientError
 
-    local = f"127.0.0.1:{os.environ.get('TRIPTYCH_PORT') or DEFAULT_PORT}"
-    with one_line(TriptychClientError), connect(server or local) as client:
-        serves = client.is_ready(service, timeout_seconds=timeout_secs)
-    click.echo("serving" if serves else "not serving")
-    click.get_current_context().exit(0 if serves else 1)
+    try:
+        models = client.models(timeout_seconds=timeout_seconds, retries=0)
+    except TriptychClientError as error:
+        return f"{error.code}: {error.message}"
+    waiting = [model for model in models if model.state not in ("ready", "unloaded")]
+    states = [
+        f"{model.name} version {model.version} is {model.state}{f' ({model.state_message})' if model.state_message else ''}"
+        for model in waiting
+    ]
+    return "; ".join(states) or f"it has {len(models) or 'no'} models, but none for this service, or it is shutting down"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.options import kept
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from triptych_client.credentials import ChannelCredentials
     from triptych_client.settings import Settings
 
+FEW_RETRIES = 5  # about two seconds: an address may be wrong
+
 
 def connect(address: str, **settings: Any) -> "Client":
     """Make a client with the credentials of the running command.
 
     Args:
         address: of the server.
-        settings: further settings of the client.
+        settings: further settings of the client. By default a server that is not there is an error after a few seconds.
 
     Raises:
         click.ClickException: options contradict each other, a file cannot be used, or the API key would be sent unencrypted.
@@ -31,25 +34,19 @@ def connect(address: str, **settings: Any) -> "Client":
     from triptych_client import Client
 
     with one_line(ValueError):
-        credentials, key = _credentials(), _api_key()
-        settings["allow_plaintext_keys"] = kept("allow_plaintext_keys")
-        return Client(address, credentials=credentials, api_key=key, **settings)
+        return Client(_named(address), **_access(), **{"retries": FEW_RETRIES, **settings})
 
 
 def connection_settings(address: str, timeout_seconds: float) -> "Settings":
     """Return the settings of `connect` for code that makes its own calls. Raises click.ClickException: as for `connect`."""
     from triptych_client.credentials import default_api_key
-    from triptych_client.settings import Settings
+    from triptych_client.settings import Settings, named_address
 
     with one_line(ValueError):
-        key = _api_key()
-        return Settings(
-            address=address,
-            credentials=_credentials(),
-            api_key=default_api_key() if key is None else key,
-            allow_plaintext_keys=kept("allow_plaintext_keys"),
-            timeout_seconds=timeout_seconds,
-        )
+        access = _access()
+        if access["api_key"] is None:
+            access["api_key"] = default_api_key()
+        return Settings(**named_address(_named(address)), **access, timeout_seconds=timeout_seconds)
 
 
 def translation_arguments(request: TranslationRequest) -> "ScoreArguments":
@@ -73,6 +70,17 @@ def client_errors() -> Iterator[None]:
             if match := INPUT_FIELD.fullmatch(violation.field):
                 raise InputError(int(match[1]), violation.description) from error
         raise BackendError(str(error)) from error
+
+
+def _named(address: str) -> str | None:
+    """Return None if the address is that of TRIPTYCH_SERVER: the client reads the variable, and names it in errors."""
+    source = click.get_current_context().get_parameter_source("server")
+    return None if source is ParameterSource.ENVIRONMENT else address
+
+
+def _access() -> dict[str, Any]:
+    """Return the settings of the client that control access to the server."""
+    return {"credentials": _credentials(), "api_key": _api_key(), "allow_plaintext_keys": kept("allow_plaintext_keys")}
 
 
 def _credentials() -> "ChannelCredentials | None":

@@ -1,5 +1,6 @@
 """`triptych memory`: import human translations into a translation memory, and export all its translations."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import EXISTING_FILE, NEW_FILE
 from triptych_cli.documents.database import Database, DatabaseError
+from triptych_cli.documents.flags import TMX
 from triptych_documents.errors import DocumentError
 
 
@@ -23,6 +25,7 @@ def command() -> None:
 @click.argument("files", nargs=-1, required=True, type=EXISTING_FILE, metavar="FILE.tmx...")
 def import_(memory: Path, files: tuple[Path, ...]) -> None:
     """Import human translations into MEMORY, which is created if missing. They take precedence over the model's."""
+    _check_order("import", memory, files)
     needs("langcodes", "documents")
     from triptych_cli.documents.human import add_entries
     from triptych_cli.documents.tmx import read_tmx
@@ -38,6 +41,7 @@ def import_(memory: Path, files: tuple[Path, ...]) -> None:
 @click.option("--people-only", is_flag=True, help="Leave out translations by models.")
 def export(memory: Path, file: Path, people_only: bool) -> None:
     """Write all translations of MEMORY as TMX 1.4b."""
+    _check_order("export", memory, (file,))
     needs("langcodes", "documents")
     from triptych_cli.documents.files import write_whole
     from triptych_cli.documents.human import translations
@@ -46,3 +50,10 @@ def export(memory: Path, file: Path, people_only: bool) -> None:
     with one_line(DatabaseError), Database(memory) as database:
         write_whole(file, tmx(translations(database, people_only)))
     click.echo(file)
+
+
+def _check_order(name: str, memory: Path, files: Sequence[Path]) -> None:
+    """Reject a TMX file in the place of the memory. Raises click.UsageError."""
+    if memory.suffix.lower() == TMX:
+        others = " ".join(map(str, [*files[1:], memory]))
+        raise click.UsageError(f"{memory} is a TMX file; the memory comes first: triptych memory {name} {files[0]} {others}")

@@ -55,6 +55,8 @@ def read_policy(folder: Path) -> VersionPolicy:
         if not path.is_symlink() and not path.exists():
             return DEFAULT
         raw = json.loads(_content(path))
+    except json.JSONDecodeError as error:
+        raise BundleError(path, [f"not valid JSON: {error}"]) from error
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(path, [f"cannot be read: {error}"]) from error
     faults: list[str] = []

@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from contextlib import nullcontext
 
 import grpc
 import pytest
 
 from triptych_client import AsyncClient, CallCancelledError, Client, ModelState, NotFoundError
-from triptych_client.settings import DEFAULT_SERVER
+from triptych_client.settings import DEFAULT_SERVER, parse_address
 
 from .conftest import Ask
 from .fake_server import FakeServer
@@ -53,6 +54,29 @@ def test_address_comes_from_argument_then_environment(
     monkeypatch.setenv("TRIPTYCH_SERVER", "translator:9")
     assert client().address == "translator:9"
     assert client("here:1").address == "here:1"
+    monkeypatch.setenv("TRIPTYCH_SERVER", "translator:many")
+    with pytest.raises(ValueError, match=r"of 1 to 65,535; the environment variable TRIPTYCH_SERVER has the address"):
+        client()
+
+
+@pytest.mark.parametrize(
+    ("written", "address", "tls"),
+    [
+        ("localhost", "localhost:8001", None),
+        ("localhost:9", "localhost:9", None),
+        ("http://localhost:9", "localhost:9", False),
+        ("HTTPS://example.com/", "example.com:8001", True),
+        ("::1", "[::1]:8001", None),
+        ("[::1]", "[::1]:8001", None),
+        ("[::1]:9", "[::1]:9", None),
+        ("unix:/run/socket", "unix:/run/socket", None),
+        ("dns:///example.com:9", "dns:///example.com:9", None),
+        *((bad, "", None) for bad in ("", "host:port", "host:0", ":9", "http://host:9/path", "grpc://host:9", "a b")),
+    ],
+)
+def test_addresses(written: str, address: str, tls: bool | None) -> None:
+    with nullcontext() if address else pytest.raises(ValueError, match="is not HOST:PORT"):
+        assert parse_address(written) == (address, tls)
 
 
 @pytest.mark.parametrize("setting", ["timeout_seconds", "retries", "concurrency", "texts_per_call", "max_message_bytes"])

@@ -53,6 +53,10 @@ def test_details_of_errors(server: FakeServer, ask: Ask) -> None:
         ask(server.address, lambda client: client.translate_many(["a", ""]))
     assert caught.value.violations == (FieldViolation("contents[1]", "is empty"),)
     assert caught.value.reason == "EMPTY_TEXT"
+    server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "contents[1]: is empty", bad_field("contents[1]"))]
+    with pytest.raises(InvalidArgumentError) as caught:
+        ask(server.address, lambda client: client.translate_many(["a", ""]))
+    assert str(caught.value).count("is empty") == 1
 
     def step(context: grpc.ServicerContext) -> None:
         context.set_trailing_metadata([("grpc-status-details-bin", b"\xff\xff")])

@@ -14,7 +14,7 @@ from triptych_client import (
     TriptychClientError,
     UnavailableError,
 )
-from triptych_client.call import Attempts
+from triptych_client.call import Attempts, Call
 
 from .conftest import Ask
 from .fake_server import FakeServer, Step, fail, retry_after
@@ -31,10 +31,15 @@ def test_transient_failures_are_retried(server: FakeServer, ask: Ask, script: li
     result = ask(server.address, lambda client: client.translate("a"))
     assert result.text == "A"
     assert server.request_ids == [result.request_id] * (len(script) + 1)
-    server.script = [UNAVAILABLE] * 3
+    server.script = [UNAVAILABLE] * 8
+    assert ask(server.address, lambda client: client.translate("a")).text == "A"
+    server.requests.clear()
+    server.script = [UNAVAILABLE] * 6
     with pytest.raises(UnavailableError):
         ask(server.address, lambda client: client.embed("a"), retries=2)
-    assert len(server.requests) == len(script) + 4
+    with pytest.raises(UnavailableError):
+        ask(server.address, lambda client: client.embed("a", retries=1))
+    assert len(server.requests) == 3 + 2
 
 
 def test_a_delay_beyond_the_deadline_is_an_error(server: FakeServer, ask: Ask) -> None:
@@ -96,12 +101,12 @@ def pauses_until_error(attempts: Attempts, clock: Clock) -> Iterator[float]:
 
 def test_pauses_grow_up_to_a_limit_and_keep_the_servers_delay() -> None:
     clock = Clock()
-    pauses = list(pauses_until_error(Attempts(retries=100, timeout_seconds=60.0, clock=clock), clock))
+    pauses = list(pauses_until_error(Attempts(Call("", 60.0), clock), clock))
     assert pauses[0] <= 0.001
     assert 2.5 <= max(pauses) <= 5.0
     assert 55.0 < clock.now < 60.0
-    assert len(list(pauses_until_error(Attempts(retries=3, timeout_seconds=60.0, clock=clock), clock))) == 3
-    attempts = Attempts(retries=1, timeout_seconds=60.0)
+    assert len(list(pauses_until_error(Attempts(Call("", 60.0, retries=3), clock), clock))) == 3
+    attempts = Attempts(Call("", 60.0, retries=1))
     assert attempts.pause_after(ResourceExhaustedError("full", retry_delay_seconds=7.0)) >= 7.0
     with pytest.raises(ResourceExhaustedError):
         attempts.pause_after(ResourceExhaustedError("full", retry_delay_seconds=7.0))

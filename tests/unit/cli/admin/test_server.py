@@ -1,7 +1,9 @@
 """`triptych health`, `load` and `unload` without a server; tests/service has them with one."""
 
+import grpc
 import pytest
 
+from ...client.fake_server import FakeServer, fail
 from ..conftest import Run
 
 NO_SERVER = ("--server", "127.0.0.1:1")
@@ -9,7 +11,8 @@ NO_SERVER = ("--server", "127.0.0.1:1")
 
 def test_without_a_server_health_is_not_serving(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("health", *NO_SERVER)
-    assert (result.code, result.out, result.err) == (1, "not serving\n", "")
+    assert (result.code, result.err) == (1, "")
+    assert result.out.startswith("not serving: UNAVAILABLE: failed to connect")
     monkeypatch.setenv("TRIPTYCH_PORT", "1")
     assert run("health").code == 1
     result = run("health", "--timeout-secs", "0")
@@ -20,3 +23,19 @@ def test_without_a_server_health_is_not_serving(run: Run, monkeypatch: pytest.Mo
 def test_without_a_server_nothing_is_loaded(run: Run, command: str) -> None:
     result = run(command, "toy", *NO_SERVER, "--timeout-secs", "0.5")
     assert (result.code, result.error != "") == (1, True)
+
+
+def test_the_reason_is_a_model_or_the_key(run: Run) -> None:
+    with FakeServer() as server:
+        server.set_ready(False)
+        server.script = [fail(grpc.StatusCode.UNAUTHENTICATED, "no API key")]
+        assert run("health", "--server", server.address).out == "not serving: UNAUTHENTICATED: no API key\n"
+        assert run("health", "--server", server.address).out == "not serving: fake version 2 is unknown\n"
+        server.script = [fail(grpc.StatusCode.UNAUTHENTICATED, "no API key")]
+        error = run("models", "--server", server.address).error
+        assert error.endswith("(give the API key in --api-key-file FILE or the variable TRIPTYCH_API_KEY)")
+
+
+def test_the_variable_with_a_wrong_address_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIPTYCH_SERVER", "localhost:many")
+    assert run("models").error.endswith("the environment variable TRIPTYCH_SERVER has the address localhost:many")

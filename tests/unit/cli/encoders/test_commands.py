@@ -185,6 +185,10 @@ def test_classify_prints_a_block_for_each_image(run: Run, models: FakeModels, ph
     text = run("classify", photos / "a.png", photos / "c.png").success
     assert text.splitlines() == [str(photos / "a.png"), *rows, str(photos / "c.png"), *rows]
     assert run("classify", "--top-k", "1", photos / "a.png").success == f"{photos / 'a.png'}  0.7500  tabby\n"
+    (photos / "bad.png").rename(photos / "bad.txt")
+    assert run("classify", photos).out == text
+    (photos / "empty").mkdir()
+    assert run("classify", photos / "empty").err.endswith("a folder without JPEG, PNG or WebP files\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])

@@ -327,7 +327,7 @@ async def test_labels_and_policies_change(repository: Path) -> None:
         await bench.until_states(v1="ready", v2="ready")
         assert bench.serving() == "1:good"
         (repository / "m" / "model.json").write_text("{")
-        await bench.until(lambda: "cannot be read" in bench.fault("2"))
+        await bench.until(lambda: "not valid JSON" in bench.fault("2"))
         assert bench.serving() == "1:good"
         set_policy(repository, versions=[7])
         await bench.until(lambda: "allows none of the existing versions" in bench.fault("2"))

@@ -159,7 +159,7 @@ def test_the_policy_chooses_the_version_that_serves(
 
 
 @pytest.mark.parametrize(
-    ("content", "fault"), [("{", "model.json: cannot be read"), ('{"versions": [9]}', "allows none of the existing versions")]
+    ("content", "fault"), [("{", "model.json: not valid JSON"), ('{"versions": [9]}', "allows none of the existing versions")]
 )
 def test_an_unusable_policy_fails_its_model(repository: Path, content: str, fault: str) -> None:
     copy_bundle(repository)

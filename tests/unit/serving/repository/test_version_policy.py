@@ -74,7 +74,7 @@ def test_all_faults_are_listed_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("{", "cannot be read"),
+        ("{", "not valid JSON"),
         ("[]", "the file is not an object"),
         ("[" * 60_000, "cannot be read"),
         ('"' + "a" * 70_000, "more than 65,536"),
