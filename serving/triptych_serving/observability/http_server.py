@@ -1,13 +1,14 @@
 """A minimal HTTP server for metrics and probes, in the server's event loop, so that a response proves that the loop runs.
 
-Each connection serves one request. A slow or silent client holds only its connection, for a few seconds.
+Each connection serves one request. A slow or silent client holds only its connection, for a few seconds. When too many are
+open, the oldest one is closed, so that idle connections never keep out a probe, which asks at once.
 """
 
 import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -43,7 +44,7 @@ class HttpResponse:
 
     @classmethod
     def text(cls, status: int, text: str, **headers: str) -> "HttpResponse":
-        """Make a response of one line of text."""
+        """Make a response of text."""
         return cls(status, f"{text}\n".encode(), {"Content-Type": "text/plain; charset=utf-8", **headers})
 
     def pack(self, head_only: bool) -> bytes:
@@ -67,7 +68,7 @@ class HttpServer:
     def __init__(self, handlers: Mapping[str, HttpHandler]) -> None:
         self._handlers = handlers
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], asyncio.WriteTransport] = {}  # the oldest first
 
     async def start(self, host: str, port: int, flag: str) -> int:
         """Listen, and return the port.
@@ -102,12 +103,12 @@ class HttpServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
+        usable = [transport for transport in self._connections.values() if not transport.is_closing()]
+        if len(usable) >= MAX_CONNECTIONS:
+            usable[0].abort()
         connection = asyncio.create_task(self._serve(reader, writer))
-        self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
+        self._connections[connection] = writer.transport
+        connection.add_done_callback(self._connections.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -139,7 +140,7 @@ class HttpServer:
             await reader.read(MAX_HEAD_BYTES)
 
     async def _handle(self, request: HttpRequest) -> HttpResponse:
-        handler = self._handlers.get(request.path)
+        handler = _index(self._handlers) if request.path == "/" else self._handlers.get(request.path)
         if handler is None:
             return HttpResponse.text(404, f"not found; available: {', '.join(self._handlers)}")
         if request.method not in ("GET", "HEAD"):
@@ -149,6 +150,15 @@ class HttpServer:
         except Exception as error:  # the server must survive any error of a page
             logger.error("%s failed: %s", request.path, error, exc_info=error)
             return HttpResponse.text(500, "internal error; the server's log has the details")
+
+
+def _index(paths: Iterable[str]) -> HttpHandler:
+    """Return the handler of a page that lists the paths."""
+
+    async def index(_: HttpRequest) -> HttpResponse:
+        return HttpResponse.text(200, "\n".join(paths))
+
+    return index
 
 
 def _parse(head: bytes) -> HttpRequest:
