@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from grpc import aio
@@ -49,6 +50,9 @@ logger = logging.getLogger(__name__)
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
 FLUSH_SECONDS = 0.5  # at shutdown, for responses that are being sent
+# At shutdown: once no call has come for this long, the port is closed; gRPC cancels calls that come in that moment.
+# Clients that never pause are cut off after a longer time.
+QUIET_SECONDS, UNQUIET_SECONDS = 0.1, 2.0
 HANG_SECONDS = 3.0  # after the exit timeout; then the process exits whatever still runs
 
 
@@ -161,9 +165,11 @@ class Server:
         if not self.calls.stopping.is_set():
             await asyncio.sleep(lifecycle.drain_delay_seconds)
             self._reject()
+        last = stopped + lifecycle.exit_timeout_seconds - FLUSH_SECONDS
         try:
-            left = stopped + lifecycle.exit_timeout_seconds - FLUSH_SECONDS - time.monotonic()
-            await asyncio.wait_for(self.calls.drained(), max(0.0, left))
+            await asyncio.wait_for(self.calls.drained(), max(0.0, last - time.monotonic()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.calls.quiet(QUIET_SECONDS), min(UNQUIET_SECONDS, last - time.monotonic()))
         except TimeoutError:
             logger.warning(
                 "drain timed out after %g s, cancelling %d requests", lifecycle.exit_timeout_seconds, self.calls.count

@@ -1,6 +1,7 @@
 """Calls in progress and the models that they use: a shutdown waits for the former, an unload for the latter."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,14 @@ class ActiveCalls:
     def __init__(self) -> None:
         self.stopping = asyncio.Event()  # no more calls are accepted, and streams stop reading requests
         self.count = 0
+        self._began = time.monotonic()  # the last call
         self._idle = asyncio.Event()
         self._idle.set()
 
     def begin(self) -> None:
         """Count a call that has started."""
         self.count += 1
+        self._began = time.monotonic()
         self._idle.clear()
 
     def end(self) -> None:
@@ -31,6 +34,11 @@ class ActiveCalls:
     async def drained(self) -> None:
         """Wait until no call is in progress."""
         await self._idle.wait()
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no call has begun for some time."""
+        while (left := self._began + seconds - time.monotonic()) > 0:
+            await asyncio.sleep(left)
 
 
 class ModelLeases:
