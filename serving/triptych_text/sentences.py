@@ -13,6 +13,9 @@ from triptych_text.languages import primary_language
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+# Ends of sentences that need no space after them: Chinese and Japanese text and punctuation, Hindi's and Arabic's marks.
+_CLOSED = re.compile(r"[।؟\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_CLOSING = "\"'”’»)]"
 
 
 def is_unspaced(sign: str) -> bool:
@@ -36,8 +39,26 @@ class Sentences:
     gaps: tuple[str, ...]
 
     def join(self, texts: Sequence[str]) -> str:
-        """Join other texts, such as translations, with the original gaps."""
-        return self.gaps[0] + "".join(text + gap for text, gap in zip(texts, self.gaps[1:], strict=True))
+        """Join other texts, such as translations, one for each sentence."""
+        return self.gaps[0] + "".join(text + self.gap_after(index, text) for index, text in enumerate(texts))
+
+    def gap_after(self, index: int, text: str) -> str:
+        """Return what follows a text in the place of sentence `index`: the original gap.
+
+        One exception: where the original needs no space, as in Chinese, a translation that needs one gets it.
+        """
+        gap = self.gaps[index + 1]
+        is_inner = index + 1 < len(self.texts)
+        return " " if is_inner and not gap and needs_space(self.texts[index], text) else gap
+
+
+def needs_space(sentence: str, translation: str) -> bool:
+    """Return whether a translation needs a space after it, which its sentence does not need."""
+    return translation != "" and _ends_closed(sentence) and not _ends_closed(translation)
+
+
+def _ends_closed(text: str) -> bool:
+    return _CLOSED.match(text.rstrip(_CLOSING)[-1:]) is not None
 
 
 def whole(text: str) -> Sentences:

@@ -9,6 +9,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from triptych_documents.encoding import surrogate
 from triptych_documents.findings import Finding, FindingKind, Severity
@@ -20,7 +21,7 @@ from triptych_documents.segments.segment import Segment, has_letters, shown
 from triptych_documents.sentences import Refusal, SentencePair, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, together
 from triptych_documents.unit import Code, Piece, Unit, joined
-from triptych_text.sentences import Splitter
+from triptych_text.sentences import Splitter, needs_space
 
 _ENTRY = 300  # bytes of an entry besides its texts
 _WEIGHT = 32  # bytes of a number in a list
@@ -234,7 +235,7 @@ class UnitTranslator:
         segment = read_segment(normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
         translated = yield from together([self._translator.translate(part) for part in parts])
-        pieces = joined([piece for one in translated for piece in one.pieces])
+        pieces = joined(list(_spaced(parts, translated)))
         findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in translated for note in one.notes]
         if normal != joined(unit.pieces):
             message = "the text is not in Unicode normalization form NFC; its NFC form was translated"
@@ -248,6 +249,14 @@ def _normal(piece: Piece) -> Piece:
     if isinstance(piece, Code) or unicodedata.is_normalized("NFC", piece):
         return piece
     return unicodedata.normalize("NFC", piece)
+
+
+def _spaced(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[Piece]:
+    """Yield all pieces, with spaces between sentences whose originals need none."""
+    for part, one, after in zip_longest(parts, translated, parts[1:]):
+        yield from one.pieces
+        if after and after.text[:1].strip() and needs_space(part.text, shown(one.pieces)):
+            yield " "
 
 
 def _pairs(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[SentencePair]:

@@ -68,7 +68,7 @@ def open_image(data: bytes, field: str, limits: ImageLimits) -> ImageFile:
                 image = reader(BytesIO(data))
             _check_size(image, field, limits)
             if name == "JPEG":
-                _check_scans(data, field, limits)
+                _check_scans(data, image.width * image.height, field, limits)
             return image
     raise InvalidInputError(field, f"it is {_describe(data[:_SNIFFED])}; {_ACCEPTED}")
 
@@ -110,10 +110,11 @@ def _check_size(image: ImageFile, field: str, limits: ImageLimits) -> None:
         raise InvalidInputError(field, f"the image is {width} x {height}, the limit of a side is {limits.max_side} pixels")
 
 
-def _check_scans(data: bytes, field: str, limits: ImageLimits) -> None:
-    """Reject a small JPEG with thousands of empty scans, which would keep a thread busy for minutes."""
-    if data.count(b"\xff\xda") > limits.max_scans and (scans := _count_scans(data, limits.max_scans)) > limits.max_scans:
-        raise InvalidInputError(field, f"the JPEG file has {scans} scans or more, the limit is {limits.max_scans}")
+def _check_scans(data: bytes, pixels: int, field: str, limits: ImageLimits) -> None:
+    """Reject a small JPEG with many empty scans, which would keep a thread busy for seconds to minutes."""
+    most = min(limits.max_scans, limits.max_scan_pixels // pixels)
+    if data.count(b"\xff\xda") > most and (scans := _count_scans(data, most)) > most:
+        raise InvalidInputError(field, f"the JPEG file has {scans} scans or more, the limit for {pixels} pixels is {most}")
 
 
 def _count_scans(data: bytes, limit: int) -> int:

@@ -112,7 +112,7 @@ class Registry:
         Raises:
             NotFoundError: no model has this name, version or language pair.
             UnsupportedError: the named model does not translate.
-            UnavailableError: the model exists but could not be loaded.
+            UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: a language code is malformed, or missing although the model has several, or several models match.
         """
         found = self._translators.get(selector)
@@ -145,7 +145,7 @@ class Registry:
         Raises:
             NotFoundError: no model has this name or version, or none has the capability.
             UnsupportedError: the named model does not have the capability.
-            UnavailableError: the model exists but could not be loaded.
+            UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: several models match.
         """
         return _only([model for model in self._some_able(selector, capability) if isinstance(model, TextModel)])
@@ -203,7 +203,7 @@ class Registry:
         able = self._able(selector, capability)
         if not able:
             available = ", ".join(f"{model.name} ({model.manifest.task})" for model in self.ready) or "none"
-            raise NotFoundError(f"no model {VERBS[capability]}; available: {available}")
+            raise self._none(f"no model {VERBS[capability]}; available: {available}")
         return able
 
     def _able(self, selector: ModelSelector, capability: str) -> list[Model]:
@@ -224,11 +224,16 @@ class Registry:
             return ready
         return [model for model in ready if model is self._serving[model.name]]
 
-    def _no_pair(self, selector: ModelSelector) -> NotFoundError:
+    def _none(self, problem: str) -> ServingError:
+        """Return the error that no model serves a request; while models load for the first time, one of them may soon."""
+        loading = {each.name for each in self.models if each.state is State.LOADING} - self._serving.keys()
+        return UnavailableError(f"{problem}; being loaded: {', '.join(sorted(loading))}") if loading else NotFoundError(problem)
+
+    def _no_pair(self, selector: ModelSelector) -> ServingError:
         pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in self.translators})
         wanted = f"{selector.source_language or 'any language'} to {selector.target_language or 'any language'}"
         available = f"available: {', '.join(pairs)}" if pairs else "no translation model is loaded"
-        return NotFoundError(f"no model translates {wanted}; {available}")
+        return self._none(f"no model translates {wanted}; {available}")
 
 
 def _preference(version: ModelVersion) -> tuple[bool, int]:

@@ -27,6 +27,7 @@ OPEN_SERVICES = frozenset({"grpc.health.v1.Health"})
 OPEN_METHODS = frozenset({"inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerReady"})
 
 SCHEME = "bearer"
+GRPC_LOGGER = "grpc._cython.cygrpc"  # logs metadata that is not UTF-8, which may be an API key
 CHECK_SECONDS = 1.0  # until a change of the key file is noticed
 
 
@@ -45,6 +46,7 @@ class AccessGuard:
         self._options = options
         self._clock = clock
         self._keys = None if options.api_keys is None else _open_keys(options)
+        logging.getLogger(GRPC_LOGGER).addFilter(_is_not_metadata)
 
     def admit(self, call: CallContext, context: GrpcContext) -> None:
         """Admit a call and set its `principal`.
@@ -97,12 +99,20 @@ def bearer_of(call: CallContext) -> str:
     """Return the API key of a call.
 
     Raises:
-        UnauthenticatedError: there is none.
+        UnauthenticatedError: there is none, or it has stray characters, such as a non-breaking space from a web page.
     """
     scheme, _, secret = str(call.metadata.get("authorization", "")).partition(" ")
-    if scheme.lower() != SCHEME or not secret.strip():
+    if scheme.lower() != SCHEME or not (key := secret.strip(" ")):
         raise UnauthenticatedError("no API key: send it in the metadata, as `authorization: Bearer KEY`")
-    return secret.strip()
+    for place, letter in enumerate(key, 1):
+        if not " " <= letter <= "~":
+            problem = f"character {place} of {len(key)} is U+{ord(letter):04X}, keys are printable ASCII"
+            raise UnauthenticatedError(f"malformed API key: {problem}; copy the key again")
+    return key
+
+
+def _is_not_metadata(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Invalid encoding on")
 
 
 def certificate_names(context: GrpcContext) -> list[str]:

@@ -58,11 +58,10 @@ def joined_spans(sentences: Sentences, texts: Sequence[str], spans: Sequence[Seq
         texts: the sentences, or their translations.
         spans: of each text.
     """
-    start, shifted = 0, []
-    for gap, text, own in zip(sentences.gaps, texts, spans, strict=False):
-        start += len(gap)
+    start, shifted = len(sentences.gaps[0]), []
+    for index, (text, own) in enumerate(zip(texts, spans, strict=True)):
         shifted += [(start + first, start + last) for first, last in own]
-        start += len(text)
+        start += len(text) + len(sentences.gap_after(index, text))
     return tuple(shifted)
 
 

@@ -102,6 +102,23 @@ def test_interrupts_are_not_handled(monkeypatch: pytest.MonkeyPatch) -> None:
         split("One. Two.")
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "translations", "joined"),
+    [
+        ("zh", "今天天气很好。我们走吧。", ["It is nice today.", "Let us go."], "It is nice today. Let us go."),
+        ("zh", "他说：“好。”我走了。\n完。", ["He said: “Good.”", "I left.", "End."], "He said: “Good.” I left.\nEnd."),
+        ("ja", "元気です。行きます。", ["很好。", "我们走吧。"], "很好。我们走吧。"),
+        ("zh", "今天很好。走吧。", ["", "Let us go."], "Let us go."),
+        ("en", "Fine. Go.", ["很好。", "走吧。"], "很好。 走吧。"),
+        ("hi", "ठीक।चलो।", ["Fine.", "Go."], "Fine. Go."),
+    ],
+)
+def test_a_space_is_added_where_only_the_translation_needs_one(
+    language: str, text: str, translations: list[str], joined: str
+) -> None:
+    assert Splitter(language, lambda _: True).split(text).join(translations) == joined
+
+
 def test_a_whole_text_is_one_part() -> None:
     assert whole(" One. Two. ").join(["x"]) == "x"
     assert whole(" One. Two. ").texts == (" One. Two. ",)

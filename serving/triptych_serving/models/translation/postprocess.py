@@ -106,9 +106,10 @@ class GrowingText:
         said = []
         while not self.is_done and self._current.finish is not None:
             row = self._current
-            said.append(self._next_piece(self._tokenizer.decode([row.shown(row.hypotheses[0].tokens)])[0]))
+            sentence = self._tokenizer.decode([row.shown(row.hypotheses[0].tokens)])[0]
+            said.append(self._next_piece(sentence))
+            self._gap += self.text.sentences.gap_after(self._done, sentence)
             self._done += 1
-            self._gap += self.text.sentences.gaps[self._done]
             self._pieces = TextPieces()
         last = "" if self.is_done else self._tokenizer.decode_stable(self._current.shown(self._current.tokens))
         return "".join((*said, self._next_piece(last)))

@@ -103,6 +103,14 @@ def test_white_space_between_sentences_lines_and_columns_stays() -> None:
     assert done(text, backwards, keeps_space=True).pieces == ("nAME\tIT OF sIZE\n  FIRST -\n\nLAST    ONE\n",)
 
 
+def test_sentences_without_space_between_them_are_translated_with_one() -> None:
+    unit = Unit(("今天很好。", opening("<b>"), "走吧。", closing("</b>"), alone("<br>", "\n", fixed=True), "完。"), "")
+    rules = TranslationRules(source_language="zh", target_language="en")
+    words = {"今天很好。": "Nice today.", "走吧。": "Let us go.", "完。": "End."}
+    [one] = translated([unit], lambda request: SentenceTranslation(words[request.text]), rules)
+    assert written(one.pieces) == "Nice today. <b>Let us go.</b><br>End."
+
+
 B, B_END = opening("<b>"), closing("</b>")
 
 

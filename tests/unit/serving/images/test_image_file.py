@@ -153,14 +153,14 @@ def test_bombs_in_png_chunks_are_rejected(chunk: tuple[bytes, bytes]) -> None:
 
 
 def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
-    data = FILES["progressive JPEG"]
+    data, pixels = FILES["progressive JPEG"], 90 * 70
     last, scans = data.rindex(b"\xff\xda"), data.count(b"\xff\xda")
     repeated = data[:-2] + data[last:-2] * 5000 + data[-2:]
-    assert refusal(repeated) == "the JPEG file has 101 scans or more, the limit is 100"
-    assert refusal(data, ImageLimits(max_scans=scans - 1)) == (
-        f"the JPEG file has {scans} scans or more, the limit is {scans - 1}"
-    )
-    decode_image(data, SPEC, limits=ImageLimits(max_scans=scans))
+    assert refusal(repeated) == f"the JPEG file has 101 scans or more, the limit for {pixels} pixels is 100"
+    problem = f"the JPEG file has {scans} scans or more, the limit for {pixels} pixels is {scans - 1}"
+    assert refusal(data, ImageLimits(max_scans=scans - 1)) == problem
+    assert refusal(data, ImageLimits(max_scan_pixels=scans * pixels - 1)) == problem
+    decode_image(data, SPEC, limits=ImageLimits(max_scans=scans, max_scan_pixels=scans * pixels))
 
 
 def test_scans_outside_of_the_image_are_not_counted() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from triptych_serving.bundle.manifest import FILL_MASK
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
@@ -254,3 +255,21 @@ def test_a_version_that_is_not_ready_names_the_reason(
         with pytest.raises(kind, match=message):
             registry.find(ModelSelector("toy", version))
     assert registry.find(ModelSelector("toy")).version == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "kind"),
+    [
+        ("other", State.LOADING, UnavailableError),
+        ("other", State.FAILED, NotFoundError),
+        ("toy", State.LOADING, NotFoundError),  # a new version of a model that serves
+    ],
+)
+def test_without_a_match_a_model_that_loads_may_become_one(
+    versions: Registry, tmp_path: Path, name: str, state: State, kind: type[Exception]
+) -> None:
+    registry = Registry([*versions.models, ModelVersion(VersionFolder(name, 7, tmp_path), state)])
+    with pytest.raises(kind, match="no model translates fr to any language; available: de to en"):
+        registry.find(ModelSelector(source_language="fr"))
+    with pytest.raises(kind, match="no model fills masks; available: back"):
+        registry.find_text(ModelSelector(), FILL_MASK)

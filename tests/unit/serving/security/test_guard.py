@@ -1,5 +1,6 @@
 """Access control: API keys, certificates and admin calls."""
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from triptych_serving.rpc import descriptors as services
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
 from triptych_serving.security.api_keys import Role, key_line, new_secret
-from triptych_serving.security.guard import AccessGuard
+from triptych_serving.security.guard import GRPC_LOGGER, AccessGuard
 from triptych_serving.security.options import SecurityOptions
 
 FILE = Path("file.pem")
@@ -94,6 +95,20 @@ def test_keys_identify_callers_and_admins(tmp_path: Path, secrets: dict[str, str
         with pytest.raises(UnauthenticatedError) as caught:
             admit(guard, a_call(TRANSLATE, wrong))
         assert not wrong or wrong not in str(caught.value)
+
+
+def test_a_key_with_stray_characters_is_refused_and_not_logged(
+    tmp_path: Path, secrets: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
+    assert admit(guard, a_call(TRANSLATE, f" {secrets['app']} ")) == "app"
+    for stray in ("\xa0", "\t", "\u200b", "\r\n"):
+        with pytest.raises(UnauthenticatedError, match=f"character 74 of .* is U\\+{ord(stray[0]):04X}") as caught:
+            admit(guard, a_call(TRANSLATE, secrets["app"] + stray))
+        assert secrets["app"] not in str(caught.value)
+    logging.getLogger(GRPC_LOGGER).exception("Invalid encoding on %s", secrets["app"].encode() + b"\xa0")  # as gRPC does
+    logging.getLogger(GRPC_LOGGER).error("another problem")
+    assert caplog.messages == ["another problem"]
 
 
 def test_expired_key(tmp_path: Path, secrets: dict[str, str]) -> None:
