@@ -3,6 +3,8 @@
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,15 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Ids = list[int]
-Sizes = NDArray[np.int64]
+Sizes = NDArray[np.integer[Any]]
+Row = Sequence[int] | NDArray[np.integer[Any]]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Example:
     """Sentence pair as ids; both sides end with EOS."""
 
-    source: Ids
-    target: Ids
+    source: Row
+    target: Row
 
     def size(self) -> int:
         """Return the tokens of the longer side, which the pair takes in a padded batch."""
@@ -43,7 +47,7 @@ def example_sizes(examples: Sequence[Example]) -> Sizes:
     return np.array([(example.size(), len(example.source)) for example in examples], np.int64).reshape(-1, 2)
 
 
-def plan_batches(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
+def plan_batches(sizes: Sizes, batch_tokens: int, seed: str) -> list[Indices]:
     """Group row indices so that rows x longest row stays within `batch_tokens`; the order depends on `seed`.
 
     The first column of `sizes` `[N, K]` is the length; the others are used to group similar rows.
@@ -51,17 +55,17 @@ def plan_batches(sizes: Sizes, batch_tokens: int, seed: str) -> list[list[int]]:
     rng = random.Random(seed)
     by_lot = np.random.default_rng(rng.getrandbits(64)).random(len(sizes))
     order = np.lexsort((by_lot, *sizes.T[::-1]))
-    batches: list[list[int]] = []
-    for index, size in zip(order.tolist(), sizes[order, 0].tolist(), strict=True):
-        # Sorted by size: the newest example is the longest of its batch.
-        if not batches or (len(batches[-1]) + 1) * size > batch_tokens:
-            batches.append([])
-        batches[-1].append(index)
+    lengths, cuts = sizes[order, 0].astype(np.int64), [0]
+    while (start := cuts[-1]) < len(order):
+        window = lengths[start : start + max(1, batch_tokens // lengths[start])]
+        fitting = window * np.arange(1, len(window) + 1) <= batch_tokens  # ascending lengths: the newest row is the longest
+        cuts.append(start + max(1, int(fitting.sum())))
+    batches = [order[start:end] for start, end in pairwise(cuts)]
     rng.shuffle(batches)
     return batches
 
 
-def plan_steps(batches: list[list[int]], per_step: int) -> list[list[list[int]]]:
+def plan_steps(batches: list[Indices], per_step: int) -> list[list[Indices]]:
     """Group batches by `per_step` for the optimizer steps.
 
     An incomplete last group is dropped (another epoch has another order); if there is no complete group, batches are repeated.
@@ -73,21 +77,21 @@ def plan_steps(batches: list[list[int]], per_step: int) -> list[list[list[int]]]
 
 def collate(examples: Sequence[Example], pad_id: int, bos_id: int) -> Batch:
     """Pad `examples` into one batch."""
-    return Batch(
-        source=pad([e.source for e in examples], pad_id),
-        inputs=pad([[bos_id, *e.target[:-1]] for e in examples], pad_id),
-        labels=pad([e.target for e in examples], pad_id),
-        tokens=sum(len(e.target) for e in examples),
-    )
+    labels = pad([e.target for e in examples], pad_id)
+    inputs = torch.full_like(labels, bos_id)
+    inputs[:, 1:] = labels[:, :-1].where(labels[:, 1:] != pad_id, pad_id)
+    return Batch(pad([e.source for e in examples], pad_id), inputs, labels, sum(len(e.target) for e in examples))
 
 
-def pad(rows: Sequence[Ids], pad_id: int) -> Tensor:
+def pad(rows: Sequence[Row], pad_id: int) -> Tensor:
     """`[B, longest]`, padded on the right."""
-    longest = max(map(len, rows))
-    return torch.tensor([row + [pad_id] * (longest - len(row)) for row in rows], dtype=torch.long)
+    padded = np.full((len(rows), max(map(len, rows))), pad_id, np.int64)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(padded)
 
 
-def by_length(rows: Sequence[Ids], batch_tokens: int) -> Iterator[list[int]]:
+def by_length(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[int]]:
     """Group the indices of `rows` into batches of similar length, longest first, for decoding."""
     batch: list[int] = []
     for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):

@@ -16,19 +16,24 @@ OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_pairs(paths: Sequence[str]) -> list[Pair]:
-    """Read sentence pairs; each path is a tab-separated file or `SOURCE::TARGET`, two files aligned line by line.
+    """Read sentence pairs as `iterate_pairs` does."""
+    return list(iterate_pairs(paths))
+
+
+def iterate_pairs(paths: Sequence[str]) -> Iterator[Pair]:
+    """Read sentence pairs one by one; each path is a tab-separated file or `SOURCE::TARGET`, two files aligned line by line.
 
     Raises:
         CorpusError: a file is missing, empty or not UTF-8, a line is malformed, two aligned files differ in length.
     """
-    pairs: list[Pair] = []
     for path in paths:
         source, separator, target = path.partition("::")
-        found = list(_read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path)))
-        if not found:
+        found = _read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path))
+        first = next(found, None)
+        if first is None:
             raise CorpusError(f"{path}: contains no sentence pairs")
-        pairs += found
-    return pairs
+        yield first
+        yield from found
 
 
 def _read_tabbed(path: Path) -> Iterator[Pair]:

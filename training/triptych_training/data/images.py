@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from triptych_training.data.batches import Indices
 from triptych_training.errors import CorpusError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
@@ -89,7 +90,7 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.images)
 
-    def load(self, indices: Sequence[int]) -> Pixels:
+    def load(self, indices: Sequence[int] | Indices) -> Pixels:
         """Return pixels `[B, size, size, 3]`.
 
         Raises:

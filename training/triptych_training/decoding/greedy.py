@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from triptych_training.data.batches import Ids, by_length, pad
+from triptych_training.data.batches import Ids, Row, by_length, pad
 from triptych_training.models.transformer import Transformer
 
 DECODE_TOKENS = 4_000  # padded source tokens per batch
@@ -13,7 +13,7 @@ DECODE_TOKENS = 4_000  # padded source tokens per batch
 
 @torch.inference_mode()
 def greedy(
-    model: Transformer, sources: Sequence[Ids], max_length: int, prefix: Sequence[int] = (), suppressed: Sequence[int] = ()
+    model: Transformer, sources: Sequence[Row], max_length: int, prefix: Sequence[int] = (), suppressed: Sequence[int] = ()
 ) -> list[Ids]:
     """Translate each source (ids, EOS last) into at most `max_length` ids, EOS not included, in the order of the sources.
 
@@ -30,7 +30,7 @@ def greedy(
     prefix = tuple(prefix[:max_length])
     for batch in by_length(sources, DECODE_TOKENS):
         device = model.projection.weight.device
-        source = pad([list(sources[i]) for i in batch], model.config.pad_id).to(device)
+        source = pad([sources[i] for i in batch], model.config.pad_id).to(device)
         rows = _greedy_batch(model, source, max_length, prefix, suppressed).tolist()
         for index, row in zip(batch, rows, strict=True):
             results[index] = [*prefix, *_until(row[len(prefix) :], model.config.eos_id)]

@@ -2,7 +2,7 @@
 
 recipe.json               the options, including the model's shape; the run's id and the digests of its data
 tokenizer.json            the vocabulary
-documents.npz             tokenized text (pre-training)
+documents.npz, pairs/     tokenized text (pre-training, translation)
 metrics.jsonl             one line per epoch, one every 50 steps, one at the end
 loss.png                  plot of metrics.jsonl
 checkpoints/epoch-0007/   weights after each epoch (a checkpoint folder)
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -61,6 +62,7 @@ class RunFolder:
         self.metrics = root / "metrics.jsonl"
         self.tokenizer = root / "tokenizer.json"
         self.documents = root / "documents.npz"
+        self.pairs = root / "pairs"
         self.plot = root / "loss.png"
         self.state = root / "state.pt"
         self.model = root / "model"
@@ -78,6 +80,11 @@ class RunFolder:
     def run(self) -> str:
         """Id of the run, once it has begun."""
         return str(_read_settings(self.options).get("run", ""))
+
+    def digest(self, *others: object) -> str:
+        """Identify what is made of the training files, the tokenizer and `others`."""
+        made_of = [_read_settings(self.options)["data"], self.tokenizer.read_text(encoding="utf-8"), others]
+        return sha256(json.dumps(made_of).encode()).hexdigest()
 
     def begin(self) -> None:
         """Write options, id and data digests; unless resuming, remove files of an earlier training that never saved its state.
@@ -98,6 +105,7 @@ class RunFolder:
         if self._before is None:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
+            shutil.rmtree(self.pairs, ignore_errors=True)
         _replace(self.options, json.dumps({**self._settings, "run": run, "data": data}, indent=2) + "\n")
 
     def prepare_tokenizer(self, fabric: Fabric, make: Callable[[], Tokenizer]) -> Tokenizer:

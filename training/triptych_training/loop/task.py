@@ -1,10 +1,12 @@
 """Interface between the training loop and what it trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+
+from triptych_training.data.batches import Indices
 
 
 class TrainingTask(Protocol):
@@ -30,15 +32,15 @@ class TrainingTask(Protocol):
         """Describe the data in a few words."""
         ...
 
-    def plan(self, epoch: int) -> list[list[int]]:
+    def plan(self, epoch: int) -> list[Indices]:
         """Return the epoch's batches as indices of examples; about the same number in every epoch."""
         ...
 
-    def weight(self, indices: Sequence[int]) -> int:
+    def weight(self, indices: Indices) -> int:
         """Return the number of units in these examples."""
         ...
 
-    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         """Make the tensors for `loss`, on the CPU; may run in another thread, with random numbers from `seed` only."""
         ...
 

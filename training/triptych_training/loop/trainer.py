@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_weights, read_weights
-from triptych_training.data.batches import plan_steps
+from triptych_training.data.batches import Indices, plan_steps
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.clock import Clock
 from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
@@ -158,7 +158,7 @@ class Trainer:
             meter.read()
             self._save_state()
 
-    def _prefetch(self, steps: Sequence[list[list[int]]]) -> Generator[StepData, None, None]:
+    def _prefetch(self, steps: Sequence[list[Indices]]) -> Generator[StepData, None, None]:
         """Yield this process' data for each step; a thread prepares the next steps during the current one."""
         with ThreadPoolExecutor(1, thread_name_prefix="triptych-batches") as thread:
             futures = (thread.submit(self._prepare, batches, step) for step, batches in enumerate(steps, self.position.step))
@@ -168,7 +168,7 @@ class Trainer:
                 waiting.extend(islice(futures, 1))
                 yield data
 
-    def _prepare(self, batches: list[list[int]], step: int) -> StepData:
+    def _prepare(self, batches: list[Indices], step: int) -> StepData:
         rank, processes = self.fabric.global_rank, self.fabric.world_size
         draw = random.Random(f"{self.recipe.seed}/data/{step}/{rank}")
         mine = [self.task.batch(indices, draw.getrandbits(63)) for indices in batches[rank::processes]]
@@ -214,7 +214,7 @@ class Trainer:
             self.average.update()
         return norm
 
-    def _plan(self, epoch: int) -> list[list[list[int]]]:
+    def _plan(self, epoch: int) -> list[list[Indices]]:
         return plan_steps(self.task.plan(epoch), self.per_step)
 
     def _rate(self) -> float:

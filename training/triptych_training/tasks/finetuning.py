@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, save_bert_checkpoint
-from triptych_training.data.batches import pad, plan_batches
+from triptych_training.data.batches import Indices, pad, plan_batches
 from triptych_training.errors import RecipeError
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FinetuningRecipe
@@ -85,13 +85,13 @@ class FinetuningTask:
         classes = f", {len(self.head.labels)} labels" if self.head.labels else ""
         return f"{len(self.train):,} inputs{classes}"
 
-    def plan(self, epoch: int) -> list[list[int]]:
+    def plan(self, epoch: int) -> list[Indices]:
         return self._plan(self.train, f"{self.recipe.seed}/{epoch}")
 
-    def weight(self, indices: Sequence[int]) -> int:
+    def weight(self, indices: Indices) -> int:
         return sum(self.head.weight(self.train[i]) for i in indices)
 
-    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return self._collate([self.train[i] for i in indices])
 
     @torch.inference_mode()
@@ -117,7 +117,7 @@ class FinetuningTask:
         pairs = self.head.pairs
         save_bert_checkpoint(BertCheckpoint(self.model, self.tokenizer, self.head.labels, provenance, samples, pairs), folder)
 
-    def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[list[int]]:
+    def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[Indices]:
         sizes = np.array([len(example.ids) for example in examples], np.int64)[:, None]
         return plan_batches(sizes, self.recipe.batch_tokens, seed)
 

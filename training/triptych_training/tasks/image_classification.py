@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, save_vit_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
+from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore, hold_out, read_folders
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import ImageRecipe
@@ -109,16 +110,16 @@ class ImageTask:
     def describe(self) -> str:
         return f"{len(self.train):,} images of {len(self.classes)} classes, {len(self.valid):,} held out"
 
-    def plan(self, epoch: int) -> list[list[int]]:
-        order = np.random.default_rng((self.recipe.seed, epoch)).permutation(len(self.train)).tolist()
+    def plan(self, epoch: int) -> list[Indices]:
+        order = np.random.default_rng((self.recipe.seed, epoch)).permutation(len(self.train))
         size = min(self.recipe.batch_images, len(order))
         return [order[start : start + size] for start in range(0, len(order) - size + 1, size)]
 
-    def weight(self, indices: Sequence[int]) -> int:
+    def weight(self, indices: Indices) -> int:
         return len(indices)
 
-    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
-        return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[list(indices)])
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
+        return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[indices])
 
     @torch.inference_mode()
     def validate(self) -> Mapping[str, float]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
-from triptych_training.data.batches import plan_batches
+from triptych_training.data.batches import Indices, plan_batches
 from triptych_training.data.documents import Documents, encode_documents, load_documents, read_documents, save_documents
 from triptych_training.data.pretraining_rows import (
     SPECIAL_PAIR,
@@ -116,7 +116,7 @@ def draw_valid(row: int) -> np.random.Generator:
     return np.random.default_rng((VALID_SEED, row))
 
 
-def _mask_valid(masker: Masker, indices: Sequence[int], rows: Rows) -> NDArray[np.int64]:
+def _mask_valid(masker: Masker, indices: Indices, rows: Rows) -> NDArray[np.int64]:
     longest = rows.ids.shape[1]
     masked = [
         row * longest + masker.mask(rows.ids[row], np.flatnonzero(rows.text[row]), draw_valid(index))
@@ -143,14 +143,14 @@ class PretrainingTask:
     def describe(self) -> str:
         return f"{len(self.corpus.train.ids):,} tokens in {len(self.corpus.train):,} documents"
 
-    def plan(self, epoch: int) -> list[list[int]]:
+    def plan(self, epoch: int) -> list[Indices]:
         self._rows = self._segments(self._chunks, 1_000_003 * self.recipe.seed + epoch)
         return plan_batches(self._rows.sizes[:, None], self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
-    def weight(self, indices: Sequence[int]) -> int:
-        return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[list(indices)])
+    def weight(self, indices: Indices) -> int:
+        return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[indices])
 
-    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         rng = np.random.default_rng(seed)
         return self._collate(
             self.corpus.train, self._rows, indices, lambda rows: self.masker.mask_rows(rows.ids, rows.text, rng)
@@ -179,8 +179,8 @@ class PretrainingTask:
             return paired_segments(chunks, self._max_text, seed)
         return whole_segments(chunks)
 
-    def _collate(self, documents: Documents, rows: Segments, indices: Sequence[int], mask: Mask) -> tuple[Tensor, ...]:
-        config, chosen = self.model.config, list(indices)
+    def _collate(self, documents: Documents, rows: Segments, chosen: Indices, mask: Mask) -> tuple[Tensor, ...]:
+        config = self.model.config
         made = make_rows(documents, rows.spans[chosen], SpecialIds(config.cls_id, config.sep_id), config.pad_id)
         original = made.ids.reshape(-1).copy()
         masked = mask(made)

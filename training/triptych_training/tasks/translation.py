@@ -1,7 +1,8 @@
 """Training of translation models: sentence pairs in, an encoder-decoder out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, collate, example_sizes, plan_batches
-from triptych_training.data.corpus import Pair, read_pairs
+from triptych_training.data.batches import Example, Ids, Indices, collate, example_sizes, plan_batches
+from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
+from triptych_training.data.pair_arrays import PairArrays, is_made_of, open_pairs, write_pairs
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
@@ -25,7 +27,7 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
-ENCODED_AT_ONCE = 50_000  # pairs; an encoding takes twenty times the memory of its ids
+ENCODED_AT_ONCE = 5_000  # pairs; an encoding takes a hundred times the memory of its ids
 SAMPLE_PAIRS = 500  # validation pairs stored with the final checkpoint
 
 
@@ -42,7 +44,7 @@ class EncodedPair:
 class Corpus:
     """Encoded sentence pairs for training and validation."""
 
-    train: Sequence[Example]
+    train: PairArrays
     valid: Sequence[EncodedPair]
     languages: ModelLanguages = field(default_factory=ModelLanguages)
 
@@ -98,20 +100,19 @@ class TranslationTask:
 
     def __init__(self, recipe: TranslationRecipe, shape: TransformerConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
-        self._sizes = example_sizes(corpus.train)
         self.model = Transformer(shape)
         self.loss = SequenceLoss(self.model, recipe.label_smoothing)
 
     def describe(self) -> str:
         return f"{len(self.corpus.train):,} pairs"
 
-    def plan(self, epoch: int) -> list[list[int]]:
-        return plan_batches(self._sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
+    def plan(self, epoch: int) -> list[Indices]:
+        return plan_batches(self.corpus.train.sizes, self.recipe.batch_tokens, f"{self.recipe.seed}/{epoch}")
 
-    def weight(self, indices: Sequence[int]) -> int:
-        return sum(len(self.corpus.train[i].target) for i in indices)
+    def weight(self, indices: Indices) -> int:
+        return int(self.corpus.train.lengths[indices, 1].sum())
 
-    def batch(self, indices: Sequence[int], seed: int) -> tuple[Tensor, ...]:
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         config = self.model.config
         batch = collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id)
         positions = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
@@ -162,40 +163,59 @@ class TranslationTask:
 def _prepare(
     fabric: Fabric, recipe: TranslationRecipe, shape: TransformerConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
-    pairs, valid_pairs = _read(recipe.train_files), _read(recipe.valid_files)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe, [pair for _, pair in pairs]))
+    valid_pairs = list(_read(recipe.valid_files))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
-    train = [each.example for each in _encode(tokenizer, languages, pairs) if each.example.size() <= limit]
+    if fabric.is_global_zero and not is_made_of(folder.pairs, digest := folder.digest(limit, recipe.directions)):
+        parts = ((part.sources, part.targets) for part in _encode(tokenizer, languages, _read(recipe.train_files)))
+        write_pairs(folder.pairs, parts, limit, tokenizer.get_vocab_size(), digest)
+    fabric.barrier()
+    train = open_pairs(folder.pairs)
     if not train:
         raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
-    valid = [each for each in _encode(tokenizer, languages, valid_pairs) if each.example.size() <= shape.max_positions]
+    valid = [each for part in _encode(tokenizer, languages, valid_pairs) for each in part.pairs()]
+    valid = [each for each in valid if each.example.size() <= shape.max_positions]
     if not any(each.direction == recipe.directions[0] for each in valid):
         raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
     if fabric.is_global_zero and not folder.metrics.exists():
-        folder.note("pairs_left_out", len(pairs) - len(train), limit)
+        folder.note("pairs_left_out", train.left_out, limit)
         folder.note("valid_pairs_left_out", len(valid_pairs) - len(valid), shape.max_positions)
     return tokenizer, Corpus(train, valid, languages)
 
 
-def _read(files: Sequence[DirectedFile]) -> list[tuple[Direction, Pair]]:
-    return [(file.direction, pair) for file in files for pair in read_pairs([file.path])]
+def _read(files: Sequence[DirectedFile]) -> Iterator[tuple[Direction, Pair]]:
+    return ((file.direction, pair) for file in files for pair in iterate_pairs([file.path]))
 
 
-def _make_tokenizer(recipe: TranslationRecipe, pairs: Sequence[Pair]) -> Tokenizer:
+def _make_tokenizer(recipe: TranslationRecipe) -> Tokenizer:
     if recipe.initial:
         return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
     targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
-    texts = (text for pair in pairs for text in pair)
+    texts = (text for _, pair in _read(recipe.train_files) for text in pair)
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
 
 
-def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Sequence[tuple[Direction, Pair]]) -> Iterator[EncodedPair]:
-    """Encode both sides, EOS last; a model of several directions gets the target's token before the source."""
-    for start in range(0, len(pairs), ENCODED_AT_ONCE):
-        part = pairs[start : start + ENCODED_AT_ONCE]
-        sources = tokenizer.encode_batch([source for _, (source, _) in part])
-        targets = tokenizer.encode_batch([target for _, (_, target) in part])
-        for (direction, pair), source, target in zip(part, sources, targets, strict=True):
-            prefix = [languages.targets[direction[1]]] if languages.targets else []
-            yield EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids))
+@dataclass(frozen=True)
+class EncodedPart:
+    """Some pairs with their ids, EOS last."""
+
+    read: Sequence[tuple[Direction, Pair]]
+    sources: Sequence[Ids]
+    targets: Sequence[Ids]
+
+    def pairs(self) -> Iterator[EncodedPair]:
+        for (direction, pair), source, target in zip(self.read, self.sources, self.targets, strict=True):
+            yield EncodedPair(direction, pair, Example(source, target))
+
+
+def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Iterable[tuple[Direction, Pair]]) -> Iterator[EncodedPart]:
+    """Encode some pairs at a time; a model of several directions gets the target's token before the source."""
+    remaining = iter(pairs)
+    while part := list(islice(remaining, ENCODED_AT_ONCE)):
+        sources, targets = (
+            [encoding.ids for encoding in tokenizer.encode_batch_fast([pair[side] for _, pair in part])] for side in (0, 1)
+        )
+        if languages.targets:
+            sources = [[languages.targets[target], *ids] for ((_, target), _), ids in zip(part, sources, strict=True)]
+        yield EncodedPart(part, sources, targets)

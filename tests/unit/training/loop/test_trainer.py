@@ -51,7 +51,8 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
     model = {f"model/{name}" for name in (*checkpoint, "samples.tsv")}
-    assert files(run) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
+    arrays = {"pairs/ids.bin", "pairs/offsets.npy", "pairs/pairs.json"}
+    assert files(run) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | arrays | epochs | model
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     recipe, run = finished
     lines = records(run)
