@@ -18,7 +18,7 @@ from triptych_training.data.documents import encode_documents, read_documents
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
-from triptych_training.data.wordpiece import SPECIAL_TOKENS
+from triptych_training.data.wordpiece import ordinary_ids
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
 CALL_ROWS = 512  # rows per call of the engine
@@ -59,9 +59,9 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
 
 
 def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:
-    tokens, vocabulary = model.manifest.tokens, model.tokenizer.vocabulary
-    documents = encode_documents(load_tokenizer(model.tokenizer.path), read_documents(paths))
-    masker = Masker(VALID_SHARE, tokens.mask, len(SPECIAL_TOKENS), vocabulary)
+    tokens, tokenizer = model.manifest.tokens, load_tokenizer(model.tokenizer.path)
+    documents = encode_documents(tokenizer, read_documents(paths))
+    masker = Masker(VALID_SHARE, tokens.mask, ordinary_ids(tokenizer))
     special = SpecialIds(tokens.cls, tokens.sep)
     rows = []
     for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):

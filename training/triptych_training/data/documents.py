@@ -1,6 +1,5 @@
 """Documents for pre-training: one paragraph or sentence per line, a blank line between documents."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -10,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from triptych_text.languages import UNDETERMINED
+from triptych_text.sentences import Splitter
 from triptych_training.data.corpus import read_lines
 from triptych_training.errors import CorpusError
 
-SENTENCE_END = re.compile(r"[.!?][\"')\]]*(\s+)(?=[\"'(\[]?[A-Z0-9])")
+SPLITTER = Splitter(UNDETERMINED, lambda _: True)  # its rules for unknown languages cover the ends of sentences in all scripts
 ENCODE_DOCUMENTS = 2_000  # documents tokenized in one call
 
 Integers = NDArray[np.int64]
@@ -48,16 +49,9 @@ def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
         for text, block in groupby(lines, bool):
             if text:
                 empty = False
-                yield [sentence for line in block for sentence in split_sentences(line)]
+                yield [sentence for line in block for sentence in SPLITTER.split(line).texts]
         if empty:
             raise CorpusError(f"{path}: contains no text")
-
-
-def split_sentences(line: str) -> list[str]:
-    """Split roughly: at punctuation that is followed by a space and a capital letter or digit."""
-    gaps = [match.span(1) for match in SENTENCE_END.finditer(line)]
-    starts, ends = [0, *(end for _, end in gaps)], [*(start for start, _ in gaps), len(line)]
-    return [line[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Documents:

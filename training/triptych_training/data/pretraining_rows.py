@@ -71,11 +71,11 @@ def whole_segments(chunks: list[NDArray[np.int64]]) -> Segments:
     return Segments(spans, np.ones(len(chunks), bool))
 
 
-def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int) -> Segments:
+def paired_segments(chunks: list[NDArray[np.int64]], seed: int) -> Segments:
     """Make rows of two spans; in half of them B follows A, in the others B comes from another row.
 
-    Those rows exchange their B among themselves, so that no text is lost or seen twice. A chunk of a single sentence is not
-    split.
+    Rows whose B are nearly of one length form couples. Both B are cut to the shorter one, then half of the couples exchange
+    them: neither lengths nor ends of sentences tell whether B follows. A chunk of a single sentence is not split.
     """
     rng = np.random.default_rng(seed)
     whole = whole_segments(chunks)
@@ -85,23 +85,15 @@ def paired_segments(chunks: list[NDArray[np.int64]], max_tokens: int, seed: int)
     spans[:, 3] = np.where(several, spans[:, 1], 0)
     spans[:, 1] = splits
     spans[:, 2] = np.where(several, spans[:, 1], 0)
-    swapped = rng.permutation(np.flatnonzero(several & (rng.random(len(chunks)) < 0.5)))
-    if len(swapped) > 1:
-        spans[swapped, 2:] = spans[np.roll(swapped, 1), 2:]
-        follows[swapped] = False
-    _shorten(spans, max_tokens)
+    rows = np.flatnonzero(several)
+    rows = rows[np.lexsort((rng.random(len(rows)), spans[rows, 3] - spans[rows, 2]))]
+    couples = rows[: len(rows) // 2 * 2].reshape(-1, 2)
+    starts = spans[couples, 2]
+    spans[couples, 3] = starts + (spans[couples, 3] - starts).min(1, keepdims=True)
+    exchanged = couples[rng.random(len(couples)) < 0.5]
+    spans[exchanged, 2:] = spans[exchanged[:, ::-1], 2:]
+    follows[exchanged] = False
     return Segments(spans, follows)
-
-
-def _shorten(spans: NDArray[np.int64], max_tokens: int) -> None:
-    """Cut the end of the longer span if both together are too long."""
-    excess = np.maximum(0, (spans[:, 1] - spans[:, 0]) + (spans[:, 3] - spans[:, 2]) - max_tokens)
-    first, second = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
-    from_longer = np.minimum(excess, np.abs(first - second))
-    even = excess - from_longer
-    from_first = np.where(first > second, from_longer, 0) + even // 2
-    spans[:, 1] -= from_first
-    spans[:, 3] -= excess - from_first
 
 
 @dataclass(frozen=True)
@@ -143,8 +135,7 @@ class Masker:
 
     share: float  # of a row's text that is to be predicted
     mask_id: int  # [MASK]
-    first_id: int  # ids from here on are text; special tokens come before and are never drawn
-    vocabulary_size: int
+    drawn: NDArray[np.int64]  # ids that may replace others: no special tokens
 
     def count(self, tokens: int) -> int:
         """Return how many of a row's `tokens` to predict: at least one."""
@@ -176,4 +167,4 @@ class Masker:
         draw = rng.random(len(positions))
         ids[positions[draw < MASK_SHARE]] = self.mask_id
         random = positions[(draw >= MASK_SHARE) & (draw < MASK_SHARE + RANDOM_SHARE)]
-        ids[random] = rng.integers(self.first_id, self.vocabulary_size, len(random))
+        ids[random] = self.drawn[rng.integers(0, len(self.drawn), len(random))]

@@ -2,10 +2,19 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = [PAD, UNKNOWN, CLS, SEP, MASK]  # ids 0 to 4
+
+
+def ordinary_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """List the ids that are not special tokens, of any tokenizer."""
+    special = [number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special]
+    known = [number for token in SPECIAL_TOKENS if (number := tokenizer.token_to_id(token)) is not None]
+    return np.setdiff1d(np.arange(tokenizer.get_vocab_size()), special + known)
 
 
 def train_wordpiece(texts: Iterable[str], vocabulary_size: int, lowercase: bool) -> Tokenizer:

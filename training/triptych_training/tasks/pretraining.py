@@ -32,7 +32,7 @@ from triptych_training.data.pretraining_rows import (
     whole_segments,
 )
 from triptych_training.data.tokenizer import load_tokenizer
-from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, SPECIAL_TOKENS, train_wordpiece
+from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, ordinary_ids, train_wordpiece
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import PretrainingRecipe
@@ -135,7 +135,7 @@ class PretrainingTask:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
         self.model = BertForPretraining(shape, recipe.next_sentence)
         self.loss = PretrainingLoss(self.model, recipe.label_smoothing)
-        self.masker = Masker(recipe.mask_share, shape.mask_id, len(SPECIAL_TOKENS), shape.vocabulary_size)
+        self.masker = Masker(recipe.mask_share, shape.mask_id, ordinary_ids(tokenizer))
         self._max_text = recipe.sequence_length - (SPECIAL_PAIR if recipe.next_sentence else SPECIAL_SINGLE)
         self._chunks = cut_chunks(corpus.train, self._max_text)
         self._rows = whole_segments(self._chunks)  # of the epoch planned last
@@ -176,7 +176,7 @@ class PretrainingTask:
 
     def _segments(self, chunks: list[NDArray[np.int64]], seed: int) -> Segments:
         if self.recipe.next_sentence:
-            return paired_segments(chunks, self._max_text, seed)
+            return paired_segments(chunks, seed)
         return whole_segments(chunks)
 
     def _collate(self, documents: Documents, rows: Segments, chosen: Indices, mask: Mask) -> tuple[Tensor, ...]:

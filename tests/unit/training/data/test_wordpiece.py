@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
-from triptych_training.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
+from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer, train_tokenizer
+from triptych_training.data.wordpiece import SPECIAL_TOKENS, ordinary_ids, train_wordpiece
 
 from ..toy_text import TEXTS, TOKENIZER
 
@@ -28,6 +28,13 @@ def test_special_tokens_and_pieces(tmp_path: Path) -> None:
     save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
     ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
     assert 3 not in ids
+
+
+def test_special_tokens_of_any_vocabulary_are_not_ordinary() -> None:
+    assert ordinary_ids(TOKENIZER).tolist() == list(range(5, TOKENIZER.get_vocab_size()))
+    foreign = train_tokenizer(["a b"], 270)  # <pad>, <s>, </s>, <unk> first
+    foreign.add_special_tokens(["[MASK]", "[CLS]"])
+    assert ordinary_ids(foreign).tolist() == list(range(4, foreign.get_vocab_size() - 2))
 
 
 @pytest.mark.parametrize(("lowercase", "same"), [(True, True), (False, False)])
