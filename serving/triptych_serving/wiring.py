@@ -55,7 +55,8 @@ def add_services(router: Router, parts: ServerParts) -> None:
     translations = TranslationCalls(parts.registry, parts.pool, get_results)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
     images = ImageCalls(parts.registry, get_results)
-    inference = Inference(parts.registry, TaskCalls(translations, texts, images), parts.pool)
+    calls = TaskCalls(translations, texts, images, parts.limits.message_bytes)
+    inference = Inference(parts.registry, calls, parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
     for name in TEXT_TASKS:

@@ -299,6 +299,12 @@ TEXT = ["a man"]
         ("toy", {"sequence_id": 3}, "INVALID_ARGUMENT", "there is no such parameter"),
         ("fill-mask", {"inputs": [tensor(["one"])]}, "INVALID_ARGUMENT", "text[0]: there is no [MASK] to fill"),
         ("fill-mask", {"parameters": {"top_k": 0}}, "INVALID_ARGUMENT", "parameters.top_k: 0 is out of range"),
+        (
+            "fill-mask",
+            {"inputs": [tensor(["[MASK]"] * 500 + ["[MASK]" * 10])], "parameters": {"top_k": 1000}},
+            "INVALID_ARGUMENT",
+            "text: 501 texts x 10 masks (of one of them) x 1,000 candidates need 100,200,000 bytes, at most 67,108,864 ",
+        ),
         ("image-classification", {"inputs": [tensor([b"GIF89a"], "image")]}, "INVALID_ARGUMENT", "image[0]: "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

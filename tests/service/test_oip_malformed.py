@@ -13,7 +13,7 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from triptych_serving.services.oip.parameters import ParameterType
 from triptych_serving.services.oip.tasks import TASKS
-from triptych_serving.services.oip.tensors import pack
+from triptych_serving.services.oip.tensors import BYTES, encode
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle
@@ -94,7 +94,7 @@ def nearly_right(draw: st.DrawFn) -> pb.ModelInferRequest:
     for tensor in task.inputs:
         if not tensor.optional or draw(st.booleans()):
             request.inputs.add(name=tensor.name, datatype="BYTES", shape=[1])
-            request.raw_input_contents.append(pack([draw(GOOD.get(tensor.name, TEXT))]))
+            request.raw_input_contents.append(bytes(encode([draw(GOOD.get(tensor.name, TEXT))], 1, BYTES)[1]))
     wanted = draw(st.lists(st.sampled_from(task.outputs), max_size=2, unique=True))
     request.outputs.extend(pb.ModelInferRequest.InferRequestedOutputTensor(name=output.name) for output in wanted)
     return request

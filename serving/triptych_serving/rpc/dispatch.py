@@ -179,7 +179,8 @@ class _Method:
             raise InvalidInputError("request", problem) from error
 
     def _packed(self, response: Any) -> bytes:
-        message: bytes = self._serialize(response)
+        """Serialize a response; a servicer does so itself, in a thread, with one that may be large."""
+        message: bytes = response if isinstance(response, bytes) else self._serialize(response)
         self._environment.message_limit.check_response(len(message))
         return message
 

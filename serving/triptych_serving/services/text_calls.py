@@ -27,6 +27,7 @@ class TextQuery(Generic[Result, Message]):
     inputs: Sequence[TextInput]
     options: Mapping[str, Any]  # of the task; texts in tuples
     convert: Callable[[Result], Message]
+    check: Callable[[Work[Result]], None] = lambda _: None  # raises an error if the results would be too large
 
     @property
     def characters(self) -> int:
@@ -80,6 +81,7 @@ class TextCalls:
         with model.coming.hold(expected):
             work = await self._offload.run(characters, query.prepare, model)
         model.coming.learn(sum(item.size for item in work.items), characters)
+        query.check(work)
         engine_call = await EngineCall.run(model.engine, work, arrival, use)
         return await engine_call.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
 

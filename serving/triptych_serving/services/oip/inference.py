@@ -6,24 +6,30 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Seque
 from concurrent.futures import Executor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.rpc.call_context import GrpcContext, current_call
-from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
+from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
-from triptych_serving.services.oip.tensors import encode, inputs_from
+from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from, varint
 from triptych_serving.services.translation_calls import FinishedTranslation, TranslationPiece
+
+Response = TypeVar("Response")
 
 FINAL = "triton_final_response"
 IN_FLIGHT = 64  # requests of a stream that are read and not yet answered
 UNREAD = 64  # responses that wait for a slow reader
+
+# Key of the field `raw_output_contents` on the wire: its number, and 2 for bytes.
+_RAW_CONTENTS = varint(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | 2)
 
 # Fields in the errors of other protocols: `contents[3]`, `inputs[0].text_pair`, `options.beam_size`, `top_k`.
 _INPUT_FIELD = re.compile(r"(?:contents|inputs|images)(\[\d+])?(?:\.(\w+))?")
@@ -45,17 +51,45 @@ class InferCall:
         except InvalidInputError as error:
             raise InvalidInputError(self._field(error.field), error.problem) from error
 
-    def response(self, outputs: Sequence[OutputTensor] = (), results: Sequence[Any] = ()) -> pb.ModelInferResponse:
-        """Encode outputs of results. If inputs are columns, so are outputs with one value per element."""
+    def response(
+        self, outputs: Sequence[OutputTensor] = (), results: Sequence[Any] = (), limit: MessageLimit | None = None
+    ) -> pb.ModelInferResponse:
+        """Encode outputs of results. If inputs are columns, so are outputs with one value per element.
+
+        Raises:
+            TooLargeError: the tensors are above the limit; found before they are made.
+        """
+        response, contents = self._encoded(outputs, results, limit)
+        response.raw_output_contents.extend(map(bytes, contents))
+        return response
+
+    def serialized(self, outputs: Sequence[OutputTensor], results: Sequence[Any], limit: MessageLimit | None) -> bytes:
+        """Encode outputs of results as a whole message, with one copy of the contents; otherwise as `response`."""
+        response, contents = self._encoded(outputs, results, limit)
+        parts: list[Buffer] = [response.SerializeToString()]
+        for content in contents:
+            parts += [_RAW_CONTENTS, varint(len(content)), content]
+        return b"".join(parts)
+
+    def _encoded(
+        self, outputs: Sequence[OutputTensor], results: Sequence[Any], limit: MessageLimit | None
+    ) -> tuple[pb.ModelInferResponse, list[Buffer]]:
+        """Return a response without contents, and the raw contents of its tensors."""
         query = self.query
+        contents: list[Buffer] = []
+
+        def check_size(size: int) -> None:
+            if limit is not None:
+                limit.check_response(sum(map(len, contents)) + size)
+
         response = pb.ModelInferResponse(model_name=query.model, model_version=query.version, id=self.request.id)
         for output in outputs:
-            shape, raw = encode([output.read(result) for result in results], 1 + len(output.sizes), output.datatype)
+            shape, raw = encode(map(output.read, results), 1 + len(output.sizes), output.datatype, check_size)
+            contents.append(raw)
             if query.inputs.is_column and not output.sizes:
                 shape = (*shape, 1)
             response.outputs.add(name=output.name, datatype=output.datatype, shape=shape)
-            response.raw_output_contents.append(raw)
-        return response
+        return response, contents
 
     def _field(self, field: str) -> str:
         if part := _INPUT_FIELD.fullmatch(field):
@@ -106,15 +140,16 @@ class Inference:
         self._registry = registry
         self._calls = calls
         self._offload = Offload(pool)
+        self._limit = MessageLimit(calls.response_bytes)
 
-    async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
-        """Return the response to a request.
+    async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes:
+        """Return the serialized response to a request.
 
         Raises:
             ServingError: the request cannot be served.
         """
         call = infer_call_from(request, self._registry)
-        return await self._response(call, await self._results(call, context))
+        return await self._made(call, await self._results(call, context), call.serialized)
 
     async def stream(self, request: pb.ModelInferRequest, context: GrpcContext) -> AsyncGenerator[pb.ModelStreamInferResponse]:
         """Yield all responses to one request of a stream; errors are responses, too."""
@@ -133,13 +168,13 @@ class Inference:
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
         call = infer_call_from(request, self._registry, streams=True)
         if call.task.stream is None:
-            yield await self._response(call, await self._results(call, context)), True
+            yield await self._made(call, await self._results(call, context), call.response), True
             return
         results: list[Any] = []
         async with aclosing(self._pieces(call, context, results)) as pieces:
             async for piece in pieces:
                 yield piece, False
-        complete = await self._response(call, results)
+        complete = await self._made(call, results, call.response)
         if not empty_final:
             yield complete, True
             return
@@ -168,10 +203,10 @@ class Inference:
         with call.renamed_fields():
             return await call.task.run(self._calls, call.query, context)
 
-    async def _response(self, call: InferCall, results: Sequence[Any]) -> pb.ModelInferResponse:
+    async def _made(self, call: InferCall, results: Sequence[Any], make: Callable[..., Response]) -> Response:
+        """Return the response with the complete results; a large one is made in a thread."""
         outputs = [output for output in call.query.outputs if output not in call.task.pieces]
-        size = len(results) * sum(output.weight for output in outputs)
-        return await self._offload.run(size, call.response, outputs, results)
+        return await self._offload.run(_weight(outputs, results), make, outputs, results, self._limit)
 
 
 class InferStream(RequestStream[pb.ModelInferRequest, pb.ModelStreamInferResponse]):
@@ -213,6 +248,16 @@ class InferStream(RequestStream[pb.ModelInferRequest, pb.ModelStreamInferRespons
             if answered is not None:
                 answered.set()
             self._room.release()
+
+
+def _weight(outputs: Sequence[OutputTensor], results: Sequence[Any]) -> int:
+    """Return roughly how many characters a response has, or how many the first results have if that is much already."""
+    weight = 0
+    for result in results:
+        weight += sum(output.weight(result) for output in outputs)
+        if weight > INLINE_CHARACTERS:
+            break
+    return weight
 
 
 def _failure(request: pb.ModelInferRequest, error: Exception) -> pb.ModelStreamInferResponse:

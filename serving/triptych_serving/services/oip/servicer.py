@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.inference import open_inference_pb2_grpc
@@ -78,7 +79,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
         model = self._find(request)
         return pb.ModelConfigResponse(config=config_of(model, self._versions(model.name)))
 
-    async def ModelInfer(self, request: pb.ModelInferRequest, context: GrpcContext) -> pb.ModelInferResponse:
+    async def ModelInfer(self, request: pb.ModelInferRequest, context: GrpcContext) -> Any:  # serialized in a thread
         return await self._inference.infer(request, context)
 
     async def ModelStreamInfer(

@@ -21,6 +21,7 @@ class TaskCalls:
     translations: TranslationCalls
     texts: TextCalls
     images: ImageCalls
+    response_bytes: int  # most of a response
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class OutputTensor:
     datatype: str
     read: Callable[[Any], Any]  # one element of it, from the result of one text or image; nested as deep as `sizes`
     sizes: tuple[int, ...] = ()  # of the dimensions after the first; -1: variable. Empty: one value per element
-    weight: int = 20  # characters of one element, roughly
+    weight: Callable[[Any], int] = lambda _: 20  # of the result of one text or image: characters, roughly
     # For requests that name no outputs: the parameter that requests this one. Empty: it is always sent; None: never.
     requested_by: str | None = ""
 
@@ -98,9 +99,15 @@ class InferTask:
 
 TEXT_INPUT = InputSpec("text")
 TOKEN_COUNT = OutputTensor("token_count", UINT32, lambda result: result.token_count, requested_by=None)
+
+
+def _of_labels(result: Any) -> int:
+    return 20 * len(result.labels)
+
+
 # Outputs of tasks with scored labels, best first.
 LABELS = (
-    OutputTensor("label", BYTES, lambda result: [one.label for one in result.labels], (-1,), 50),
-    OutputTensor("score", FP32, lambda result: [one.score for one in result.labels], (-1,), 50),
-    OutputTensor("index", UINT32, lambda result: [one.index for one in result.labels], (-1,), 50, requested_by=None),
+    OutputTensor("label", BYTES, lambda result: [one.label for one in result.labels], (-1,), _of_labels),
+    OutputTensor("score", FP32, lambda result: [one.score for one in result.labels], (-1,), _of_labels),
+    OutputTensor("index", UINT32, lambda result: [one.index for one in result.labels], (-1,), _of_labels, requested_by=None),
 )

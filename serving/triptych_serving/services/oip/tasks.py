@@ -6,8 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from triptych_serving.bundle import manifest
+from triptych_serving.encoding.options import Work
+from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.model import Model
+from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
 from triptych_serving.models.text.question_answering import AnsweredQuestion
 from triptych_serving.models.text.tasks import (
@@ -19,7 +22,7 @@ from triptych_serving.models.text.tasks import (
     TextInput,
     TextTask,
 )
-from triptych_serving.models.text.token_classification import NONE, SIMPLE
+from triptych_serving.models.text.token_classification import NONE, SIMPLE, LabelledText
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.services.image_calls import ImageQuery
@@ -34,29 +37,49 @@ from triptych_serving.services.oip.task import (
     TaskCalls,
     TaskResults,
 )
-from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors
+from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
 from triptych_serving.services.oip.translation import TRANSLATION
 from triptych_serving.services.text_calls import TextQuery
 
 TASK_PARAMETER = "task"
 
 RunTask = Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
+CheckWork = Callable[[Work[Any], Sequence[OutputTensor], int], None]  # tokenized texts, outputs, most bytes of a response
 
 
 def _runs(
     task: TextTask[Any],
     inputs_of: Callable[[InputTensors], Sequence[TextInput]] = lambda inputs: inputs.texts("text"),
+    check: CheckWork = lambda *_: None,
     **defaults: Any,
 ) -> RunTask:
     """Return a function that runs a text task; the parameters are its options."""
 
     async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
         options = {**defaults, **query.values}
-        text_query: TextQuery[Any, Any] = TextQuery(task, inputs_of(query.inputs), options, lambda result: result)
+        text_query: TextQuery[Any, Any] = TextQuery(
+            task,
+            inputs_of(query.inputs),
+            options,
+            convert=lambda result: result,
+            check=lambda work: check(work, query.outputs, calls.response_bytes),
+        )
         results, _ = await calls.texts.run(query.selector(), text_query, context)
         return results
 
     return run
+
+
+def _numbers(embedding: TextEmbedding) -> int:
+    return len(embedding.values)
+
+
+def _entities(text: LabelledText) -> int:
+    return 100 * len(text.entities)
+
+
+def _candidates(text: FilledText) -> int:
+    return 50 * sum(len(mask.candidates) for mask in text.masks)
 
 
 def _of_each_candidate(part: Callable[[MaskCandidate], Any]) -> Callable[[FilledText], list[list[Any]]]:
@@ -86,6 +109,23 @@ def _json_of(member: str) -> Callable[[Any], str]:
     return lambda result: json.dumps([asdict(one) for one in getattr(result, member)], ensure_ascii=False)
 
 
+def _check_masks(work: Work[Any], outputs: Sequence[OutputTensor], limit: int) -> None:
+    """Reject texts whose padded tensors would not fit into a response: each text gets as many masks as the one with most.
+
+    Raises:
+        InvalidInputError: the tensors would be too large.
+    """
+    row: TextRow = work.items[0].payload
+    masks = max(len(item.payload.places) for item in work.items)
+    candidates = row.k if row.targets is None else min(row.k, len(row.targets))
+    one = sum(element_bytes(output.datatype) for output in outputs if len(output.sizes) == 2)
+    if (size := len(work.items) * masks * candidates * one) > limit:
+        shape = f"{len(work.items):,} texts x {masks:,} masks (of one of them) x {candidates:,} candidates"
+        most = f"at most {limit:,} are sent (--max-message-bytes)"
+        remedy = "send texts with many masks apart, lower top_k or name fewer outputs"
+        raise InvalidInputError(work.field, f"{shape} need {size:,} bytes, {most}; {remedy}")
+
+
 async def _classify_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
     image_query = ImageQuery(query.selector(), query.inputs.elements["image"], query.values.get("top_k"))
     results, _ = await calls.images.classify(image_query, Arrival.now(context).deadline)
@@ -97,19 +137,22 @@ TASKS: Mapping[str, InferTask] = {
     FILL_MASK_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(  # with as many masks for each text as the text with most of them; others are padded
-            OutputTensor("sequence", BYTES, _of_each_candidate(lambda one: one.sequence), (-1, -1), 500),
-            OutputTensor("token_str", BYTES, _of_each_candidate(lambda one: one.token_str), (-1, -1), 50),
-            OutputTensor("token", INT64, _of_each_candidate(lambda one: one.token), (-1, -1), 50),
-            OutputTensor("score", FP32, _of_each_candidate(lambda one: one.score), (-1, -1), 50),
+            OutputTensor("sequence", BYTES, _of_each_candidate(lambda one: one.sequence), (-1, -1), _candidates),
+            OutputTensor("token_str", BYTES, _of_each_candidate(lambda one: one.token_str), (-1, -1), _candidates),
+            OutputTensor("token", INT64, _of_each_candidate(lambda one: one.token), (-1, -1), _candidates),
+            OutputTensor("score", FP32, _of_each_candidate(lambda one: one.score), (-1, -1), _candidates),
             OutputTensor("mask_count", UINT32, lambda text: len(text.masks), requested_by=None),
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER, "targets": TEXTS},
-        run=_runs(FILL_MASK_TASK),
+        run=_runs(FILL_MASK_TASK, check=_check_masks),
     ),
     EMBEDDING_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
-        outputs=(OutputTensor("embedding", FP32, lambda result: result.values, (-1,), 1_000), TOKEN_COUNT),
+        outputs=(
+            OutputTensor("embedding", FP32, lambda result: result.values, (-1,), _numbers),
+            TOKEN_COUNT,
+        ),
         parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG},
         run=_runs(EMBEDDING_TASK),
     ),
@@ -121,7 +164,10 @@ TASKS: Mapping[str, InferTask] = {
     ),
     TOKEN_CLASSIFICATION_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
-        outputs=(OutputTensor("entities", BYTES, _json_of("entities"), weight=500), TOKEN_COUNT),
+        outputs=(
+            OutputTensor("entities", BYTES, _json_of("entities"), weight=_entities),
+            TOKEN_COUNT,
+        ),
         parameters={"aggregation": choice(none=NONE, simple=SIMPLE)},
         run=_runs(TOKEN_CLASSIFICATION_TASK, aggregation=SIMPLE),
     ),
@@ -130,7 +176,7 @@ TASKS: Mapping[str, InferTask] = {
         outputs=(  # the best answer, and all answers
             OutputTensor("answer", BYTES, _best),
             OutputTensor("score", FP32, _best_score),
-            OutputTensor("answers", BYTES, _json_of("answers"), weight=200),
+            OutputTensor("answers", BYTES, _json_of("answers"), weight=lambda result: 100 * len(result.answers)),
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER, "max_answer_length": INTEGER},

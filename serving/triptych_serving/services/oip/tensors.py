@@ -1,8 +1,9 @@
 """Tensors: input tensors are checked and unpacked, results are encoded as output tensors."""
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
 
 BYTES, FP32, INT64, UINT32 = "BYTES", "FP32", "INT64", "UINT32"
-DTYPES: dict[str, Any] = {BYTES: object, FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
-FILL: dict[str, Any] = {BYTES: b"", FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle
+DTYPES: dict[str, Any] = {FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
+FILL: dict[str, Any] = {FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle; of BYTES, empty elements do
 MAX_ELEMENTS = 16_384  # of one input; more than a queue accepts by default
+Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 
 InferInputTensor = pb.ModelInferRequest.InferInputTensor
@@ -99,18 +101,47 @@ def unpack(name: str, raw: bytes, count: int) -> list[bytes]:
     return elements
 
 
-def pack(elements: Iterable[bytes]) -> bytes:
-    """Pack the elements of a BYTES tensor."""
-    return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))
+def element_bytes(datatype: str) -> int:
+    """Return the size of an element in raw contents; of BYTES, the least one."""
+    return _LENGTH.size if datatype == BYTES else int(DTYPES[datatype].itemsize)
 
 
-def encode(values: Sequence[Any] | NDArray[Any], rank: int, datatype: str) -> tuple[tuple[int, ...], bytes]:
-    """Return shape and raw contents of nested sequences; strings become UTF-8, and FILL pads ragged sequences."""
-    array = np.full(_shape(values, rank), FILL[datatype], DTYPES[datatype])
-    _copy(values, array)
+def encode(
+    parts: Iterable[Any], rank: int, datatype: str, check_size: Callable[[int], None] = lambda _: None
+) -> tuple[tuple[int, ...], Buffer]:
+    """Return shape and raw contents of nested sequences; strings become UTF-8, and FILL pads ragged sequences.
+
+    Args:
+        parts: the elements, or sequences of them; read one after the other.
+        rank: number of dimensions.
+        datatype: of the tensor.
+        check_size: raises an error if so many bytes are too many. Called with the bytes of the contents, before they are made.
+    """
+    values, content = [], 0
+    for part in parts:
+        values.append(part)
+        if datatype == BYTES:
+            content += _content(part, rank - 1)
+            check_size(content)
+    shape = _shape(values, rank)
+    check_size(content + prod(shape) * element_bytes(datatype))
     if datatype == BYTES:
-        return array.shape, pack(element.encode() if isinstance(element, str) else element for element in array.flat)
-    return array.shape, array.tobytes()
+        packed = bytearray()
+        _pack(values, shape, packed)
+        return shape, packed
+    array = np.full(shape, FILL[datatype], DTYPES[datatype])
+    _copy(values, array)
+    return shape, array.ravel().view(np.uint8).data
+
+
+def varint(value: int) -> bytes:
+    """Return a number as in serialized messages: 7 bits in a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _check_names(given: Sequence[str], specs: Sequence[InputSpec]) -> None:
@@ -168,6 +199,25 @@ def _shape(values: Sequence[Any] | NDArray[Any], rank: int) -> tuple[int, ...]:
     if rank == 1 or not len(values):
         return (len(values), *(0,) * (rank - 1))
     return (len(values), *map(max, zip(*(_shape(part, rank - 1) for part in values), strict=True)))
+
+
+def _content(values: Any, rank: int) -> int:
+    """Return the bytes of all elements of a part."""
+    if rank:
+        return sum(_content(part, rank - 1) for part in values)
+    return len(values) if isinstance(values, bytes) or values.isascii() else len(values.encode())
+
+
+def _pack(values: Sequence[Any], shape: Sequence[int], packed: bytearray) -> None:
+    """Append the elements of a BYTES tensor, and empty ones up to its shape."""
+    for value in values:
+        if len(shape) > 1:
+            _pack(value, shape[1:], packed)
+        else:
+            element = value.encode() if isinstance(value, str) else value
+            packed += _LENGTH.pack(len(element))
+            packed += element
+    packed += bytes((shape[0] - len(values)) * prod(shape[1:]) * _LENGTH.size)
 
 
 def _copy(values: Sequence[Any] | NDArray[Any], array: NDArray[Any]) -> None:

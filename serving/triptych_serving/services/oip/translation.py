@@ -22,6 +22,14 @@ def _of_each(part: Callable[[TranslationHypothesis], Any]) -> Callable[[Translat
     return lambda translation: [part(hypothesis) for hypothesis in translation.hypotheses]
 
 
+def _of_hypotheses(translation: Translation) -> int:
+    return 100 * len(translation.hypotheses)
+
+
+def _of_alignments(translation: Translation) -> int:
+    return sum(10 * one.alignment.size for one in translation.hypotheses if one.alignment is not None)
+
+
 def _alignment(hypothesis: TranslationHypothesis) -> str:
     assert hypothesis.alignment is not None, "requesting this output sets return_alignment"
     return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
@@ -57,13 +65,13 @@ def _piece_index(piece: TranslationPiece) -> int:
 TRANSLATION = InferTask(
     inputs=(TEXT_INPUT,),
     outputs=(
-        OutputTensor("translated_text", BYTES, lambda translation: translation.text, weight=100),
-        OutputTensor("hypotheses", BYTES, _of_each(lambda one: one.text), (-1,), 100, requested_by="num_hypotheses"),
+        OutputTensor("translated_text", BYTES, lambda translation: translation.text, weight=_of_hypotheses),
+        OutputTensor("hypotheses", BYTES, _of_each(lambda one: one.text), (-1,), _of_hypotheses, requested_by="num_hypotheses"),
         OutputTensor(SCORE, FP32, _of_each(lambda one: one.score), (-1,), requested_by="return_scores"),
         OutputTensor("finish_reason", BYTES, _of_each(lambda one: one.finish.value), (-1,), requested_by=None),
         OutputTensor("token_count", UINT32, _of_each(lambda one: one.token_count), (-1,), requested_by=None),
         OutputTensor("source_token_count", UINT32, lambda one: one.source_token_count, requested_by=None),
-        OutputTensor(ALIGNMENT, BYTES, _of_each(_alignment), (-1,), 10_000, requested_by="return_alignment"),
+        OutputTensor(ALIGNMENT, BYTES, _of_each(_alignment), (-1,), _of_alignments, requested_by="return_alignment"),
     ),
     parameters={**LANGUAGES, **OPTIONS},
     run=_run,

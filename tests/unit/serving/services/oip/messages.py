@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.services.oip.tensors import pack
+from triptych_serving.services.oip.tensors import BYTES, encode
+
+
+def pack(elements: Sequence[bytes]) -> bytes:
+    """Return the raw contents of a BYTES tensor."""
+    return bytes(encode(elements, 1, BYTES)[1])
 
 
 def parameter(value: object) -> pb.InferParameter:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.errors import InvalidInputError, TooLargeError
 from triptych_serving.services.oip.tensors import (
     BYTES,
     FP32,
@@ -20,11 +20,10 @@ from triptych_serving.services.oip.tensors import (
     count_of,
     encode,
     inputs_from,
-    pack,
     unpack,
 )
 
-from .messages import parameter, request, tensor
+from .messages import pack, parameter, request, tensor
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=8))
@@ -83,7 +82,7 @@ def test_invalid_shapes(shape: tuple[int, ...], problem: str) -> None:
 def decoded(values: Any, rank: int, datatype: str) -> list[Any]:
     shape, raw = encode(values, rank, datatype)
     kinds = {FP32: np.float32, INT64: np.int64, UINT32: np.uint32}
-    flat = deserialize_bytes_tensor(raw) if datatype == BYTES else np.frombuffer(raw, kinds[datatype])
+    flat = deserialize_bytes_tensor(bytes(raw)) if datatype == BYTES else np.frombuffer(raw, kinds[datatype])
     result: list[Any] = flat.reshape(shape).tolist()
     return result
 
@@ -98,10 +97,37 @@ def test_ragged_results_are_padded() -> None:
 @given(st.lists(st.lists(st.lists(st.binary(max_size=4), max_size=3), max_size=3), min_size=1, max_size=4))
 def test_elements_of_a_ragged_result_keep_their_position(values: list[list[list[bytes]]]) -> None:
     shape, raw = encode(values, 3, BYTES)
-    array = unpack("output", raw, int(np.prod(shape)))
+    array = unpack("output", bytes(raw), int(np.prod(shape)))
     cube = np.array([None, *array], object)[1:].reshape(shape)
     filled = {(i, j, k): cell for i, rows in enumerate(values) for j, row in enumerate(rows) for k, cell in enumerate(row)}
     assert {place: cube[place] for place in np.ndindex(shape)} == dict.fromkeys(np.ndindex(shape), b"") | filled
+
+
+@pytest.mark.parametrize(
+    ("parts", "rank", "datatype", "size"),
+    [
+        (["a", "ö"], 1, BYTES, 3 + 2 * 4),
+        ([["a", b"bc"], []], 2, BYTES, 3 + 4 * 4),  # padded with two empty elements
+        ([[[1.0], [2.0]], [[3.0]]], 3, FP32, 4 * 4),
+        ([[7] * 3, []], 2, INT64, 6 * 8),
+    ],
+)
+def test_the_size_is_checked_before_the_contents_are_made(parts: list[Any], rank: int, datatype: str, size: int) -> None:
+    sizes: list[int] = []
+    _, raw = encode(iter(parts), rank, datatype, sizes.append)
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == len(raw) == size
+
+
+def test_reading_stops_at_the_limit() -> None:
+    def check(size: int) -> None:
+        if size > 10:
+            raise TooLargeError("too large")
+
+    parts = iter(["four"] * 1_000)
+    with pytest.raises(TooLargeError):
+        encode(parts, 1, BYTES, check)
+    assert len(list(parts)) == 997
 
 
 SPECS = (InputSpec("text"), InputSpec("text_pair", optional=True))
