@@ -13,7 +13,7 @@ The names are those of the message `triptych.v1.DecodingOptions`. This module im
 import math
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 
 class SplitSentences(StrEnum):
@@ -114,3 +114,26 @@ class DecodingOptions:
             # A single string would be read as a sequence of one-letter texts.
             if kind is str and isinstance(value, str):
                 raise TypeError(f"{option.name} takes a tuple of texts, not one text")
+
+
+class DecodingArguments(TypedDict, total=False):
+    """The same options as named arguments, for editors and type checkers; a test compares the two."""
+
+    beam_size: int | None
+    patience: float | None
+    num_hypotheses: int | None
+    length_penalty: float | None
+    coverage_penalty: float | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    suppress_sequences: tuple[str, ...]
+    min_length: int | None
+    max_length: int | None
+    target_prefix: tuple[str, ...]
+    sampling_temperature: float | None
+    sampling_topk: int | None
+    sampling_topp: float | None
+    seed: int | None
+    return_scores: bool | None
+    return_alignment: bool | None
+    split_sentences: SplitSentences | None

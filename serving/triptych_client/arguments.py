@@ -1,8 +1,10 @@
 """The optional named arguments that several calls share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypedDict
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict
 
+from triptych.decoding import DecodingArguments
 from triptych_client.options import Aggregation, DecodingOptions, Pooling
 
 
@@ -15,6 +17,15 @@ class CallArguments(TypedDict, total=False):
     """Sent as `x-request-id`, to find the call in the server's log; ASCII. A random one by default."""
     retries: int | None
     """How often the call is sent again if the server is unavailable or full; the client's `retries` by default."""
+
+
+def check_names(method: str, arguments: Mapping[str, Any], known: Any) -> None:
+    """Reject a named argument that the TypedDict `known` does not have. Raises TypeError, with the closest name."""
+    if unknown := arguments.keys() - known.__optional_keys__:
+        name = min(unknown)
+        close = get_close_matches(name, known.__optional_keys__, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
 
 
 class LanguageArguments(TypedDict, total=False):
@@ -30,8 +41,8 @@ class LanguageArguments(TypedDict, total=False):
     """The newest by default."""
 
 
-class TranslateArguments(CallArguments, LanguageArguments, total=False):
-    """The arguments of every kind of translation."""
+class TranslateArguments(CallArguments, LanguageArguments, DecodingArguments, total=False):
+    """The arguments of every kind of translation. Each decoding option is an argument, too, such as `beam_size`."""
 
     options: DecodingOptions | None
     """Decoding options; the model's defaults by default."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import grpc
 
@@ -31,7 +31,7 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, TextOrPair, UnaryTask
+from triptych_client.tasks import SimpleCall, TextOrPair, Texts, UnaryTask
 from triptych_client.translation_stream import AsyncTranslationStream
 from triptych_client.unary import send_all_async, send_async
 
@@ -57,17 +57,32 @@ class AsyncClient(BaseClient):
     ) -> Result:
         return method.result(await send_async(self._channel, method, method.request(**fields), self._call(**arguments)))
 
-    async def _run(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
-        batch = self._batch(task, inputs, arguments)
-        return batch.results(await send_all_async(self._channel, task, batch.requests, self._settings.concurrency))
+    async def _run(
+        self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool = False
+    ) -> Results[Result]:
+        batch = self._batch(task, inputs, arguments, fail_fast)
+        return batch.results(await send_all_async(self._channel, batch.requests, self._settings.concurrency))
 
-    async def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation:
-        """Translate one text. See `Client.translate`."""
-        return (await self.translate_many([text], **arguments))[0]
+    async def _one(self, task: UnaryTask[Result], each: Any, arguments: Mapping[str, Any]) -> Result:
+        return (await self._run(task, [each], arguments, fail_fast=True))[0]
 
-    async def translate_many(self, texts: Sequence[str], **arguments: Unpack[named.TranslateArguments]) -> Translations:
+    @overload
+    async def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation: ...
+
+    @overload
+    async def translate(self, text: Texts, **arguments: Unpack[named.TranslateArguments]) -> Translations: ...
+
+    async def translate(self, text: str | Texts, **arguments: Unpack[named.TranslateArguments]) -> Translation | Translations:
+        """Translate one text, or a list of texts. See `Client.translate`."""
+        if isinstance(text, list | tuple):
+            return await self.translate_many(text, **arguments)
+        return await self._one(tasks.TRANSLATE, text, arguments)
+
+    async def translate_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TranslateArguments]
+    ) -> Translations:
         """Translate many texts; the result has their order. See `Client.translate_many`."""
-        return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments))
+        return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments, fail_fast))
 
     def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> AsyncTranslationStream:
         """Translate one text and receive it piece by piece while it is decoded. See `Client.translate_stream`.
@@ -97,68 +112,72 @@ class AsyncClient(BaseClient):
         return document
 
     async def score_translations(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.ScoreArguments]
+        self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.ScoreArguments]
     ) -> Results[TranslationScore]:
         """Score given translations by their likelihood. See `Client.score_translations`."""
-        return await self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
+        return await self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments, fail_fast)
 
     async def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
         """Rank candidates for each mask of a text. See `Client.fill_mask`."""
-        return (await self.fill_mask_many([text], **arguments))[0]
+        return await self._one(tasks.FILL_MASK, text, arguments)
 
-    async def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[named.FillMaskArguments]) -> Results[FilledText]:
+    async def fill_mask_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
+    ) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
-        return await self._run(tasks.FILL_MASK, texts, arguments)
+        return await self._run(tasks.FILL_MASK, texts, arguments, fail_fast)
 
     async def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector. See `Client.embed`."""
-        return (await self.embed_many([text], **arguments))[0]
+        return await self._one(tasks.EMBED, text, arguments)
 
-    async def embed_many(self, texts: Sequence[str], **arguments: Unpack[named.EmbedArguments]) -> Results[Embedding]:
+    async def embed_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
+    ) -> Results[Embedding]:
         """Apply `embed` to many texts."""
-        return await self._run(tasks.EMBED, texts, arguments)
+        return await self._run(tasks.EMBED, texts, arguments, fail_fast)
 
     async def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts. See `Client.classify_text`."""
-        return (await self.classify_text_many([text], **arguments))[0]
+        return await self._one(tasks.CLASSIFY_TEXT, text, arguments)
 
     async def classify_text_many(
-        self, inputs: Sequence[TextOrPair], **arguments: Unpack[named.ClassifyTextArguments]
+        self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
-        return await self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
+        return await self._run(tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
     async def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places. See `Client.classify_tokens`."""
-        return (await self.classify_tokens_many([text], **arguments))[0]
+        return await self._one(tasks.CLASSIFY_TOKENS, text, arguments)
 
     async def classify_tokens_many(
-        self, texts: Sequence[str], **arguments: Unpack[named.ClassifyTokensArguments]
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
     ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
-        return await self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
+        return await self._run(tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
     async def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text. See `Client.answer`."""
-        return (await self.answer_many([(question, context)], **arguments))[0]
+        return await self._one(tasks.ANSWER, (question, context), arguments)
 
     async def answer_many(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.AnswerArguments]
+        self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
     ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
-        return await self._run(tasks.ANSWER, pairs, arguments)
+        return await self._run(tasks.ANSWER, pairs, arguments, fail_fast)
 
     async def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""
-        return (await self.classify_image_many([image], **arguments))[0]
+        return (await self.classify_image_many([image], fail_fast=True, **arguments))[0]
 
     async def classify_image_many(
-        self, images: Sequence[ImageSource], **arguments: Unpack[named.ClassifyImageArguments]
+        self, images: Sequence[ImageSource], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyImageArguments]
     ) -> Results[ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order. See `Client.classify_image_many`."""
         check_images(images, "classify_image_many")
         contents = await asyncio.to_thread(lambda: [read_image(image) for image in images])
-        return await self._run(tasks.CLASSIFY_IMAGE, contents, arguments)
+        return await self._run(tasks.CLASSIFY_IMAGE, contents, arguments, fail_fast)
 
     def classify_images(
         self, images: Images, *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]

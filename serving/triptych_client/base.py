@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 import grpc
 
-from triptych_client.arguments import CallArguments
+from triptych_client.arguments import CallArguments, ClassifyImageArguments, DocumentArguments, TranslateArguments
 from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
 from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_document
 from triptych_client.images import ImageExchange
+from triptych_client.options import collect_options
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
 
@@ -82,28 +83,31 @@ class BaseClient:
         most = settings.retries if retries is None else retries
         return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=settings.api_key, hint=settings.hint)
 
-    def _split_off_call(self, arguments: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
-        """Separate the arguments of the call from those of the request."""
-        others = dict(arguments)
+    def _split_off_call(self, arguments: Mapping[str, Any], known: Any) -> tuple[Call, dict[str, Any]]:
+        """Separate the arguments of the call from those of the request, which the TypedDict `known` describes."""
+        others = collect_options(arguments) if "options" in known.__optional_keys__ else dict(arguments)
         call = {name: others.pop(name) for name in CallArguments.__optional_keys__ if name in others}
         return self._call(**call), others
 
-    def _batch(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> RequestBatch[Result]:
-        call, others = self._split_off_call(arguments)
-        return task.batch(inputs, others, call, self._settings.texts_per_call, self._settings.max_message_bytes)
+    def _batch(
+        self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool
+    ) -> RequestBatch[Result]:
+        call, others = self._split_off_call(arguments, task.arguments)
+        settings = self._settings
+        return task.batch(inputs, others, call, settings.texts_per_call, settings.max_message_bytes, fail_fast)
 
     def _stream_request(self, text: str, arguments: Mapping[str, Any]) -> tuple[Any, Call]:
-        call, others = self._split_off_call(arguments)
+        call, others = self._split_off_call(arguments, TranslateArguments)
         return TRANSLATE_STREAM.request_with([text], others), call
 
     def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
-        call, others = self._split_off_call(arguments)
+        call, others = self._split_off_call(arguments, DocumentArguments)
         content, name = read_document(source)
         return DocumentExchange(content, {"file_name": name, **others}, call, self._settings.max_message_bytes, progress)
 
     def _image_exchange(self, images: object, in_flight: int, arguments: Mapping[str, Any]) -> ImageExchange:
         check_images(images, "classify_images")
-        call, others = self._split_off_call(arguments)
+        call, others = self._split_off_call(arguments, ClassifyImageArguments)
         return ImageExchange(others, call, in_flight, self._settings.max_message_bytes)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
 from triptych_client import tasks
@@ -27,7 +27,7 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, TextOrPair, UnaryTask
+from triptych_client.tasks import SimpleCall, TextOrPair, Texts, UnaryTask
 from triptych_client.translation_stream import TranslationStream
 from triptych_client.unary import send, send_all
 
@@ -45,7 +45,8 @@ class Client(BaseClient):
     arguments.
 
     Encoder tasks have a method for one input and a method, `..._many`, for a list, whose results have its order. As with
-    `translate_many`, a long list is sent as several requests. Each raises
+    `translate_many`, a long list is sent as several requests, and an invalid input fails alone unless `fail_fast` is set. Each
+    raises
 
         InvalidArgumentError: The model cannot process an input or an option.
         NotFoundError: No such model or version.
@@ -59,17 +60,32 @@ class Client(BaseClient):
     def _send(self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> Result:
         return method.result(send(self._channel, method, method.request(**fields), self._call(**arguments)))
 
-    def _run(self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Results[Result]:
-        batch = self._batch(task, inputs, arguments)
-        return batch.results(send_all(self._channel, task, batch.requests, self._settings.concurrency))
+    def _run(
+        self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool = False
+    ) -> Results[Result]:
+        batch = self._batch(task, inputs, arguments, fail_fast)
+        return batch.results(send_all(self._channel, batch.requests, self._settings.concurrency))
 
-    def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation:
-        """Translate one text.
+    def _one(self, task: UnaryTask[Result], each: Any, arguments: Mapping[str, Any]) -> Result:
+        return self._run(task, [each], arguments, fail_fast=True)[0]
+
+    @overload
+    def translate(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> Translation: ...
+
+    @overload
+    def translate(self, text: Texts, **arguments: Unpack[named.TranslateArguments]) -> Translations: ...
+
+    def translate(self, text: str | Texts, **arguments: Unpack[named.TranslateArguments]) -> Translation | Translations:
+        """Translate one text, or a list of texts as `translate_many`.
+
+            client.translate("Where is the station?", beam_size=4).text
+            client.translate(["Good morning.", "Good night."]).texts
 
         Args:
             text: A sentence, or a text of any number of sentences and paragraphs.
-            arguments: `target_language`, `source_language`, `model`, `model_version`, `options` (a DecodingOptions),
-                `timeout_seconds` and `request_id`; all optional, explained in `triptych_client.arguments`.
+            arguments: `target_language`, `source_language`, `model`, `model_version`, `timeout_seconds`, `request_id` and
+                decoding options such as `beam_size`, or `options` (a DecodingOptions); all optional, explained in
+                `triptych_client.arguments` and `DecodingOptions`.
 
         Raises:
             InvalidArgumentError: The text is empty, a sentence is longer than the model allows, or an option is out of range.
@@ -77,22 +93,28 @@ class Client(BaseClient):
             FailedPreconditionError: The model does not support an option.
             TriptychClientError: Base of these and of all other failures.
         """
-        return self.translate_many([text], **arguments)[0]
+        if isinstance(text, list | tuple):
+            return self.translate_many(text, **arguments)
+        return self._one(tasks.TRANSLATE, text, arguments)
 
-    def translate_many(self, texts: Sequence[str], **arguments: Unpack[named.TranslateArguments]) -> Translations:
+    def translate_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.TranslateArguments]
+    ) -> Translations:
         """Translate many texts; the result has their order.
 
         A long list is sent as several requests, some of them concurrently (`texts_per_call` and `concurrency` of the client),
-        each with its own `timeout_seconds`. If one of them fails, the others are cancelled.
+        each with its own `timeout_seconds`. If one of them fails, the others are cancelled. A text that is empty or too long
+        fails alone: `errors` and `outcomes` of the result have its error, and to take its translation raises it.
 
         Args:
             texts: The texts. An empty list sends no request.
-            arguments: As for `translate`. `options.target_prefix` has a prefix for each text, or none at all.
+            fail_fast: Raise the error of the first invalid text at once.
+            arguments: As for `translate`. `target_prefix` has a prefix for each text, or none at all.
 
         Raises:
             TriptychClientError: As for `translate`.
         """
-        return Translations.of(self._run(tasks.TRANSLATE, texts, arguments))
+        return Translations.of(self._run(tasks.TRANSLATE, texts, arguments, fail_fast))
 
     def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> TranslationStream:
         """Translate one text and receive it piece by piece while it is decoded.
@@ -146,7 +168,7 @@ class Client(BaseClient):
         return document
 
     def score_translations(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.ScoreArguments]
+        self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.ScoreArguments]
     ) -> Results[TranslationScore]:
         """Score given translations by their likelihood; the result has the order of the pairs.
 
@@ -164,7 +186,7 @@ class Client(BaseClient):
             FailedPreconditionError: The model was exported without support for scores.
             TriptychClientError: As for `translate`.
         """
-        return self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments)
+        return self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments, fail_fast)
 
     def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
         """Rank candidates for each mask of a text.
@@ -176,11 +198,13 @@ class Client(BaseClient):
             text: A text with one or more masks, written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
             arguments: `top_k`, `targets`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self.fill_mask_many([text], **arguments)[0]
+        return self._one(tasks.FILL_MASK, text, arguments)
 
-    def fill_mask_many(self, texts: Sequence[str], **arguments: Unpack[named.FillMaskArguments]) -> Results[FilledText]:
+    def fill_mask_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
+    ) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
-        return self._run(tasks.FILL_MASK, texts, arguments)
+        return self._run(tasks.FILL_MASK, texts, arguments, fail_fast)
 
     def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector.
@@ -189,11 +213,13 @@ class Client(BaseClient):
             text: A sentence or a paragraph.
             arguments: `pooling`, `normalize`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self.embed_many([text], **arguments)[0]
+        return self._one(tasks.EMBED, text, arguments)
 
-    def embed_many(self, texts: Sequence[str], **arguments: Unpack[named.EmbedArguments]) -> Results[Embedding]:
+    def embed_many(
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
+    ) -> Results[Embedding]:
         """Apply `embed` to many texts."""
-        return self._run(tasks.EMBED, texts, arguments)
+        return self._run(tasks.EMBED, texts, arguments, fail_fast)
 
     def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts.
@@ -202,13 +228,13 @@ class Client(BaseClient):
             text: A text, or a tuple of two texts for a model that takes pairs.
             arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self.classify_text_many([text], **arguments)[0]
+        return self._one(tasks.CLASSIFY_TEXT, text, arguments)
 
     def classify_text_many(
-        self, inputs: Sequence[TextOrPair], **arguments: Unpack[named.ClassifyTextArguments]
+        self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
-        return self._run(tasks.CLASSIFY_TEXT, inputs, arguments)
+        return self._run(tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
     def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places.
@@ -217,13 +243,13 @@ class Client(BaseClient):
             text: A sentence or a paragraph.
             arguments: `aggregation`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self.classify_tokens_many([text], **arguments)[0]
+        return self._one(tasks.CLASSIFY_TOKENS, text, arguments)
 
     def classify_tokens_many(
-        self, texts: Sequence[str], **arguments: Unpack[named.ClassifyTokensArguments]
+        self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
     ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
-        return self._run(tasks.CLASSIFY_TOKENS, texts, arguments)
+        return self._run(tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
     def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text.
@@ -233,13 +259,13 @@ class Client(BaseClient):
             context: The text that contains the answer.
             arguments: `top_k`, `max_answer_length`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self.answer_many([(question, context)], **arguments)[0]
+        return self._one(tasks.ANSWER, (question, context), arguments)
 
     def answer_many(
-        self, pairs: Sequence[tuple[str, str]], **arguments: Unpack[named.AnswerArguments]
+        self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
     ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
-        return self._run(tasks.ANSWER, pairs, arguments)
+        return self._run(tasks.ANSWER, pairs, arguments, fail_fast)
 
     def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image.
@@ -258,21 +284,21 @@ class Client(BaseClient):
             FailedPreconditionError: The model does not classify images.
             TriptychClientError: Base of these, and of all other failures but the first.
         """
-        return self.classify_image_many([image], **arguments)[0]
+        return self.classify_image_many([image], fail_fast=True, **arguments)[0]
 
     def classify_image_many(
-        self, images: Sequence[ImageSource], **arguments: Unpack[named.ClassifyImageArguments]
+        self, images: Sequence[ImageSource], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyImageArguments]
     ) -> Results[ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order.
 
         All images are read first; `classify_images` reads only a few at a time. A long list is sent as several requests, as
-        with `translate_many`. One bad image fails the call.
+        with `translate_many`.
 
         Raises:
             OSError, TriptychClientError: As for `classify_image`.
         """
         check_images(images, "classify_image_many")
-        return self._run(tasks.CLASSIFY_IMAGE, [read_image(image) for image in images], arguments)
+        return self._run(tasks.CLASSIFY_IMAGE, [read_image(image) for image in images], arguments, fail_fast)
 
     def classify_images(
         self, images: Iterable[ImageSource], *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]

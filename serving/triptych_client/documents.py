@@ -10,7 +10,7 @@ import grpc
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2 import TranslateDocumentRequest, TranslateDocumentResponse
-from triptych_client.arguments import DocumentArguments
+from triptych_client.arguments import DocumentArguments, check_names
 from triptych_client.call import Call
 from triptych_client.connection import RpcMethod
 from triptych_client.errors import DeadlineExceededError, ServerError, TriptychClientError
@@ -115,8 +115,7 @@ class DocumentExchange:
 
 def _config(arguments: Mapping[str, Any], total_bytes: int) -> TranslateDocumentRequest:
     """Make the first message."""
-    if unknown := arguments.keys() - DocumentArguments.__optional_keys__:
-        raise TypeError(f"translate_document() got an unexpected keyword argument {min(unknown)!r}")
+    check_names("translate_document", arguments, DocumentArguments)
     values = {name: value for name, value in arguments.items() if name not in READ_OPTIONS}
     read_options = {name: value for name, value in arguments.items() if name in READ_OPTIONS}
     if not isinstance(columns := read_options.get("columns", ""), str):

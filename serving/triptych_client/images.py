@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from triptych.v1.image_classification_pb2 import ClassifyImageStreamRequest, ClassifyImageStreamResponse
-from triptych_client.arguments import ClassifyImageArguments
+from triptych_client.arguments import ClassifyImageArguments, check_names
 from triptych_client.call import Call
 from triptych_client.connection import RpcMethod
 from triptych_client.errors import DeadlineExceededError, ResourceExhaustedError, ServerError, TriptychClientError
@@ -55,8 +55,7 @@ class ImageExchange:
     def __init__(self, arguments: Mapping[str, Any], call: Call, in_flight: int, max_message_bytes: int) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight is {in_flight}, must be 1 or more")
-        if unknown := arguments.keys() - ClassifyImageArguments.__optional_keys__:
-            raise TypeError(f"classify_images() got an unexpected keyword argument {min(unknown)!r}")
+        check_names("classify_images", arguments, ClassifyImageArguments)
         self.call = call
         self.pending: dict[int, ClassifyImageStreamRequest] = {}
         self._in_flight = in_flight

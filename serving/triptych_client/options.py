@@ -1,10 +1,20 @@
 """Options of calls: how translations are decoded, texts pooled and entities aggregated."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
-from triptych.decoding import DecodingOptions, SplitSentences
+from triptych.decoding import DecodingArguments, DecodingOptions, SplitSentences
 
-__all__ = ["Aggregation", "DecodingOptions", "Pooling", "SplitSentences"]
+__all__ = ["Aggregation", "DecodingOptions", "Pooling", "SplitSentences", "collect_options"]
+
+
+def collect_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Move decoding options that have arguments of their own into `options`, where they take precedence."""
+    named = {name: value for name, value in arguments.items() if name in DecodingArguments.__optional_keys__}
+    others = {name: value for name, value in arguments.items() if name not in named}
+    return {**others, "options": replace(others.get("options") or DecodingOptions(), **named)} if named else others
 
 
 class Pooling(StrEnum):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Self, TypeAlias, TypeVar, overload
 
+from triptych_client.errors import TriptychClientError
+
 Item = TypeVar("Item")
 
 Span: TypeAlias = tuple[int, int]
@@ -105,19 +107,34 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Results(Sequence[Item], Generic[Item]):
-    """A sequence of results, in the order of the inputs."""
+    """A sequence of results, in the order of the inputs. To take the result of an invalid input raises its error.
 
-    items: tuple[Item, ...]
+    for number, outcome in enumerate(results.outcomes):
+        print(number, "failed" if isinstance(outcome, TriptychClientError) else outcome)
+    """
+
+    outcomes: tuple[Item | TriptychClientError, ...]
+    """The result or the error of each input; indexing and iteration raise the errors."""
     timings: tuple[Timing, ...]
     """One for each request to the server: a long list of inputs is sent as several requests."""
     request_id: str
     """Value of the `x-request-id` that all of these requests sent."""
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self.outcomes)
 
     def __iter__(self) -> Iterator[Item]:
-        return iter(self.items)
+        return map(_result, self.outcomes)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """The results as a tuple. Raises TriptychClientError: the first error, if there is one."""
+        return tuple(self)
+
+    @property
+    def errors(self) -> dict[int, TriptychClientError]:
+        """The errors of invalid inputs, by index."""
+        return {index: each for index, each in enumerate(self.outcomes) if isinstance(each, TriptychClientError)}
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -126,7 +143,15 @@ class Results(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> tuple[Item, ...]: ...
 
     def __getitem__(self, index: int | slice) -> Item | tuple[Item, ...]:
-        return self.items[index]
+        if isinstance(index, slice):
+            return tuple(map(_result, self.outcomes[index]))
+        return _result(self.outcomes[index])
+
+
+def _result(outcome: Item | TriptychClientError) -> Item:
+    if isinstance(outcome, TriptychClientError):
+        raise outcome
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +218,7 @@ class Translations(Results[Translation]):
     @classmethod
     def of(cls, results: Results[Translation]) -> Self:
         """Convert from general results."""
-        return cls(results.items, results.timings, results.request_id)
+        return cls(results.outcomes, results.timings, results.request_id)
 
     @property
     def translations(self) -> tuple[Translation, ...]:

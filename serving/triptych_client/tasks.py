@@ -4,8 +4,8 @@ A new task is one entry here, its arguments in `triptych_client.arguments`, its 
 public methods of the two clients.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -25,7 +25,7 @@ from triptych.v1 import (
 from triptych_client import arguments as named
 from triptych_client.call import Call
 from triptych_client.connection import Request, Response, RpcMethod
-from triptych_client.errors import ServerError
+from triptych_client.errors import InvalidArgumentError, ServerError, TriptychClientError
 from triptych_client.messages import ServedFields, fill, model_from, options_message, read, served_from, translation_from
 from triptych_client.results import (
     AnsweredQuestion,
@@ -40,9 +40,11 @@ from triptych_client.results import (
     Translation,
     TranslationScore,
 )
+from triptych_client.status import INPUT_INDEX
 
 Result = TypeVar("Result")
 TextOrPair: TypeAlias = str | tuple[str, str]
+Texts: TypeAlias = list[str] | tuple[str, ...]
 
 # Below gRPC's default limit of 4 MiB, with room for a response that is longer than the request.
 BYTES_PER_REQUEST = 1024 * 1024
@@ -79,6 +81,14 @@ def _same(value: Any) -> Any:
     return value
 
 
+def _is_text(each: Any) -> bool:
+    return isinstance(each, str)
+
+
+def _is_pair(each: Any) -> bool:
+    return isinstance(each, tuple | list) and len(each) == 2 and all(map(_is_text, each))
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """A unary method that takes a list of inputs and returns one result for each."""
@@ -92,8 +102,10 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """Repeated field of the request."""
     results: str = "results"
     """Repeated field of the response."""
-    pairs: str = ""
-    """Names of an input's two texts, such as "(question, context)"; empty if an input may be a single text."""
+    takes: str = "text"
+    """What an input is, in errors."""
+    accepts: Callable[[Any], bool] = _is_text
+    """Whether an input has the right type."""
     to_message: Callable[[Any], Any] = _same
     """Converts an input to an element of the request's field."""
     to_result: Callable[[Any, ServedFields], Result] | None = None
@@ -103,10 +115,17 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
 
     def request_with(self, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """Make one request with all inputs. Raises TypeError and ValueError as `batch`."""
+        inputs = self._checked(inputs)
         return self._with_inputs(self._without_inputs(inputs, arguments), inputs, _prefixes(arguments))
 
     def batch(
-        self, inputs: Sequence[Any], arguments: Mapping[str, Any], call: Call, most_inputs: int, most_bytes: int
+        self,
+        inputs: Iterable[Any],
+        arguments: Mapping[str, Any],
+        call: Call,
+        most_inputs: int,
+        most_bytes: int,
+        fail_fast: bool = False,
     ) -> "RequestBatch[Result]":
         """Split the inputs into requests.
 
@@ -116,18 +135,22 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
             call: Sent with each request.
             most_inputs: Maximum number of inputs per request.
             most_bytes: Maximum size of a message; requests take up to half of it, unless a single input is larger.
+            fail_fast: An invalid input fails the batch, rather than having an error for result.
 
         Raises:
             TypeError: The inputs are not a sequence of what the task takes, or an argument is unknown.
             ValueError: An argument is out of range.
         """
+        inputs = self._checked(inputs)
         shared, prefixes = self._without_inputs(inputs, arguments), _prefixes(arguments)
         copies = max(1, arguments.get(self.copies) or 1)
         sizes = [copies * byte_size(each) for each in inputs]
         requests = [
-            (
+            BatchRequest(
+                self,
                 self._with_inputs(shared, inputs[part], prefixes[part]),
                 replace(call, first_input=part.start, input_count=part.stop - part.start),
+                fail_fast,
             )
             for part in split(sizes, most_inputs, min(most_bytes // 2, BYTES_PER_REQUEST))
         ]
@@ -141,14 +164,21 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
             return [self.to_result(message, served) for message in messages]
         return [read(self.result, message, **served) for message in messages]
 
+    def _checked(self, inputs: Iterable[Any]) -> Sequence[Any]:
+        """Return the inputs as a sequence. Raises TypeError, which says what to write."""
+        one, single = self.takes, self.name.removesuffix("_many")
+        takes = f"{single} takes one {one}, {self.name} a sequence of them" if single != self.name else f"{single} takes {one}s"
+        if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
+            raise TypeError(f"{self.name} takes a sequence of {one}s, not {type(inputs).__name__} ({takes})")
+        found = inputs if isinstance(inputs, list | tuple) else list(inputs)
+        for index, each in enumerate(found):
+            if not self.accepts(each):
+                raise TypeError(f"{takes}; input {index} is of type {type(each).__name__}")
+        return found
+
     def _without_inputs(self, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Message:
         """Check inputs and arguments, and fill the fields that all requests share."""
-        if self.pairs and any(isinstance(each, str) for each in inputs):
-            raise TypeError(f"{self.name} takes a sequence of {self.pairs} pairs")
-        if isinstance(inputs, str):  # it would be read as a sequence of one-letter texts
-            raise TypeError(f"{self.name} takes a sequence of texts; {self.name.removesuffix('_many')} takes one text")
-        if unknown := arguments.keys() - self.arguments.__optional_keys__:
-            raise TypeError(f"{self.name}() got an unexpected keyword argument {min(unknown)!r}")
+        named.check_names(self.name.removesuffix("_many"), arguments, self.arguments)
         values = dict(arguments)
         if options := values.get("options"):
             # Checked before the split, after which some requests could have prefixes and others none.
@@ -168,24 +198,75 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
         return request
 
 
+@dataclass
+class BatchRequest:
+    """A request for some inputs of a batch. Inputs that the server rejects are left out when it is sent again."""
+
+    task: UnaryTask[Any]
+    request: Any
+    call: Call
+    fail_fast: bool
+    errors: dict[int, InvalidArgumentError] = field(default_factory=dict)
+    """Of rejected inputs, by their indices among the user's inputs."""
+
+    def __post_init__(self) -> None:
+        self.left = list(range(self.call.first_input, self.call.first_input + self.call.input_count))
+
+    def leave_out(self, error: InvalidArgumentError) -> None:
+        """Leave out the inputs that an error names. Raises the error itself, if it is about anything else."""
+        named_inputs = [(INPUT_INDEX.search(each.field), each) for each in error.violations]
+        if self.fail_fast or not named_inputs or not all(match for match, _ in named_inputs):
+            raise error
+        faults = set()
+        for match, each in named_inputs:
+            assert match is not None
+            place = int(match["index"]) - self.call.first_input  # in the request as it was sent
+            faults.add(place)
+            index = self.left[place]
+            name = f"{each.field[: match.start('index')]}{index}{each.field[match.end('index') :]}"
+            self.errors[index] = InvalidArgumentError(
+                f"{name}: {each.description}",
+                code=error.code,
+                request_id=error.request_id,
+                reason=error.reason,
+                violations=(replace(each, field=name),),
+            )
+        kept = [place for place in range(len(self.left)) if place not in faults]
+        self.left = [self.left[place] for place in kept]
+        request = self.task.request()
+        request.CopyFrom(self.request)
+        fields = [(getattr(self.request, self.task.inputs), getattr(request, self.task.inputs))]
+        if "options" in self.task.arguments.__optional_keys__ and self.request.options.target_prefix:
+            fields.append((self.request.options.target_prefix, request.options.target_prefix))
+        for old, new in fields:
+            del new[:]
+            new.extend(old[place] for place in kept)
+        self.request = request
+
+
 @dataclass(frozen=True)
 class RequestBatch(Generic[Result]):
     """The requests for one call by the user, in the order of the inputs; none for no inputs."""
 
     task: UnaryTask[Result]
     request_id: str
-    requests: list[tuple[Any, Call]]
+    requests: list[BatchRequest]
 
     def results(self, responses: Sequence[Any]) -> Results[Result]:
-        """Join the responses, in the order of the requests. Raises ServerError if one does not fit its request."""
-        items: list[Result] = []
-        for (_, call), response in zip(self.requests, responses, strict=True):
-            found = self.task.parse(response, call.request_id)
-            if len(found) != call.input_count:
-                message = f"the server sent {len(found)} results for {call.input_count} inputs"
-                raise ServerError(message, code="INTERNAL", request_id=call.request_id)
-            items += found
-        return Results(tuple(items), tuple(read(Timing, response.timing) for response in responses), self.request_id)
+        """Join the responses, in the order of the requests; None for a request without valid inputs.
+
+        Raises:
+            ServerError: A response does not fit its request.
+        """
+        outcomes: dict[int, Result | TriptychClientError] = {}
+        for part, response in zip(self.requests, responses, strict=True):
+            found = [] if response is None else self.task.parse(response, self.request_id)
+            if len(found) != len(part.left):
+                message = f"the server sent {len(found)} results for {len(part.left)} inputs"
+                raise ServerError(message, code="INTERNAL", request_id=self.request_id)
+            outcomes |= part.errors | dict(zip(part.left, found, strict=True))
+        timings = tuple(read(Timing, response.timing) for response in responses if response is not None)
+        return Results(tuple(outcomes[index] for index in sorted(outcomes)), timings, self.request_id)
 
 
 def _prefixes(arguments: Mapping[str, Any]) -> Sequence[str]:
@@ -238,7 +319,8 @@ SCORE_TRANSLATIONS = UnaryTask(
     result=TranslationScore,
     inputs="pairs",
     results="scores",
-    pairs="(source, translation)",
+    takes="(source, translation) pair",
+    accepts=_is_pair,
     to_message=lambda pair: translation_pb2.TranslationPair(source=pair[0], target=pair[1]),
 )
 FILL_MASK = UnaryTask(
@@ -261,6 +343,8 @@ CLASSIFY_TEXT = UnaryTask(
     arguments=named.ClassifyTextArguments,
     result=ClassifiedText,
     inputs="inputs",
+    takes="text or pair of texts",
+    accepts=lambda each: _is_text(each) or _is_pair(each),
     to_message=_text_input,
 )
 CLASSIFY_TOKENS = UnaryTask(
@@ -275,7 +359,8 @@ ANSWER = UnaryTask(
     arguments=named.AnswerArguments,
     result=AnsweredQuestion,
     inputs="inputs",
-    pairs="(question, context)",
+    takes="(question, context) pair",
+    accepts=_is_pair,
     to_message=lambda pair: question_answering_pb2.QuestionInput(question=pair[0], context=pair[1]),
 )
 CLASSIFY_IMAGE = UnaryTask(
@@ -284,4 +369,6 @@ CLASSIFY_IMAGE = UnaryTask(
     arguments=named.ClassifyImageArguments,
     result=ClassifiedImage,
     inputs="images",
+    takes="image",
+    accepts=lambda each: isinstance(each, bytes),
 )

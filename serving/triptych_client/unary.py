@@ -11,7 +11,9 @@ import grpc
 
 from triptych_client.call import Call
 from triptych_client.connection import Request, Response, RpcMethod
+from triptych_client.errors import InvalidArgumentError
 from triptych_client.status import error_of
+from triptych_client.tasks import BatchRequest
 
 Result = TypeVar("Result")
 
@@ -77,20 +79,30 @@ def send(
         group.sleep(pause)
 
 
-def send_all(
-    channel: grpc.Channel, method: RpcMethod[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
-) -> list[Response]:
+def _send_valid(channel: grpc.Channel, part: BatchRequest, group: RequestGroup | None = None) -> Any:
+    """Send a request without the inputs that the server rejects. Return None if no input is left."""
+    while part.left:
+        try:
+            return send(channel, part.task, part.request, part.call, group)
+        except InvalidArgumentError as error:
+            part.leave_out(error)
+    return None
+
+
+def send_all(channel: grpc.Channel, requests: Sequence[BatchRequest], concurrency: int) -> list[Any]:
     """Return the responses in the order of the requests, of which up to `concurrency` run at a time.
+
+    None for a request without valid inputs.
 
     Raises:
         TriptychClientError: One request failed; the others are cancelled.
     """
     if len(requests) <= 1:
-        return [send(channel, method, request, call) for request, call in requests]
+        return [_send_valid(channel, part) for part in requests]
     group = RequestGroup()
     pool = ThreadPoolExecutor(min(concurrency, len(requests)), "triptych-client")
     try:
-        futures = [pool.submit(send, channel, method, request, call, group) for request, call in requests]
+        futures = [pool.submit(_send_valid, channel, part, group) for part in requests]
         for future in as_completed(futures):
             future.result()
         return [future.result() for future in futures]
@@ -112,17 +124,20 @@ async def send_async(channel: grpc.aio.Channel, method: RpcMethod[Request, Respo
         await asyncio.sleep(pause)
 
 
-async def send_all_async(
-    channel: grpc.aio.Channel, method: RpcMethod[Request, Response], requests: Sequence[tuple[Request, Call]], concurrency: int
-) -> list[Response]:
+async def send_all_async(channel: grpc.aio.Channel, requests: Sequence[BatchRequest], concurrency: int) -> list[Any]:
     """`send_all` for asyncio."""
     limit = asyncio.Semaphore(concurrency)
 
-    async def send_one(request: Request, call: Call) -> Response:
-        async with limit:
-            return await send_async(channel, method, request, call)
+    async def send_valid(part: BatchRequest) -> Any:
+        while part.left:
+            try:
+                async with limit:
+                    return await send_async(channel, part.task, part.request, part.call)
+            except InvalidArgumentError as error:
+                part.leave_out(error)
+        return None
 
-    tasks = [asyncio.create_task(send_one(request, call)) for request, call in requests]
+    tasks = [asyncio.create_task(send_valid(part)) for part in requests]
     try:
         return await asyncio.gather(*tasks)
     finally:

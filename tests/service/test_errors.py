@@ -205,8 +205,11 @@ def test_a_full_queue_refuses_with_a_delay(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
     with Client(server.address) as client:
         with pytest.raises(InvalidArgumentError) as invalid:
-            client.translate_many([SOURCE, " "])
+            client.translate_many([SOURCE, " "], fail_fast=True)
         assert [violation.field for violation in invalid.value.violations] == ["contents[1]"]
+        results = client.translate([SOURCE, " ", "1 " * 500, SOURCE])
+        assert [error.violations[0].field for error in results.errors.values()] == ["contents[1]", "contents[2]"]
+        assert results[3].text == TARGET
         with pytest.raises(NotFoundError, match="model 'foo' not found"):
             client.translate(SOURCE, model="foo")
         with pytest.raises(DeadlineExceededError):

@@ -1,24 +1,27 @@
 """Connect to the server that the command line names, with the credentials that it gives."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from click.core import ParameterSource
 
 from triptych_cli.common.errors import one_line
 from triptych_cli.common.options import kept
-from triptych_embedded.request import INPUT_FIELD, BackendError, InputError, TranslationRequest
+from triptych_embedded.request import InputError, TranslationRequest
 
 if TYPE_CHECKING:
-    from triptych_client import Client
+    from triptych_client import Client, TriptychClientError
     from triptych_client.arguments import ScoreArguments
     from triptych_client.credentials import ChannelCredentials
     from triptych_client.settings import Settings
 
 FEW_RETRIES = 5  # about two seconds: an address may be wrong
+SERVER_WAIT_SECONDS = 300.0  # deadline of a call of a batch command, which waits so long for a server that is away
+NOTICE_SECONDS = 30.0
+logger = logging.getLogger("triptych_client")
 
 
 def connect(address: str, **settings: Any) -> "Client":
@@ -58,18 +61,51 @@ def translation_arguments(request: TranslationRequest) -> "ScoreArguments":
     }
 
 
-@contextmanager
-def client_errors() -> Iterator[None]:
-    """Raise errors of the client as InputError, if one input is the cause, or BackendError."""
-    from triptych_client import InvalidArgumentError, TriptychClientError
+class PatientClient:
+    """A client for many calls: after the first result, a server that is away is waited for, and standard error says so.
 
-    try:
-        yield
-    except TriptychClientError as error:
-        for violation in error.violations if isinstance(error, InvalidArgumentError) else ():
-            if match := INPUT_FIELD.fullmatch(violation.field):
-                raise InputError(int(match[1]), violation.description) from error
-        raise BackendError(str(error)) from error
+    A context manager.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.client = connect(address, retries=None, timeout_seconds=SERVER_WAIT_SECONDS)
+        self._retries: int | None = FEW_RETRIES
+        self._notice = _Notice()
+
+    def __enter__(self) -> Self:
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self._notice)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        logger.removeHandler(self._notice)
+        self.client.close()
+
+    def run(self, method: str, inputs: Sequence[Any], **arguments: Any) -> list[Any]:
+        """Call a method of the client. Return results; InputError for inputs that the server rejects."""
+        results = getattr(self.client, method)(inputs, retries=self._retries, **arguments)
+        self._retries = None
+        outcomes = list(results.outcomes)
+        for index, error in results.errors.items():
+            outcomes[index] = InputError(index, input_problem(error))
+        return outcomes
+
+
+class _Notice(logging.Handler):
+    """Prints what the client waits for, from time to time."""
+
+    next_time = 0.0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error, pause = record.args if isinstance(record.args, tuple) and len(record.args) == 2 else ("", 0.0)
+        if isinstance(pause, float) and pause >= 1 and record.created >= self.next_time:
+            self.next_time = record.created + NOTICE_SECONDS
+            click.echo(f"waiting for the server: {error}", err=True)
+
+
+def input_problem(error: "TriptychClientError") -> str:
+    """Return what is wrong with an input, without its index."""
+    return "; ".join(violation.description for violation in error.violations) or error.message
 
 
 def _named(address: str) -> str | None:

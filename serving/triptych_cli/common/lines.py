@@ -26,13 +26,20 @@ class InputLine:
 
     text: str
     origin: str
+    problem: str = ""  # why the line cannot be read
+    size: int = 0  # bytes of the line in its file
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to translate, and no problem."""
+        return not self.text.strip() and not self.problem
 
 
 def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLine]:
-    """Read the arguments, else the lines of `file`, else those of standard input.
+    """Read the arguments, else the lines of `file`, else those of standard input. A line that is not UTF-8 has a problem.
 
     Raises:
-        click.ClickException: a text is empty, the file cannot be read, or a line is not UTF-8; names file and line.
+        click.ClickException: an argument is empty or not UTF-8, or the file cannot be read.
         click.UsageError: there is nothing to read.
     """
     if arguments and file:
@@ -77,9 +84,9 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
         origin = f"{name}:{number}"
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
         except UnicodeDecodeError as error:
-            raise click.ClickException(f"{origin}: not UTF-8 ({error.reason} at byte {error.start})") from error
-        yield InputLine(text.rstrip("\r\n"), origin)
+            yield InputLine("", origin, f"not UTF-8 ({error.reason} at byte {error.start})", len(raw))
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
@@ -90,27 +97,100 @@ def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
 
 
 def run_each(run: Callable[[Sequence[Input]], Sequence[Result]], inputs: Sequence[Input]) -> list[Result | InputError]:
-    """Return the result or the error of each input: run all at once, then one by one if one of them is bad."""
-    if not inputs:
-        return []
-    try:
-        return list(run(inputs))
-    except InputError as error:
-        if len(inputs) == 1:
-            return [error]
-    return [outcome for each in inputs for outcome in run_each(run, [each])]
+    """Return the result or the error of each input: run all at once, and again without an input that is bad."""
+    outcomes: dict[int, Result | InputError] = {}
+    left = list(range(len(inputs)))
+    while left:
+        try:
+            outcomes |= dict(zip(left, run([inputs[index] for index in left]), strict=True))
+            break
+        except InputError as error:
+            outcomes[left.pop(error.index)] = error
+    return [outcomes[index] for index in range(len(inputs))]
+
+
+def run_valid(
+    run: Callable[[Sequence[Input]], Sequence[Result | InputError]], inputs: Sequence[Input | InputError]
+) -> list[Result | InputError]:
+    """Run the inputs that are not errors; return their outcomes and the errors in order."""
+    valid = [each for each in inputs if not isinstance(each, InputError)]
+    outcomes = iter(run(valid) if valid else ())
+    return [each if isinstance(each, InputError) else next(outcomes) for each in inputs]
+
+
+fail_fast = click.option("--fail-fast", is_flag=True, help="Stop at the first input that cannot be used.")
 
 
 @contextmanager
-def open_writer(target: Path | None = None) -> Iterator[TextIO]:
-    """Open the file, else standard output, in UTF-8 whatever the locale. Raises click.ClickException: it cannot be written."""
+def reported_failures(fail_fast: bool) -> Iterator[Callable[[str, object], None]]:
+    """Yield a function that reports the origin and the problem of a bad input on standard error. At the end the exit code is 1.
+
+    With `fail_fast` it raises click.ClickException instead.
+    """
+    failures = 0
+
+    def report(origin: str, problem: object) -> None:
+        nonlocal failures
+        if fail_fast:
+            raise click.ClickException(f"{origin}: {problem}")
+        click.echo(f"{origin}: {problem}", err=True)
+        failures += 1
+
+    yield report
+    if failures:
+        click.get_current_context().exit(1)
+
+
+@contextmanager
+def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[TextIO]:
+    """Open the file, else standard output, in UTF-8 whatever the locale.
+
+    The file is written under the name of `unfinished` and renamed at the end. After a failure that file stays.
+
+    Args:
+        target: the file; None: standard output.
+        resume: continue an unfinished file.
+
+    Raises:
+        click.ClickException: it cannot be written.
+    """
+    regular = target is not None and (target.is_file() or not target.exists())  # not a pipe, or /dev/null
+    path = unfinished(target) if target and regular else target
     try:
-        with open(target or sys.stdout.fileno(), "w", encoding="utf-8", closefd=target is not None) as output:
+        with open(path or sys.stdout.fileno(), "a" if resume else "w", encoding="utf-8", closefd=path is not None) as output:
             yield output
+        if path and target and regular:
+            path.replace(target.resolve())
     except BrokenPipeError:  # the reader has seen enough
         raise
-    except OSError as error:
+    except BaseException as error:
+        if path and regular and path.exists():
+            if path.stat().st_size:
+                click.echo(f"what is done is kept in {path}; the same command with --resume continues", err=True)
+            else:
+                path.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise click.ClickException(f"{target or 'standard output'}: cannot be written: {error.strerror}") from error
+
+
+def unfinished(target: Path) -> Path:
+    """Return the name of a file that is being written."""
+    return target.resolve().with_name(f".{target.name}.unfinished")
+
+
+def count_finished(target: Path) -> int:
+    """Return the number of whole lines of an unfinished file, and remove what follows them."""
+    path = unfinished(target)
+    if not path.exists():
+        return 0
+    count = end = 0
+    with open(path, "r+b") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                count, end = count + 1, end + len(line)
+        file.truncate(end)
+    return count
 
 
 def json_row(**values: object) -> str:

@@ -123,8 +123,8 @@ def _translate(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> in
 
 
 def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals) -> int:
+    from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.job import run_job
-    from triptych_cli.documents.progress import ProgressLine
     from triptych_cli.documents.report import error_lines, result_lines, write_report
 
     shows = sys.stderr.isatty() if job_flags.progress is None else job_flags.progress

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from triptych.version import __version__
+from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.document_files import DocumentFiles, DocumentSummary, FilePolicy, OpenDocument
 from triptych_cli.documents.human import HumanTranslations
-from triptych_cli.documents.progress import ProgressLine
 from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules

@@ -11,18 +11,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Self
 
-from triptych_cli.common.connection import connect, translation_arguments
+from triptych_cli.common.connection import connect, input_problem, translation_arguments
 from triptych_client import (
     DeadlineExceededError,
-    InvalidArgumentError,
     ResourceExhaustedError,
     ServerError,
     Translation,
     TriptychClientError,
 )
 from triptych_client.call import is_transient
-from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
-from triptych_embedded.request import INPUT_FIELD, BackendError, TranslationRequest
+from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
+from triptych_embedded.request import BackendError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, sentence_options
 
 TEXTS_PER_CALL = 32
@@ -85,7 +84,7 @@ class ConcurrencyLimit:
 @dataclass(frozen=True)
 class _EndedCall:
     requests: tuple[SentenceRequest, ...]
-    result: Sequence[Translation] | Exception
+    result: Sequence[Translation | TriptychClientError] | Exception
 
 
 class RemoteSentenceTranslator:
@@ -183,7 +182,7 @@ class RemoteSentenceTranslator:
         try:
             options = sentence_options(self._request.decoding, requests, requests[0].aligned)
             found = self._client.translate_many([each.text for each in requests], options=options, **self._arguments)
-            self._ended.put(_EndedCall(requests, found.translations))
+            self._ended.put(_EndedCall(requests, found.outcomes))
         except Exception as error:
             self._ended.put(_EndedCall(requests, error))
 
@@ -203,10 +202,6 @@ class RemoteSentenceTranslator:
             self._limit.refused(error)
             self._todo.appendleft(requests)
             return []
-        if isinstance(error, InvalidArgumentError) and (faults := _faults(error, len(requests))):
-            if rest := tuple(request for index, request in enumerate(requests) if index not in faults):
-                self._todo.appendleft(rest)
-            return [(requests[index], Refusal(problem)) for index, problem in faults.items()]
         if not isinstance(error, ServerError | DeadlineExceededError):
             raise BackendError(str(error)) from error
         return self._divide(requests, error)
@@ -219,13 +214,9 @@ class RemoteSentenceTranslator:
         return []
 
 
-def _faults(error: InvalidArgumentError, count: int) -> dict[int, str]:
-    """Return the problem of each text of a call that the server names."""
-    matches = ((INPUT_FIELD.fullmatch(violation.field), violation.description) for violation in error.violations)
-    return {int(match[1]): problem for match, problem in matches if match and int(match[1]) < count}
-
-
-def _result(request: SentenceRequest, found: Translation) -> SentenceTranslation:
+def _result(request: SentenceRequest, found: Translation | TriptychClientError) -> SentenceResult:
+    if isinstance(found, TriptychClientError):
+        return Refusal(input_problem(found))
     best = found.hypotheses[0]
     alignment = Alignment(found.source_spans, best.spans, best.alignment) if request.aligned and best.alignment else None
     return SentenceTranslation(best.text, alignment, best.truncated)

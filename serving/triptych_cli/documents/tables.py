@@ -11,9 +11,9 @@ import click
 from triptych.version import __version__
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import is_given
+from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.files import write_json
-from triptych_cli.documents.progress import ProgressLine
 from triptych_embedded.request import TranslationRequest
 
 if TYPE_CHECKING:

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from triptych_cli.common.connection import client_errors, connect
+from triptych_cli.common.connection import PatientClient
 from triptych_cli.common.errors import needs
+from triptych_cli.common.lines import run_each
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
 
-Run = Callable[..., Sequence[Any]]
+Run = Callable[..., Sequence[Any]]  # returns a result or an InputError for each input
 
 
 IMAGE_CLASSIFICATION = "image-classification"
@@ -19,8 +21,8 @@ IMAGE_CLASSIFICATION = "image-classification"
 def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> Iterator[Run]:
     """Connect to a server if the command is for one, else load a model in this process.
 
-    Yields a function that takes inputs and keyword arguments and returns their results in the same order. It raises InputError
-    if one of the inputs is the cause, and BackendError for anything else.
+    Yields a function that takes inputs and keyword arguments and returns their results in the same order, with an InputError in
+    place of the result of a bad input.
 
     Args:
         choice: which model, and where it runs.
@@ -32,14 +34,8 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
         BackendError: no model can be loaded.
     """
     if asks_server():
-        with connect(choice.server) as client:
-
-            def ask_server(inputs: Sequence[Any], **arguments: Any) -> Sequence[Any]:
-                with client_errors():
-                    method: Run = getattr(client, client_method)
-                    return method(inputs, model=choice.model or None, **arguments)
-
-            yield ask_server
+        with PatientClient(choice.server) as client:
+            yield partial(client.run, client_method, model=choice.model or None)
         return
     needs("triptych_serving.repository.registry", "serve")
     from triptych_embedded.models import backend_errors, open_registry
@@ -55,4 +51,4 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
                     return registry.find_image(selector).classify(inputs, **arguments)
                 return registry.find_text(selector, capability).run(TEXT_TASKS[capability], inputs, **arguments)
 
-        yield ask_engine
+        yield lambda inputs, **arguments: run_each(partial(ask_engine, **arguments), inputs)

@@ -2,33 +2,37 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.errors import one_line
 from triptych_cli.common.lines import (
     InputLine,
     batches,
+    fail_fast,
     json_row,
     open_writer,
     read_lines,
-    run_each,
+    reported_failures,
+    run_valid,
     score_number,
     score_text,
     split_pair,
 )
-from triptych_cli.encoders.backend import open_encoder
-from triptych_embedded.request import BackendError, InputError, ModelChoice
+from triptych_cli.encoders.backend import Run, open_encoder
+from triptych_embedded.request import InputError, ModelChoice
 
 BATCH = 256  # texts per call
 CHOICE = tuple(ModelChoice.__dataclass_fields__)
 WHERE = "Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on {}."
+EMPTY = "the text is empty"
 NO_CONTEXT = "there is no context: give --context, or a tab and the context behind the question"
 
-ToInput = Callable[[int, str], Any]
+ToInput = Callable[[str], Any]  # may return an InputError
+Report = Callable[[str, object], None]
 # Results are those of the engine or of the client: both have the members of the wire's messages.
 Rows = Callable[[str, Any], Iterator[str]]
 
@@ -44,7 +48,7 @@ class TextCommand:
         flags: of the task's own options, which become the arguments of its methods.
         values: makes the members for JSON of a result.
         rows: makes the lines of the table of a text and its result; None: the command prints JSON only.
-        prepare: changes the arguments in place; returns a function that turns the index and the text of a line into an input.
+        prepare: changes the arguments in place; returns a function that turns the text of a line into an input.
         titles_questions: the output repeats only the question of a line, without the context behind the tab.
     """
 
@@ -54,52 +58,45 @@ class TextCommand:
     flags: Callable[[Any], Any]
     values: Callable[[Any], Mapping[str, object]]
     rows: Rows | None
-    prepare: Callable[[dict[str, Any]], ToInput] = lambda _: lambda _index, text: text
+    prepare: Callable[[dict[str, Any]], ToInput] = lambda _: lambda text: text
     titles_questions: bool = False
 
     def make(self, name: str) -> click.Command:
         """Make the command."""
-        flags = options.several(self.flags, *([options.json_lines] if self.rows else []))
+        flags = options.several(self.flags, *([options.json_lines] if self.rows else []), fail_fast)
 
         @click.command(name=name, help=self.help)
         @click.argument("texts", nargs=-1, metavar="[TEXT]...")
         @options.input_file
         @options.model_choice
         @flags
-        def command(texts: tuple[str, ...], source: Path | None, as_json: bool = True, **arguments: Any) -> None:
+        def command(
+            texts: tuple[str, ...], source: Path | None, fail_fast: bool, as_json: bool = True, **arguments: Any
+        ) -> None:
             choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
             to_input = self.prepare(arguments)
-            self._run(choice, read_lines(texts, source), to_input, arguments, as_json)
+            lines = read_lines(texts, source)
+            opened = open_encoder(choice, self.capability, self.client_method)
+            with reported_failures(fail_fast) as report, opened as run, open_writer() as output:
+                self._run(partial(run, **arguments), lines, to_input, report, output, as_json)
 
         made: click.Command = command
         return made
 
     def _run(
-        self, choice: ModelChoice, lines: Iterator[InputLine], to_input: ToInput, arguments: dict[str, Any], as_json: bool
+        self, run: Run, lines: Iterator[InputLine], to_input: ToInput, report: Report, output: TextIO, as_json: bool
     ) -> None:
-        """Run the task on all lines that are not blank and print the results in order.
-
-        A line that the model rejects is named on standard error and makes the exit code 1; JSON has an object for it too.
-        """
-        bad = False
-        filled = (line for line in lines if line.text.strip())
-        with one_line(BackendError), open_encoder(choice, self.capability, self.client_method) as run, open_writer() as output:
-
-            def run_texts(texts: Sequence[str]) -> Sequence[Any]:
-                return run([to_input(index, text) for index, text in enumerate(texts)], **arguments)
-
-            for batch in batches(filled, BATCH):
-                for line, result in zip(batch, run_each(run_texts, [line.text for line in batch]), strict=True):
-                    if isinstance(result, InputError):
-                        bad = True
-                        click.echo(f"{line.origin}: {result}", err=True)
-                        if as_json:
-                            output.write(json_row(text=line.text, error=str(result)) + "\n")
-                    else:
-                        output.writelines(f"{row}\n" for row in self._show(line.text, result, as_json))
-                output.flush()
-        if bad:
-            click.get_current_context().exit(1)
+        """Run the task on all lines and print the results in order; JSON has an object for each bad line too."""
+        for batch in batches(lines, BATCH):
+            inputs = [to_input(line.text) if line.text.strip() else InputError(0, line.problem or EMPTY) for line in batch]
+            for line, result in zip(batch, run_valid(run, inputs), strict=True):
+                if isinstance(result, InputError):
+                    report(line.origin, result)
+                    if as_json:
+                        output.write(json_row(text=line.text, error=str(result)) + "\n")
+                else:
+                    output.writelines(f"{row}\n" for row in self._show(line.text, result, as_json))
+            output.flush()
 
     def _show(self, text: str, result: Any, as_json: bool) -> Iterator[str]:
         title = text.partition("\t")[0] if self.titles_questions else text
@@ -151,7 +148,7 @@ def _answer_rows(question: str, result: Any) -> Iterator[str]:
 
 def _split_targets(arguments: dict[str, Any]) -> ToInput:
     arguments["targets"] = [word.strip() for word in arguments["targets"].split(",") if word.strip()]
-    return lambda _, text: text
+    return lambda text: text
 
 
 def _with_context(arguments: dict[str, Any]) -> ToInput:
@@ -160,11 +157,9 @@ def _with_context(arguments: dict[str, Any]) -> ToInput:
         raise click.UsageError("give --context or --context-file, not both")
     shared = file.read() if file else context
 
-    def to_input(index: int, text: str) -> tuple[str, str]:
+    def to_input(text: str) -> tuple[str, str] | InputError:
         pair = (text, shared) if shared else split_pair(text)
-        if isinstance(pair, str):
-            raise InputError(index, NO_CONTEXT)
-        return pair
+        return InputError(0, NO_CONTEXT) if isinstance(pair, str) else pair
 
     return to_input
 
@@ -223,7 +218,7 @@ classify_text = TextCommand(
     options.optional("--top-k", type=click.IntRange(min=1), help="Labels for each text.  [default: all]"),
     label_values,
     lambda text, result: label_rows(text, result.labels),
-    lambda _: lambda _index, text: split_pair(text),
+    lambda _: split_pair,
 ).make("classify-text")
 classify_tokens = TextCommand(
     "token-classification",

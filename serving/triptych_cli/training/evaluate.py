@@ -112,8 +112,8 @@ def _show(result: Mapping[str, Any], as_json: bool) -> None:
 def _translate(backend: Backend, sources: Sequence[str]) -> list[str]:
     outputs: list[str] = []
     for batch in batches(sources, backend.batch):
-        try:
-            outputs += [translation.text for translation in backend.translate(batch)]
-        except InputError as error:
-            raise click.ClickException(f"pair {len(outputs) + error.index + 1}: {error}") from error
+        for outcome in backend.translate(batch):
+            if isinstance(outcome, InputError):
+                raise click.ClickException(f"pair {len(outputs) + 1}: {outcome}") from outcome
+            outputs.append(outcome.text)
     return outputs

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from triptych.decoding import DecodingOptions
 from triptych_cli.common.errors import needs
 from triptych_cli.common.options import asks_server
-from triptych_embedded.request import TranslationRequest
+from triptych_embedded.request import InputError, TranslationRequest
 
 LENGTH = "length"  # a finish reason
 
@@ -52,25 +53,27 @@ class PairScore:
 
 
 class Backend(Protocol):
-    """Translates and scores texts. All methods keep the order.
-
-    They raise InputError if one of the inputs is the cause, and BackendError for anything else.
-    """
+    """Translates and scores texts. All methods keep the order; a bad input has an InputError in place of its result."""
 
     batch: int
     """Number of texts to pass to one call."""
 
-    def translate(self, texts: Sequence[str]) -> list[TextTranslation]:
-        """Translate texts."""
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        """Translate texts, by default with the options of the command."""
         ...
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
-        """Yield pieces of the translation, then the whole."""
+        """Yield pieces of the translation, then the whole. Raises InputError: the text is bad."""
         ...
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore | InputError]:
         """Score pairs of source and translation."""
         ...
+
+
+def default_options(request: TranslationRequest, count: int) -> DecodingOptions:
+    """Return the options of a request for `count` texts, each with the same prefix."""
+    return replace(request.decoding, target_prefix=request.decoding.target_prefix * count)
 
 
 def open_backend(request: TranslationRequest) -> AbstractContextManager[Backend]:

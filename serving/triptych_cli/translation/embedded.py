@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from triptych.decoding import DecodingOptions
-from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation
+from triptych_cli.common.lines import run_each
+from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation, default_options
 from triptych_embedded.models import backend_errors, open_registry
-from triptych_embedded.request import TranslationRequest
+from triptych_embedded.request import InputError, TranslationRequest
 from triptych_serving.bundle.manifest import TRANSLATION
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
@@ -30,27 +30,29 @@ class EmbeddedBackend:
 
     def __init__(self, translator: Translator, request: TranslationRequest) -> None:
         self._translator = translator
-        self._decoding = request.decoding
+        self._request = request
         self._languages = request.source_language, request.target_language
 
-    def translate(self, texts: Sequence[str]) -> list[TextTranslation]:
-        with backend_errors():
-            return [
-                _result(output) for output in self._translator.translate(texts, self._options(len(texts)), *self._languages)
-            ]
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        def run(some: Sequence[str]) -> list[TextTranslation]:
+            chosen = options or default_options(self._request, len(some))
+            with backend_errors():
+                return [_result(output) for output in self._translator.translate(some, chosen, *self._languages)]
+
+        return run_each(run, texts)
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
         with backend_errors():
-            for event in self._translator.stream(text, self._options(1), *self._languages):
+            for event in self._translator.stream(text, default_options(self._request, 1), *self._languages):
                 yield _result(event) if isinstance(event, Translation) else event
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-        with backend_errors():
-            scores = self._translator.score(pairs, *self._languages)
-        return [PairScore(score.log_probability, score.token_log_probabilities.tolist()) for score in scores]
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore | InputError]:
+        def run(some: Sequence[tuple[str, str]]) -> list[PairScore]:
+            with backend_errors():
+                scores = self._translator.score(some, *self._languages)
+            return [PairScore(score.log_probability, score.token_log_probabilities.tolist()) for score in scores]
 
-    def _options(self, texts: int) -> DecodingOptions:
-        return replace(self._decoding, target_prefix=self._decoding.target_prefix * texts)
+        return run_each(run, pairs)
 
 
 def _result(output: Translation) -> TextTranslation:

@@ -1,13 +1,12 @@
 """Translate with a server."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Self
 
-from triptych_cli.common.connection import client_errors, connect, translation_arguments
-from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation
-from triptych_client import DecodingOptions, Translation
-from triptych_embedded.request import TranslationRequest
+from triptych_cli.common.connection import PatientClient, input_problem, translation_arguments
+from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation, default_options
+from triptych_client import DecodingOptions, InvalidArgumentError, Translation
+from triptych_embedded.request import INPUT_FIELD, InputError, TranslationRequest
 
 
 class RemoteBackend:
@@ -16,34 +15,39 @@ class RemoteBackend:
     batch = 1_024  # the client divides them into requests
 
     def __init__(self, request: TranslationRequest) -> None:
-        self._client = connect(request.server)
+        self._client = PatientClient(request.server)
         self._arguments = translation_arguments(request)
-        self._decoding = request.decoding
+        self._request = request
 
     def __enter__(self) -> Self:
+        self._client.__enter__()
         return self
 
     def __exit__(self, *details: object) -> None:
-        self._client.close()
+        self._client.__exit__(*details)
 
-    def translate(self, texts: Sequence[str]) -> list[TextTranslation]:
-        with client_errors():
-            found = self._client.translate_many(texts, options=self._options(len(texts)), **self._arguments)
-        return [_result(translation) for translation in found]
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        options = options or default_options(self._request, len(texts))
+        found = self._client.run("translate_many", texts, options=options, **self._arguments)
+        return [each if isinstance(each, InputError) else _result(each) for each in found]
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
-        options = self._options(1)
-        with client_errors(), self._client.translate_stream(text, options=options, **self._arguments) as stream:
-            yield from stream
-            yield _result(stream.translation)
+        options = default_options(self._request, 1)
+        try:
+            with self._client.client.translate_stream(text, options=options, **self._arguments) as stream:
+                yield from stream
+                yield _result(stream.translation)
+        except InvalidArgumentError as error:
+            if any(INPUT_FIELD.fullmatch(violation.field) for violation in error.violations):
+                raise InputError(0, input_problem(error)) from error
+            raise
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-        with client_errors():
-            scores = self._client.score_translations(pairs, **self._arguments)
-        return [PairScore(score.log_probability, score.token_log_probabilities) for score in scores]
-
-    def _options(self, texts: int) -> DecodingOptions:
-        return replace(self._decoding, target_prefix=self._decoding.target_prefix * texts)
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore | InputError]:
+        scores = self._client.run("score_translations", pairs, **self._arguments)
+        return [
+            score if isinstance(score, InputError) else PairScore(score.log_probability, score.token_log_probabilities)
+            for score in scores
+        ]
 
 
 def _result(translation: Translation) -> TextTranslation:

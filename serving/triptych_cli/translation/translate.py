@@ -1,6 +1,9 @@
 """`triptych translate`: translate text, a file or a pipe."""
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -8,16 +11,28 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.decoding import check_json, decoding_options, take_decoding
-from triptych_cli.common.errors import one_line
-from triptych_cli.common.lines import InputLine, batches, json_row, open_writer, read_lines, score_number
+from triptych_cli.common.lines import (
+    InputLine,
+    batches,
+    count_finished,
+    fail_fast,
+    json_row,
+    open_writer,
+    read_lines,
+    reported_failures,
+    score_number,
+    unfinished,
+)
+from triptych_cli.common.progress import ProgressLine
 from triptych_cli.translation.backend import Backend, Candidate, TextTranslation, open_backend
-from triptych_embedded.request import BackendError, InputError, TranslationRequest
+from triptych_embedded.request import InputError, TranslationRequest
 
 
 @click.command(name="translate")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @options.input_file
 @click.option("-o", "--output", "target", type=options.NEW_FILE, help="Write lines to this file.")
+@click.option("--resume", is_flag=True, help="Continue where an interrupted command with the same -i and -o stopped.")
 @options.model_choice
 @options.languages
 @decoding_options
@@ -25,66 +40,152 @@ from triptych_embedded.request import BackendError, InputError, TranslationReque
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per line, with all translations and their details."
 )
+@fail_fast
 def command(
-    texts: tuple[str, ...], source: Path | None, target: Path | None, stream: bool, as_json: bool, **values: Any
+    texts: tuple[str, ...],
+    source: Path | None,
+    target: Path | None,
+    resume: bool,
+    stream: bool,
+    as_json: bool,
+    fail_fast: bool,
+    **values: Any,
 ) -> None:
     """Translate each TEXT, or each line of a file or a pipe: one line in, one line out.
+
+    Sentences that are too long for the model are translated in parts. A line that cannot be translated is reported and has an
+    empty line in the output; the exit code is then 1.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
     if source and target and target.exists() and source.exists() and target.samefile(source):
-        raise click.UsageError("--output is the --input file, which would be emptied before it is read")
+        raise click.UsageError("--output is the --input file")
     decoding = take_decoding(values)
     check_json(decoding, as_json)
     if stream and as_json:
         raise click.UsageError("--stream shows text, not --json")
     lines = read_lines(texts, source)
+    done = _count_done(source, target) if resume else 0
     request = TranslationRequest(**values, decoding=decoding)
-    with one_line(BackendError), open_backend(request) as backend, open_writer(target) as output:
-        shown = _json if as_json else _text
-        for line, translation in _stream(backend, lines, output) if stream else _translate(backend, lines, output, shown):
-            if translation.truncated:
-                click.echo(f"{line.origin}: the translation reached its length limit and is incomplete", err=True)
+    with reported_failures(fail_fast) as report, open_backend(request) as backend, open_writer(target, resume) as output:
+        job = TranslateJob(request, backend, output, report, as_json)
+        if stream:
+            job.stream(islice(lines, done, None))
+        else:
+            job.run(lines, done, _progress(source, target))
 
 
-def _translate(
-    backend: Backend, lines: Iterable[InputLine], output: TextIO, shown: Callable[[InputLine, TextTranslation | None], str]
-) -> Iterator[tuple[InputLine, TextTranslation]]:
-    """Translate batch after batch; blank lines stay blank."""
-    for batch in batches(lines, backend.batch):
+def _count_done(source: Path | None, target: Path | None) -> int:
+    """Return how many lines an interrupted command has written."""
+    if source is None or target is None:
+        raise click.UsageError("--resume needs --input and --output")
+    part = unfinished(target)
+    if part.exists() and source.exists() and source.stat().st_mtime > part.stat().st_mtime:
+        raise click.ClickException(f"{source} has changed since {part} was written; run the command without --resume")
+    return count_finished(target)
+
+
+def _progress(source: Path | None, target: Path | None) -> ProgressLine:
+    shows = source is not None and sys.stderr.isatty() and (target is not None or not sys.stdout.isatty())
+    return ProgressLine(sys.stderr if shows else None, 0, source.stat().st_size if source else 0, unit="lines")
+
+
+@dataclass(frozen=True)
+class TranslateJob:
+    """Translates lines and writes the results.
+
+    Args:
+        request: how to decode.
+        backend: translates.
+        output: one line for each line.
+        report: called with the origin and the problem of a bad line.
+        as_json: write JSON; texts are then never translated in parts.
+    """
+
+    request: TranslationRequest
+    backend: Backend
+    output: TextIO
+    report: Callable[[str, object], None]
+    as_json: bool
+
+    def run(self, lines: Iterator[InputLine], done: int, progress: ProgressLine) -> None:
+        """Translate batch after batch, from the line with the index `done` on; blank lines stay blank."""
+        size = sum(line.size for line in islice(lines, done))
+        count = 0
+        try:
+            progress.show(0, size)
+            for batch in batches(lines, self.backend.batch):
+                outcomes = self._translate(batch)
+                progress.clear()
+                for line, outcome in zip(batch, outcomes, strict=True):
+                    self._write(line, outcome)
+                self.output.flush()
+                count, size = count + len(batch), size + sum(line.size for line in batch)
+                progress.show(count, size)
+        finally:
+            progress.clear()
+
+    def stream(self, lines: Iterator[InputLine]) -> None:
+        """Write pieces of each translation as they come."""
+        for line in lines:
+            try:
+                for event in self.backend.stream(line.text) if line.text.strip() else ():
+                    if isinstance(event, TextTranslation):
+                        self._warn(line, event)
+                    else:
+                        self.output.write(_one_line(event))
+                        self.output.flush()
+                if line.problem:
+                    self.report(line.origin, line.problem)
+                self.output.write("\n")
+            except InputError as error:
+                self._write(line, *self._in_parts([line], [error]))
+
+    def _translate(self, batch: Sequence[InputLine]) -> list[TextTranslation | InputError | None]:
+        """Return None for blank lines."""
         full = [line for line in batch if line.text.strip()]
+        outcomes = iter(self._in_parts(full, self.backend.translate([line.text for line in full]) if full else []))
+        bad: list[InputError | None] = [InputError(0, line.problem) if line.problem else None for line in batch]
+        return [next(outcomes) if line.text.strip() else error for line, error in zip(batch, bad, strict=True)]
+
+    def _in_parts(
+        self, lines: Sequence[InputLine], outcomes: Sequence[TextTranslation | InputError]
+    ) -> list[TextTranslation | InputError]:
+        """Translate those that failed, or were cut off by the model's own limit, again in parts."""
+        decoding = self.request.decoding
+        again = [index for index, each in enumerate(outcomes) if isinstance(each, InputError) or each.truncated]
+        if not again or self.as_json or decoding.target_prefix or decoding.max_length or decoding.split_sentences == "off":
+            return list(outcomes)
         try:
-            results = iter(backend.translate([line.text for line in full]) if full else [])
-        except InputError as error:
-            raise click.ClickException(f"{full[error.index].origin}: {error}") from error
-        for line in batch:
-            translation = next(results) if line.text.strip() else None
-            output.write(shown(line, translation) + "\n")
-            if translation is not None:
-                yield line, translation
-        output.flush()
+            from triptych_cli.translation.in_parts import translate_in_parts
+        except ModuleNotFoundError:  # the extra `documents` is not installed
+            return list(outcomes)
+        found = dict(
+            zip(again, translate_in_parts(self.backend, [lines[index].text for index in again], self.request), strict=True)
+        )
+        return [found.get(index, outcome) for index, outcome in enumerate(outcomes)]
+
+    def _write(self, line: InputLine, outcome: TextTranslation | InputError | None) -> None:
+        if isinstance(outcome, InputError):
+            self.report(line.origin, outcome)
+        elif outcome is not None:
+            self._warn(line, outcome)
+        shown = _json if self.as_json else _text
+        self.output.write(shown(line, outcome) + "\n")
+
+    def _warn(self, line: InputLine, translation: TextTranslation) -> None:
+        if translation.truncated:
+            click.echo(f"{line.origin}: the translation reached its length limit and is incomplete", err=True)
 
 
-def _stream(backend: Backend, lines: Iterable[InputLine], output: TextIO) -> Iterator[tuple[InputLine, TextTranslation]]:
-    for line in lines:
-        try:
-            for event in backend.stream(line.text) if line.text.strip() else ():
-                if isinstance(event, TextTranslation):
-                    yield line, event
-                else:
-                    output.write(_one_line(event))
-                    output.flush()
-        except InputError as error:
-            raise click.ClickException(f"{line.origin}: {error}") from error
-        output.write("\n")
+def _text(_: InputLine, translation: TextTranslation | InputError | None) -> str:
+    return _one_line(translation.text) if isinstance(translation, TextTranslation) else ""
 
 
-def _text(_: InputLine, translation: TextTranslation | None) -> str:
-    return "" if translation is None else _one_line(translation.text)
-
-
-def _json(line: InputLine, translation: TextTranslation | None) -> str:
-    """A blank line has no hypotheses."""
+def _json(line: InputLine, translation: TextTranslation | InputError | None) -> str:
+    """A blank line has no hypotheses, a bad one its error."""
+    if isinstance(translation, InputError):
+        return json_row(text=line.text, error=str(translation))
     if translation is None:
         return json_row(text=line.text, translation="", hypotheses=[], source_token_count=0)
     return json_row(

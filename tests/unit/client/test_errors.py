@@ -50,12 +50,12 @@ def test_details_of_errors(server: FakeServer, ask: Ask) -> None:
     info = error_details_pb2.ErrorInfo(reason="EMPTY_TEXT")
     server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "bad request", info, bad_field("contents[1]"))]
     with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: is empty") as caught:
-        ask(server.address, lambda client: client.translate_many(["a", ""]))
+        ask(server.address, lambda client: client.translate_many(["a", ""], fail_fast=True))
     assert caught.value.violations == (FieldViolation("contents[1]", "is empty"),)
     assert caught.value.reason == "EMPTY_TEXT"
     server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "contents[1]: is empty", bad_field("contents[1]"))]
     with pytest.raises(InvalidArgumentError) as caught:
-        ask(server.address, lambda client: client.translate_many(["a", ""]))
+        ask(server.address, lambda client: client.translate_many(["a", ""], fail_fast=True))
     assert str(caught.value).count("is empty") == 1
 
     def step(context: grpc.ServicerContext) -> None:

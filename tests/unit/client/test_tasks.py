@@ -1,13 +1,14 @@
 """The unary calls of both clients: requests, results, splitting and checks."""
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
-from typing import Any
+from dataclasses import FrozenInstanceError, fields
+from typing import Any, get_type_hints
 
 import grpc
 import pytest
 
 import triptych_client as tc
+from triptych.decoding import DecodingArguments
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
@@ -168,36 +169,84 @@ def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -
 @pytest.mark.parametrize(
     ("question", "field"),
     [
-        (lambda client: client.translate_many(["a"] * 4), "contents[1]"),
-        (lambda client: client.score_translations([("a", "A")] * 4), "pairs[1].target"),
-        (lambda client: client.classify_text_many(["a"] * 4), "inputs[1].text"),
-        (lambda client: client.classify_image_many([b"a"] * 4), "images[1]"),
+        (lambda client, **more: client.translate_many(["a"] * 4, **more), "contents[1]"),
+        (lambda client, **more: client.score_translations([("a", "A")] * 4, **more), "pairs[1].target"),
+        (lambda client, **more: client.classify_text_many(["a"] * 4, **more), "inputs[1].text"),
+        (lambda client, **more: client.classify_image_many([b"a"] * 4, **more), "images[1]"),
     ],
 )
 def test_indices_in_errors_are_those_of_the_users_list(
     server: FakeServer, ask: Ask, question: Callable[[Any], Any], field: str
 ) -> None:
-    server.script = [succeed, fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_field(field))]
+    rejected = fail(grpc.StatusCode.INVALID_ARGUMENT, f"{field} is empty", bad_field(field))
+    server.script = [succeed, rejected]
     with pytest.raises(tc.InvalidArgumentError) as caught:
-        ask(server.address, question, texts_per_call=2, concurrency=1)
+        ask(server.address, lambda client: question(client, fail_fast=True), texts_per_call=2, concurrency=1)
     there = field.replace("1", "3")
     assert caught.value.message == f"{there} is empty"
     assert caught.value.violations == (tc.FieldViolation(there, "is empty"),)
+    # Without fail_fast, this input alone has the error: the request is sent again without it.
+    server.script = [succeed, rejected]
+    results = ask(server.address, question, texts_per_call=2, concurrency=1)
+    assert [(index, error.message) for index, error in results.errors.items()] == [(3, f"{there}: is empty")]
+    assert results.errors[3].violations == caught.value.violations
+    assert len(results) == 4
+    assert len(results[:3]) == 3
+    for take in (lambda: results[3], lambda: list(results), lambda: results.items):
+        with pytest.raises(tc.InvalidArgumentError):
+            take()
+
+
+def test_inputs_are_rejected_one_after_the_other_or_all(server: FakeServer, ask: Ask) -> None:
+    def reject_blanks(context: grpc.ServicerContext) -> None:
+        contents = server.requests[-1].contents
+        if "" in contents:
+            field = f"contents[{list(contents).index('')}]"
+            fail(grpc.StatusCode.INVALID_ARGUMENT, "empty", bad_field(field))(context)
+
+    server.script = [reject_blanks] * 20
+    texts = ["", "a", "", "b", "c", "", ""]
+    options = {"target_prefix": tuple("0123456")}
+    results = ask(server.address, lambda client: client.translate(texts, **options), texts_per_call=5, concurrency=1)
+    shown = [getattr(outcome, "text", "") for outcome in results.outcomes]
+    assert shown == [text.upper() for text in texts]
+    assert sorted(results.errors) == [0, 2, 5, 6]
+    assert [error.violations[0].field for error in results.errors.values()] == [f"contents[{n}]" for n in (0, 2, 5, 6)]
+    prefixes = ["".join(request.options.target_prefix) for request in server.requests]
+    assert [each for each in prefixes if "4" in each] == ["01234", "1234", "134"]
+    assert len(results.timings) == 1
+    # An error about anything else is the call's.
+    server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "no", bad_field("options.beam_size"))]
+    with pytest.raises(tc.InvalidArgumentError):
+        ask(server.address, lambda client: client.translate_many(["a"]))
+
+
+def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
+    options = tc.DecodingOptions(beam_size=2, seed=0)
+    ask(server.address, lambda client: client.translate("a", beam_size=4, options=options))
+    assert server.requests == [
+        translation_pb2.TranslateRequest(contents=["a"], options=translation_pb2.DecodingOptions(beam_size=4, seed=0))
+    ]
+    described = get_type_hints(tc.DecodingOptions)
+    assert get_type_hints(DecodingArguments) == {field.name: described[field.name] for field in fields(tc.DecodingOptions)}
 
 
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda client: client.translate_many("one"), TypeError, "translate_many takes a sequence of texts; translate takes"),
-        (lambda client: client.translate("text", beam_size=4), TypeError, "unexpected keyword argument 'beam_size'"),
+        (lambda client: client.translate_many("one"), TypeError, "translate_many takes a sequence of texts, not str"),
+        (lambda client: client.translate(5), TypeError, "translate takes one text, translate_many a sequence of them; input 0"),
+        (lambda client: client.translate("text", beams=4), TypeError, "'beams'; did you mean 'beam_size'?"),
+        (lambda client: client.translate("text", target_prefix="a"), TypeError, "target_prefix takes a tuple"),
+        (lambda client: client.embed(["a"]), TypeError, "embed takes one text, embed_many a sequence of them; input 0 is"),
         (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
         (
             lambda client: client.translate_many(["a", "b"], options=tc.DecodingOptions(target_prefix=("a",))),
             ValueError,
             "target_prefix has 1 prefixes for 2 texts",
         ),
-        (lambda client: client.translate_stream("text", beam_size=4), TypeError, "beam_size"),
-        (lambda client: client.score_translations(("a source", "a target")), TypeError, "takes a sequence of"),
+        (lambda client: client.translate_stream("text", beam_sice=4), TypeError, "beam_size"),
+        (lambda client: client.score_translations(("a source", "a target")), TypeError, r"takes \(source, translation\) pairs"),
         (lambda client: client.score_translations([("a", "A")], options=None), TypeError, "options"),
         (lambda client: client.fill_mask_many("one"), TypeError, "fill_mask_many takes a sequence of texts"),
         (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes several values"),
@@ -207,7 +256,7 @@ def test_indices_in_errors_are_those_of_the_users_list(
         (lambda client: client.classify_text_many("one"), TypeError, "classify_text_many takes"),
         (lambda client: client.classify_tokens_many("one"), TypeError, "classify_tokens_many takes"),
         (lambda client: client.classify_tokens("a", aggregation="max"), ValueError, "must be one of: none, simple"),
-        (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many takes a sequence of"),
+        (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many a sequence of them"),
         (lambda client: client.answer("a", "b", max_answer_length=-1), ValueError, "max_answer_length is -1"),
     ],
 )

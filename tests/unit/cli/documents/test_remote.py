@@ -89,15 +89,19 @@ class FakeClient:
         self.lock = threading.Lock()
 
     def translate(self, text: str, **arguments: Any) -> Any:
-        [found] = self.translate_many([text], **arguments).translations
+        [found] = self.translate_many([text], **arguments).outcomes
         return SimpleNamespace(model="toy", model_version="3", **vars(found))
 
     def translate_many(self, texts: Sequence[str], options: Any, **arguments: Any) -> Any:
         with self.lock:
             self.calls.append((texts, {**arguments, "aligned": options.return_alignment, "prefixes": options.target_prefix}))
-            self.fails(texts)
-        found = [SimpleNamespace(text=text.upper(), truncated=False, alignment=((1.0,),), spans=[(0, 1)]) for text in texts]
-        return SimpleNamespace(translations=[SimpleNamespace(hypotheses=[each], source_spans=[(0, 2)]) for each in found])
+            found = [SimpleNamespace(text=text.upper(), truncated=False, alignment=((1.0,),), spans=[(0, 1)]) for text in texts]
+            outcomes: list[Any] = [SimpleNamespace(hypotheses=[each], source_spans=[(0, 2)]) for each in found]
+            try:
+                self.fails(texts)
+            except InvalidArgumentError as error:
+                outcomes[int(error.violations[0].field[9:-1])] = error
+        return SimpleNamespace(outcomes=outcomes)
 
     def model(self, name: str, version: str) -> Any:
         return SimpleNamespace(precision="int8", source_languages=["en"], target_languages=["de", "fr"])

@@ -76,12 +76,12 @@ class FakeModels:
 
         def run_task(inputs: Sequence[Any], **arguments: Any) -> list[Any]:
             self.calls.append((list(inputs), arguments))
-            results = []
+            results: list[Any] = []
             for index, each in enumerate(inputs):
                 try:
                     results.append(self.tasks[capability](each, **arguments))
                 except ValueError as error:
-                    raise InputError(index, str(error)) from error
+                    results.append(InputError(index, str(error)))
             return results
 
         yield run_task
@@ -107,11 +107,14 @@ def test_fill_prints_a_block_for_each_mask_and_passes_its_options_on(run: Run, m
 def test_bad_texts_are_named_and_the_others_are_done(run: Run, models: FakeModels) -> None:
     result = run("fill", "--json", "--top-k", "1", stdin=b"\xef\xbb\xbfh\xc3\xb4tel [MASK]\n\nno mask\n")
     assert result.code == 1
+    assert result.err.splitlines()[0] == "standard input:2: the text is empty"
     candidate = {"score": 0.875, "token": 3, "token_str": "paris", "sequence": "hôtel paris"}
     assert [json.loads(line) for line in result.out.splitlines()] == [
         {"text": "hôtel [MASK]", "token_count": 9, "masks": [[candidate]]},
+        {"text": "", "error": "the text is empty"},
         {"text": "no mask", "error": "there is no [MASK]"},
     ]
+    assert run("fill", "--fail-fast", "none", "b [MASK]").error == "text 1: there is no [MASK]"
     result = run("fill", "--top-k", "1", "a [MASK]", "none", "b [MASK]")
     assert (result.code, result.err) == (1, "text 2: there is no [MASK]\n")
     assert [line.split()[-2:] for line in result.out.splitlines() if line] == [["a", "paris"], ["b", "paris"]]

@@ -44,4 +44,8 @@ BAD = [
 def test_a_bad_pair_is_named_in_one_line(run: Run, arguments: list[str], stdin: bytes, code: int, error: str) -> None:
     result = run(*Toy, *arguments, stdin=stdin)
     assert result.code == code
-    assert error in result.error
+    [line] = result.err.splitlines()
+    assert error in line
+    if code == 1 and stdin:
+        assert "" in result.out.splitlines()
+        assert error in run(*Toy, "--fail-fast", *arguments, stdin=stdin).error

@@ -1,17 +1,23 @@
 """`triptych translate`, with the engine in this process."""
 
+import json
+import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import grpc
 import pytest
 
 from triptych_cli.translation.backend import Candidate, TextTranslation
+from triptych_cli.translation.embedded import EmbeddedBackend
+from triptych_client import call
 from triptych_embedded.request import BackendError, TranslationRequest
 
 from ....fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, truncate
+from ...client.fake_server import FakeServer, bad_field, fail, succeed
 from ..conftest import Run
 
 Toy = ("translate", "--models", MODELS)
@@ -75,31 +81,86 @@ def test_a_translation_is_one_line_whatever_the_model_produces(run: Run, monkeyp
     assert run("translate", "x").success == "a b c\n"
 
 
-BAD_TEXTS = [
-    pytest.param(["a", " "], b"", "text 2: the text is empty", id="blank argument"),
-    pytest.param(["a", "b \udcff"], b"", "text 2: not UTF-8", id="argument that is not UTF-8"),
-    pytest.param([], b"a\nb \xff\n", "standard input:2: not UTF-8 (invalid start byte at byte 2)", id="line that is not UTF-8"),
-    pytest.param(["a", "1 " * 50], b"", "text 2: 101 tokens are too long for one sentence", id="long argument"),
-    pytest.param([], lines("a", "", "1 " * 50), "standard input:3: 101 tokens are too long", id="long line"),
-    pytest.param(["--stream"], lines("a", "", "1 " * 50), "standard input:3: 101 tokens are too long", id="long line, stream"),
-    pytest.param([], lines("a" * 100_000), "standard input:1: 100,000 characters are too long", id="very long line"),
+LONG = "1 " * 50  # more tokens than the model takes
+BAD_LINES = [
+    pytest.param(b"b \xff", "not UTF-8 (invalid start byte at byte 2)", id="not UTF-8"),
+    pytest.param(b"a" * 100_000, "'aaa", id="a word that cannot be split"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "stdin", "error"), BAD_TEXTS)
-def test_a_bad_text_is_named_with_its_origin(run: Run, arguments: list[str], stdin: bytes, error: str) -> None:
-    result = run(*Toy, *arguments, stdin=stdin)
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+@pytest.mark.parametrize(("bad", "problem"), BAD_LINES)
+def test_a_bad_line_is_reported_and_empty(run: Run, stream: list[str], bad: bytes, problem: str) -> None:
+    stdin = lines(SOURCES[1], "") + bad + b"\n" + lines(SOURCES[2])
+    result = run(*Toy, *stream, stdin=stdin)
     assert result.code == 1
-    assert result.error.startswith(error)
+    assert result.err.startswith(f"standard input:3: {problem}")
+    assert result.out == f"{TARGETS[1]}\n\n\n{TARGETS[2]}\n"
+    if not stream:
+        assert run(*Toy, "--fail-fast", stdin=stdin).error.startswith(f"standard input:3: {problem}")
 
 
-def test_batches_before_a_bad_line_are_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_a_long_sentence_is_translated_in_parts(run: Run, stream: list[str]) -> None:
+    long = " ".join(source.strip(".") for source in SOURCES[1:20])
+    text = run(*Toy, *stream, long, SOURCES[2]).success
+    assert len(text.split()) > 30
+    assert text.splitlines()[1] == TARGETS[2]
+    assert "102 tokens are too long" in run(*Toy, "--split-sentences", "off", LONG).err
+
+
+def test_bad_lines_in_json_and_bad_arguments(run: Run) -> None:
+    result = run(*Toy, "--json", SOURCES[1], LONG)
+    assert (result.code, "text 2: 101 tokens" in result.err) == (1, True)
+    assert json.loads(result.out.splitlines()[1])["error"].startswith("101 tokens are too long")
+    assert run(*Toy, "a", " ").error == "text 2: the text is empty"
+    assert run(*Toy, "a", "b \udcff").error == "text 2: not UTF-8"
+
+
+def test_what_is_done_is_kept_and_resumed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BATCH, 2)
+    file, target = tmp_path / "lines.txt", tmp_path / "out.txt"
+    file.write_bytes(lines(*SOURCES[:6]))
+    target.write_text("before", encoding="utf-8")
+    translate = EmbeddedBackend.translate
+
+    def fail(backend: EmbeddedBackend, texts: Sequence[str], *more: Any) -> Any:
+        if SOURCES[4] in texts:
+            raise BackendError("the server has gone")
+        return translate(backend, texts, *more)
+
+    monkeypatch.setattr(EmbeddedBackend, "translate", fail)
+    result = run(*Toy, "-i", file, "-o", target)
+    part = tmp_path / ".out.txt.unfinished"
+    kept = f"what is done is kept in {part}; the same command with --resume continues"
+    assert (result.code, result.err.splitlines()) == (1, [kept, "Error: the server has gone"])
+    assert target.read_text(encoding="utf-8") == "before"
+    monkeypatch.setattr(EmbeddedBackend, "translate", translate)
+    with open(part, "a", encoding="utf-8") as unfinished:
+        unfinished.write("half a li")
+    assert run(*Toy, "-i", file, "-o", target, "--resume").success == ""
+    assert target.read_text(encoding="utf-8").splitlines() == TARGETS[:6]
+    assert not part.exists()
+    part.write_text("a\n", encoding="utf-8")
+    os.utime(part, (0, 0))
+    assert "has changed since" in run(*Toy, "-i", file, "-o", target, "--resume").error
+    assert "--resume needs --input and --output" in run(*Toy, "--resume", "a").error
+
+
+def test_a_lost_server_is_waited_for(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "FIRST_PAUSE_SECONDS", 0.001)
     file = tmp_path / "lines.txt"
-    file.write_bytes(lines(*SOURCES[:3], "1 " * 50))
-    result = run(*Toy, "-i", file)
-    assert result.out.splitlines() == TARGETS[:2]
-    assert result.error.startswith(f"{file}:4: ")
+    file.write_bytes(lines("a", "", "b", "c"))
+    monkeypatch.setattr("triptych_cli.translation.remote.RemoteBackend.batch", 2)
+    away = fail(grpc.StatusCode.UNAVAILABLE, "restarting")
+    with FakeServer(script=[succeed, *[away] * 8]) as server:
+        assert run("translate", "--server", server.address, "-i", file).success == "A\n\nB\nC\n"
+        server.script = [away] * 8  # at first the address may be wrong
+        assert "restarting" in run("translate", "--server", server.address, "-i", file).error
+        rejected = fail(grpc.StatusCode.INVALID_ARGUMENT, "too long", bad_field("contents[0]", "too long"))
+        server.script = [rejected] * 2
+        result = run("translate", "--server", server.address, "--json", "x", "y")
+        assert (result.code, result.err) == (1, "text 1: too long\ntext 2: too long\n")
 
 
 BAD_COMMANDS = [

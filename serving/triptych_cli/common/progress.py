@@ -1,4 +1,4 @@
-"""Show the progress of a job on one line of a terminal."""
+"""Show progress on one line of a terminal."""
 
 import shutil
 import time
@@ -14,13 +14,21 @@ class ProgressLine:
 
     Args:
         stream: a terminal, or None: nothing is shown.
-        documents: number of documents.
+        documents: number of documents; 0: the line counts `unit` alone.
         size: their size in bytes.
+        unit: what is counted.
         clock: monotonic seconds.
     """
 
-    def __init__(self, stream: TextIO | None, documents: int, size: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
+    def __init__(
+        self,
+        stream: TextIO | None,
+        documents: int,
+        size: int,
+        clock: Callable[[], float] = time.monotonic,
+        unit: str = "segments",
+    ) -> None:
+        self._stream, self._clock, self._unit = stream, clock, unit
         self._documents, self._size = documents, size
         self._done = 0
         self._began = clock()
@@ -35,7 +43,7 @@ class ProgressLine:
         """Update the line, at most every 0.2 s.
 
         Args:
-            segments: segments done in this run.
+            segments: segments, or what else is counted, done in this run.
             bytes_done: approximate number of bytes that this run has translated.
         """
         now = self._clock()
@@ -51,8 +59,8 @@ class ProgressLine:
         seconds = max(self._clock() - self._began, 1e-3)
         share = min(1.0, bytes_done / self._size) if self._size > 0 else 1.0
         left = f"{_time(seconds * (1 - share) / share)} left" if share > 0 else "..."
-        done = f"{self._done:,} of {self._documents:,} documents"
-        return f"{share:4.0%}  {done}  {segments:,} segments  {segments / seconds:,.0f}/s  {left}"
+        done = f"{self._done:,} of {self._documents:,} documents  " if self._documents else ""
+        return f"{share:4.0%}  {done}{segments:,} {self._unit}  {segments / seconds:,.0f}/s  {left}"
 
     def clear(self) -> None:
         """Remove the line before other output."""

@@ -2,7 +2,7 @@
 
 import io
 
-from triptych_cli.documents.progress import ProgressLine
+from triptych_cli.common.progress import ProgressLine
 
 
 class Clock:
