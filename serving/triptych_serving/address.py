@@ -1,14 +1,46 @@
 """Addresses to listen on."""
 
+import asyncio
 import errno
+import os
 import socket
+from collections.abc import Callable
+from typing import Any
 
 from triptych_serving.errors import PortError
+
+EVERY_IPV6 = "::"
 
 
 def format_address(host: str, port: int) -> str:
     """Join host and port in gRPC's notation, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
+
+
+async def listen(
+    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, flag: str, **options: Any
+) -> asyncio.Server:
+    """Listen for connections; `::` includes IPv4, as with gRPC.
+
+    Args:
+        make_protocol: makes the protocol of a connection.
+        host: address.
+        port: 0 is any free one.
+        flag: names the port in errors.
+        options: of `loop.create_server`.
+
+    Raises:
+        PortError: the address is in use or not allowed.
+    """
+    host, loop = host.strip("[]"), asyncio.get_running_loop()
+    try:
+        if host == EVERY_IPV6 and socket.has_dualstack_ipv6():
+            listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return await loop.create_server(make_protocol, sock=listener, **options)
+        return await loop.create_server(make_protocol, host, port, **options)
+    except OSError as error:  # asyncio's own text repeats the address
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+        raise PortError(f"{flag} {port}: cannot listen on {host}: {reason}") from error
 
 
 def check_free(host: str, port: int) -> None:

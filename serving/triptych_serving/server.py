@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from grpc import aio
 
 from triptych_serving.address import check_free, format_address
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.errors import PortError, UnavailableError
+from triptych_serving.errors import PortError, UnavailableError, UnsupportedError
+from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.lifecycle import LifecycleOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.collectors import MetricSources
@@ -44,6 +46,9 @@ from triptych_serving.services.documents.calls import DocumentThreads
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import ServerParts, add_reflection, add_services
+
+if TYPE_CHECKING:
+    from triptych_serving.gateway.gateway import Gateway
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +77,7 @@ class ServerOptions:
     repeats: ResponseCacheOptions = field(default_factory=ResponseCacheOptions)
     security: SecurityOptions = field(default_factory=SecurityOptions)
     observability: ObservabilityOptions = field(default_factory=ObservabilityOptions)
+    gateway: GatewayOptions | None = None  # None: no HTTP port
 
     @property
     def gives_way(self) -> bool:
@@ -122,6 +128,7 @@ class Server:
         self.manager.on_change += [self._update_health, lambda: self.repeats.retain(self.manager.registry.ready)]
         self.observability = Observability(options.observability, self._metric_sources())
         self._router = Router(self._call_environment())
+        self._gateway = self._make_gateway()
         self._server = self._make_server(self._router)
 
     async def start(self) -> None:
@@ -149,9 +156,12 @@ class Server:
         await self.observability.start()
         await self._server.start()
         try:
+            if self._gateway is not None:
+                await self._gateway.start()
             await self.manager.start()
         except BaseException:
             await self._server.stop(0)
+            await self._stop_gateway(0)
             await self.observability.stop()
             raise
 
@@ -174,7 +184,7 @@ class Server:
             logger.warning(
                 "drain timed out after %g s, cancelling %d requests", lifecycle.exit_timeout_seconds, self.calls.count
             )
-        await self._server.stop(FLUSH_SECONDS)
+        await asyncio.gather(self._server.stop(FLUSH_SECONDS), self._stop_gateway(FLUSH_SECONDS))
         await self.manager.close(drain=False)
         await self.observability.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -247,6 +257,25 @@ class Server:
             observers=Observers(*self.observability.observers, self._statistics),
             message_limit=self._message_limit,
         )
+
+    @property
+    def http_port(self) -> int | None:
+        """The port of the HTTP gateway after `start`; None without one."""
+        return None if self._gateway is None else self._gateway.port
+
+    def _make_gateway(self) -> "Gateway | None":
+        options = self.options.gateway
+        if options is None:
+            return None
+        try:
+            from triptych_serving.gateway.gateway import Gateway  # noqa: PLC0415 its libraries are an extra
+        except ImportError as error:
+            raise UnsupportedError(f"--http-port needs the extra http, {error.name} is not installed") from error
+        return Gateway(options, self.options.security, self._router, self.options.limits, self._pool)
+
+    async def _stop_gateway(self, seconds: float) -> None:
+        if self._gateway is not None:
+            await self._gateway.stop(seconds)
 
     def _make_server(self, router: Router) -> aio.Server:
         """Make gRPC's server; a subclass behind another server's port makes another one."""

@@ -54,6 +54,7 @@ class EmbedTextRequest(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     POOLING_FIELD_NUMBER: _builtins.int
     NORMALIZE_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default."""
     model: _builtins.str
@@ -63,6 +64,10 @@ class EmbedTextRequest(_message.Message):
     pooling: Global___Pooling.ValueType
     normalize: _builtins.bool
     """Scale each vector to length 1, so that a dot product is the cosine similarity. Default: as recorded in the model's bundle."""
+    dimensions: _builtins.int
+    """Keep only the first values of each vector, which must be at most as many as it has: for models that were trained so that a part
+    of a vector represents the text as well (Matryoshka representations). Default: all.
+    """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -76,13 +81,19 @@ class EmbedTextRequest(_message.Message):
         model_version: _builtins.str = ...,
         pooling: Global___Pooling.ValueType = ...,
         normalize: _builtins.bool | None = ...,
+        dimensions: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "normalize", b"normalize"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "dimensions", b"dimensions", "normalize", b"normalize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_normalize", b"_normalize", "contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
+    _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
     _WhichOneofReturnType__normalize: _TypeAlias = _typing.Literal["normalize"]  # noqa: Y015
     _WhichOneofArgType__normalize: _TypeAlias = _typing.Literal["_normalize", b"_normalize"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dimensions) -> _WhichOneofReturnType__dimensions | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__normalize) -> _WhichOneofReturnType__normalize | None: ...
 
 Global___EmbedTextRequest: _TypeAlias = EmbedTextRequest  # noqa: Y015

@@ -71,6 +71,47 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
     )
 
 
+def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
+    """Make the context of a server without gRPC; None without TLS. New certificates are used at the next connection.
+
+    Raises:
+        SecurityError: a file cannot be used.
+    """
+    if options.tls_certificate is None or options.tls_key is None:
+        return None
+    chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
+    paths = [chain, key, *([client_ca] if client_ca else [])]
+
+    def read() -> ssl.SSLContext:
+        read_certificates(chain, key, client_ca)
+        context = _server_context(chain, key)
+        context.set_alpn_protocols(["http/1.1"])
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    files = ReloadedFiles(f"TLS certificate {chain}", paths, read)
+
+    def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> None:
+        connection.context = files.get()
+
+    first = files.get()
+    first.sni_callback = use_newest
+    return first
+
+
+def certificate_names_of(connection: ssl.SSLObject | None) -> tuple[bytes, ...]:
+    """Return the alternative names of the client's verified certificate, or else its common name, as gRPC does."""
+    certificate = None if connection is None else connection.getpeercert()
+    if not certificate:
+        return ()
+    decoded: DecodedCertificate = certificate
+    alternatives = [str(value) for _, value in decoded.get("subjectAltName", ())]
+    common = [str(value) for part in decoded.get("subject", ()) for name, value in part if name == "commonName"]
+    return tuple(name.encode() for name in alternatives or common[-1:])
+
+
 def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> Certificates:
     """Read and check certificate, key and the authorities of clients.
 

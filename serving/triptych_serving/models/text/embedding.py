@@ -32,6 +32,7 @@ def prepare_embedding(
     *,
     pooling: str | None = None,
     normalize: bool | None = None,
+    dimensions: int | None = None,
 ) -> Work[TextEmbedding]:
     """Check and tokenize texts, in which "[MASK]" is ordinary text.
 
@@ -41,20 +42,23 @@ def prepare_embedding(
         texts: order is kept.
         pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
         normalize: scale each vector to length 1.
+        dimensions: number of values to keep of each vector; None: all.
 
     Raises:
-        InvalidInputError: a text is empty or too long, or the pooling is unknown.
+        InvalidInputError: a text is empty or too long, the pooling is unknown, or a vector has fewer dimensions.
     """
     pooling = manifest.pooling if pooling is None else pooling
     normalize = manifest.normalize if normalize is None else normalize
     if pooling not in POOLINGS:
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
+    if dimensions is not None and not 1 <= dimensions <= manifest.hidden_size:
+        raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {manifest.hidden_size:,}")
     items = make_items(tokenizer.encode([(text,) for text in texts]), (pooling,))
-    return Work(items, partial(_read, items, pooling, normalize), 1_000 * len(items))
+    return Work(items, partial(_read, items, pooling, normalize, dimensions), 1_000 * len(items))
 
 
-def _read(items: Sequence[Item], pooling: str, normalize: bool) -> list[TextEmbedding]:
-    vectors = np.stack([item.result[pooling] for item in items])
+def _read(items: Sequence[Item], pooling: str, normalize: bool, dimensions: int | None) -> list[TextEmbedding]:
+    vectors = np.stack([item.result[pooling][:dimensions] for item in items])
     if normalize:
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
     return [TextEmbedding(tuple(values), item.size) for values, item in zip(vectors.tolist(), items, strict=True)]

@@ -72,7 +72,8 @@ class TextServicer(
         return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
 
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
-        options = {"pooling": choice_from(request, "pooling", POOLING), "normalize": optional_from(request, "normalize")}
+        options = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
+        options["pooling"] = choice_from(request, "pooling", POOLING)
         query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
         return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")
 

@@ -1,0 +1,82 @@
+"""The ASGI application: routes of several APIs, headers of every response, and rules for pages of other origins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from triptych_serving.gateway.call import GatewayParts
+from triptych_serving.gateway.route import Api
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+CORS_SECONDS = 600  # for which browsers remember what is allowed
+
+
+def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence[str]) -> ASGIApp:
+    """Make the application of these APIs; the first one with a path serves it.
+
+    Args:
+        apis: in order.
+        parts: see GatewayParts.
+        origins: of pages that may call it, beside its own; "*" is all.
+    """
+    middleware = [Middleware(_Rules, origins=origins)]
+    if origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+            max_age=CORS_SECONDS,
+        )
+        middleware.append(cors)
+    return Starlette(routes=[route for api in apis for route in api.mount(parts)], middleware=middleware)
+
+
+class _Rules:
+    """Middleware that adds HEADERS, and rejects requests that a page of another origin makes.
+
+    Without it, any page that a user visits could call a server on the user's machine, with requests of the kinds that browsers
+    send without asking the server first.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        app = self._app if self._is_allowed(Headers(scope=scope)) else JSONResponse(FOREIGN, 403)
+        await app(scope, receive, send_with_headers)
+
+    def _is_allowed(self, headers: Headers) -> bool:
+        origin = headers.get("origin")
+        if origin is None or origin in self._origins or "*" in self._origins:
+            return True
+        return urlsplit(origin).netloc == headers.get("host")
+
+
+FOREIGN = {"error": "pages of this origin may not call the server: allow it with --http-origin"}

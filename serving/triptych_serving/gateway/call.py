@@ -1,0 +1,301 @@
+"""One HTTP request: its body, its caller, and the gRPC methods that are called for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+import grpc
+from google.protobuf.message import Message
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException
+from starlette.requests import ClientDisconnect, Request
+
+from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
+from triptych_serving.rpc.event_loop import Offload
+
+BODY_SECONDS = 60.0  # in which a request's body must arrive
+TIMEOUT_HEADER = "connect-timeout-ms"
+JSON_GROWTH = 4 / 3  # of bytes in base64
+SPARE_BYTES = 64 << 10  # of a body, for what is not text
+MAX_FIELDS = 64  # of a form
+PASSED_HEADERS = ("authorization", "x-request-id", "traceparent", "tracestate", "user-agent")
+
+Result = TypeVar("Result")
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class GatewayParts:
+    """What all requests of a gateway use."""
+
+    calls: DirectCalls
+    message_bytes: int  # limit of a request
+    document_bytes: int  # limit of a document
+    pool: Executor  # threads for long work
+
+
+class Json(dict[str, Any]):
+    """The members of a JSON object or a form, with errors that name the member."""
+
+    def take(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
+        """Return a member; `default` if it is missing or null.
+
+        Raises:
+            RpcError: it is missing without a default, or has another type.
+        """
+        value = self.get(name)
+        if value is None and default is not None:
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            found = "missing" if value is None else f"{type(value).__name__} {value!r:.40}"
+            raise invalid(f"{name}: {found}, must be {JSON_TYPES[kind]}")
+        return value
+
+    def take_texts(self, name: str) -> tuple[list[str], bool]:
+        """Return the texts of a member that is a string or a list of strings, and whether it is a list.
+
+        Raises:
+            RpcError: it is neither.
+        """
+        value = self.get(name)
+        if isinstance(value, str):
+            return [value], False
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return value, True
+        raise invalid(f"{name}: must be a string or a list of strings")
+
+    def refuse(self, values: Mapping[str, tuple[Any, ...]]) -> None:
+        """Reject options that would change the result and are not supported; `values` are those without effect.
+
+        Raises:
+            RpcError: names the option.
+        """
+        for name, neutral in values.items():
+            if name in self and self[name] not in (None, *neutral):
+                raise invalid(f"{name}: {self[name]!r:.80} is not supported; leave it out")
+
+
+JSON_TYPES: dict[type, str] = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class HttpCall:
+    """One HTTP request.
+
+    Args:
+        request: starlette's.
+        parts: see GatewayParts.
+    """
+
+    def __init__(self, request: Request, parts: GatewayParts) -> None:
+        self.request = request
+        self.parts = parts
+        self.request_id = ""  # of the last method that was called
+        self._key = ""
+        self._arrived = time.monotonic()
+
+    def use_key(self, key: str) -> None:
+        """Take an API key from somewhere else than the header `Authorization: Bearer`."""
+        self._key = key
+
+    @property
+    def caller(self) -> Caller:
+        """The caller, with the headers that are metadata in gRPC.
+
+        Raises:
+            RpcError: the timeout is malformed.
+        """
+        headers, scope = self.request.headers, self.request.scope
+        metadata = {name: value for name in PASSED_HEADERS if (value := headers.get(name)) is not None}
+        if self._key:
+            metadata["authorization"] = f"Bearer {self._key}"
+        timeout = headers.get(TIMEOUT_HEADER)
+        if timeout is not None and not (timeout.isascii() and timeout.isdigit() and len(timeout) <= 10):
+            raise invalid(f"{TIMEOUT_HEADER}: {timeout[:40]!r} is not a number of milliseconds with at most 10 digits")
+        deadline = None if timeout is None else self._arrived + int(timeout) / 1000
+        return Caller(peer_of(scope.get("client")), metadata, scope.get("state", {}).get("identities", ()), deadline)
+
+    async def unary(self, path: str, request: Message, response: Result) -> Result:
+        """Call a method with one response; its work ends if the client disconnects.
+
+        Args:
+            path: of the method.
+            request: a message of its request type.
+            response: an empty message of its response type, which is filled and returned.
+
+        Raises:
+            RpcError: the call ended with another status than OK.
+            ClientDisconnect: nobody waits for the response.
+        """
+        assert isinstance(response, Message)
+        self.request_id = await self.while_connected(self.parts.calls.unary(path, request, response, self.caller))
+        return response
+
+    def stream(self, path: str, requests: Message | AsyncIterator[Message], response: type[Any]) -> AsyncGenerator[Any]:
+        """Call a method with a stream of responses. Raises RpcError as `unary`."""
+        return self.parts.calls.stream(path, requests, response, self.caller)
+
+    async def while_connected(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run `work`, and cancel it if the client disconnects. The request's body must have been read.
+
+        Raises:
+            ClientDisconnect: it was cancelled.
+        """
+        task = asyncio.ensure_future(work)
+        watch = asyncio.ensure_future(self._disconnected())
+        try:
+            await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientDisconnect
+            return task.result()
+        finally:
+            await _cancel(task)
+            await _cancel(watch)
+
+    async def body(self, limit: int | None = None) -> bytes:
+        """Read the body.
+
+        Raises:
+            RpcError: it is larger than the limit, or does not arrive in time.
+            ClientDisconnect: the client is gone.
+        """
+        most = limit or int(self.parts.message_bytes * JSON_GROWTH) + SPARE_BYTES
+        declared = self.request.headers.get("content-length", "0")
+        if declared.isdigit() and int(declared) > most:
+            raise too_large(most)
+        if self.request.headers.get("content-encoding", "identity") != "identity":
+            raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, "content-encoding: only identity is supported")
+        chunks, size = [], 0
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for chunk in self.request.stream():
+                    size += len(chunk)
+                    if size > most:
+                        raise too_large(most)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, f"body: not received within {BODY_SECONDS:g} s") from None
+        return b"".join(chunks)
+
+    async def json(self) -> Json:
+        """Read a JSON object, or a form with fields in its place.
+
+        Raises:
+            RpcError: it is neither, or as `body`.
+        """
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "multipart/form-data":
+            form, _ = await self.form()
+            return form
+        data = await self.body()
+        if not data and not kind:
+            return Json()
+        if kind == "application/x-www-form-urlencoded":
+            return parse_form(data)
+        parsed: Json = await self.offload(len(data), parse_object, data)
+        return parsed
+
+    async def form(self) -> tuple[Json, UploadFile | None]:
+        """Read a multipart form: its fields, and its file.
+
+        Raises:
+            RpcError: it is malformed, or too large.
+        """
+        limit = self.parts.document_bytes + SPARE_BYTES
+        declared = self.request.headers.get("content-length", "")
+        if not declared.isdigit():
+            raise invalid("content-length: missing; a form needs it")
+        if int(declared) > limit:
+            raise too_large(limit)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
+        except (MultiPartException, TimeoutError) as error:
+            raise invalid(f"body: {error or 'not received in time'}") from None
+        except Exception as error:
+            if type(error).__name__ == "HTTPException":  # starlette's, around a MultiPartException
+                raise invalid(f"body: {getattr(error, 'detail', '')}") from None
+            raise
+        fields = Json({name: value for name, value in form.multi_items() if isinstance(value, str)})
+        return fields, next((value for value in form.values() if isinstance(value, UploadFile)), None)
+
+    async def offload(self, size: int, function: Any, *arguments: Any, **named: Any) -> Any:
+        """Call a function: in a thread if it processes much. `size` in bytes."""
+        return await Offload(self.parts.pool).run(size // 8, partial(function, *arguments, **named))
+
+    async def _disconnected(self) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+
+def invalid(message: str) -> RpcError:
+    """Make the error of a malformed request."""
+    return RpcError.of(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+class TooLargeBodyError(RpcError):
+    """A body exceeds its limit."""
+
+
+def too_large(limit: int) -> RpcError:
+    """Make the error of an oversized body."""
+    return TooLargeBodyError.of(grpc.StatusCode.RESOURCE_EXHAUSTED, f"body: larger than {limit:,} bytes; send less per request")
+
+
+def parse_object(data: bytes) -> Json:
+    """Parse a JSON object.
+
+    Raises:
+        RpcError: it is something else.
+    """
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"body: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise invalid("body: must be a JSON object")
+    return Json(value)
+
+
+def parse_form(data: bytes) -> Json:
+    """Parse the fields of a form.
+
+    Raises:
+        RpcError: it is malformed.
+    """
+    try:
+        return Json(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise invalid(f"body: not a form: {error}") from None
+
+
+def peer_of(client: tuple[str, int] | None) -> str:
+    """Return an address in gRPC's notation."""
+    if client is None:
+        return "unix:"
+    host, port = client
+    return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+async def _cancel(task: Awaitable[Any]) -> None:
+    if isinstance(task, asyncio.Future) and not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task

@@ -1,0 +1,164 @@
+"""The API of DeepL (https://developers.deepl.com/docs): text and documents, for its official clients with `server_url`."""
+
+import asyncio
+import secrets
+from typing import Any
+
+import grpc
+from starlette.responses import Response
+
+from triptych.v1 import translation_pb2
+from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.gateway.stored_documents import StoredDocument, StoredDocuments
+from triptych_serving.gateway.translation import (
+    language_name,
+    language_pairs,
+    translate,
+    translate_document,
+    translate_html,
+)
+from triptych_serving.rpc.direct_calls import RpcError
+
+KEY_SCHEME = "deepl-auth-key "
+REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format, are reported at once
+# Options that change the result and have no counterpart, with the values that are the same as none.
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "formality": ("default", "prefer_more", "prefer_less"),
+    "glossary_id": (),
+    "glossary_ids": ([],),
+    "style_id": (),
+    "translation_memory_id": (),
+    "custom_instructions": ([],),
+    "non_splitting_tags": ([],),
+    "splitting_tags": ([],),
+    "ignore_tags": ([],),
+    "output_format": (),
+}
+SPLIT = {
+    "0": translation_pb2.SPLIT_SENTENCES_OFF,
+    "1": translation_pb2.SPLIT_SENTENCES_AUTO,
+    "nonewlines": translation_pb2.SPLIT_SENTENCES_AUTO,
+}
+
+
+class DeepL:
+    """The routes.
+
+    Args:
+        documents: keeps translated documents until they are fetched.
+    """
+
+    def __init__(self, documents: StoredDocuments) -> None:
+        self._documents = documents
+        self.api = Api(
+            "DeepL",
+            (
+                ApiRoute("/v2/translate", self.translate, summary="Translate texts."),
+                ApiRoute("/v2/languages", self.languages, ("GET", "POST"), "List source or target languages."),
+                ApiRoute("/v2/usage", self.usage, ("GET", "POST"), "Report usage, which is not limited."),
+                ApiRoute("/v2/document", self.upload, summary="Translate a document."),
+                ApiRoute("/v2/document/{id}", self.status, summary="Ask whether a document is translated."),
+                ApiRoute("/v2/document/{id}/result", self.result, ("GET", "POST"), "Fetch a translated document."),
+            ),
+            error=lambda error, _: {"message": error.message},
+            statuses={401: 403},
+        )
+
+    async def translate(self, call: HttpCall) -> dict[str, object]:
+        _use_key(call)
+        given = await call.json()
+        given.refuse(UNSUPPORTED)
+        texts, _ = given.take_texts("text")
+        source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
+        handling = given.get("tag_handling")
+        if handling not in (None, "html"):
+            raise invalid(f"tag_handling: {handling!r:.40} is not supported; html is")
+        if handling:
+            translated = await translate_html(call, texts, source, target)
+        else:
+            options = translation_pb2.DecodingOptions(split_sentences=_split(given))
+            translated = [one.translated_text for one in await translate(call, texts, source, target, options)]
+        detected = await _source(call, source)
+        return {
+            "translations": [
+                {"detected_source_language": detected, "text": text, "billed_characters": len(given_text)}
+                for text, given_text in zip(translated, texts, strict=True)
+            ]
+        }
+
+    async def languages(self, call: HttpCall) -> list[dict[str, object]]:
+        _use_key(call)
+        pairs = await language_pairs(call)
+        targets = {target for found in pairs.values() for target in found}
+        kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
+        codes = sorted(targets if kind == "target" else pairs)
+        return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
+
+    async def usage(self, call: HttpCall) -> dict[str, int]:
+        _use_key(call)
+        return {"character_count": 0, "character_limit": 1_000_000_000_000}
+
+    async def upload(self, call: HttpCall) -> dict[str, str]:
+        _use_key(call)
+        given, file = await call.form()
+        given.refuse(UNSUPPORTED)
+        if file is None:
+            raise invalid("file: missing")
+        name = given.take("filename", str, file.filename or "")
+        config = translation_pb2.DocumentConfig(
+            file_name=name,
+            source_language_code=given.take("source_lang", str, ""),
+            target_language_code=given.take("target_lang", str),
+        )
+        document = self._documents.add(name, translate_document(call, await file.read(), config))
+        await asyncio.wait((document.work,), timeout=REPORT_SECONDS)
+        if document.work.done() and document.work.exception() is not None:
+            self._documents.remove(document.id)
+            document.work.result()
+        return {"document_id": document.id, "document_key": document.key}
+
+    async def status(self, call: HttpCall) -> dict[str, object]:
+        document = await self._document(call)
+        if not document.work.done():
+            return {"document_id": document.id, "status": "translating", "seconds_remaining": 1}
+        error = document.work.exception()
+        if error is not None:
+            message = error.message if isinstance(error, RpcError) else "internal error"
+            return {"document_id": document.id, "status": "error", "error_message": message}
+        return {"document_id": document.id, "status": "done", "billed_characters": document.work.result().characters}
+
+    async def result(self, call: HttpCall) -> Response:
+        document = await self._document(call)
+        response = document.response()
+        self._documents.remove(document.id)  # as at DeepL, a document is fetched once
+        return response
+
+    async def _document(self, call: HttpCall) -> StoredDocument:
+        given = await call.json()
+        document = self._documents.get(call.request.path_params["id"])
+        if not secrets.compare_digest(given.take("document_key", str).encode(), document.key.encode()):
+            raise RpcError.of(grpc.StatusCode.PERMISSION_DENIED, "document_key: not that of this document")
+        return document
+
+
+def _use_key(call: HttpCall) -> None:
+    """Take the API key, which DeepL's clients send with a scheme of their own."""
+    header = call.request.headers.get("authorization", "")
+    if header.lower().startswith(KEY_SCHEME):
+        call.use_key(header[len(KEY_SCHEME) :].strip())
+
+
+def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
+    value = str(given.get("split_sentences") or "1")
+    if value not in SPLIT:
+        raise invalid(f"split_sentences: {value[:40]!r} is not one of {', '.join(SPLIT)}")
+    return SPLIT[value]
+
+
+async def _source(call: HttpCall, source: str) -> str:
+    """Return the source language for a response: the given one, or the one that was assumed."""
+    if source:
+        return source.upper()
+    sources = sorted(await language_pairs(call))
+    return sources[0].upper() if len(sources) == 1 else ""

@@ -1,0 +1,73 @@
+"""The HTTP gateway of a server: its application and its port."""
+
+from concurrent.futures import Executor
+
+from starlette.responses import JSONResponse
+
+from triptych_serving.gateway import connect, open_inference, openai, tei
+from triptych_serving.gateway.app import make_application
+from triptych_serving.gateway.call import GatewayParts, HttpCall
+from triptych_serving.gateway.deepl import DeepL
+from triptych_serving.gateway.http_server import HttpPort
+from triptych_serving.gateway.libretranslate import LibreTranslate
+from triptych_serving.gateway.openapi import describe
+from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.gateway.stored_documents import StoredDocuments
+from triptych_serving.rpc.direct_calls import DirectCalls
+from triptych_serving.rpc.dispatch import Router
+from triptych_serving.rpc.limits import LimitOptions
+from triptych_serving.security.options import SecurityOptions
+
+
+class Gateway:
+    """Everything that the gateway serves.
+
+    Args:
+        options: see GatewayOptions.
+        security: TLS as of the gRPC port.
+        router: the gRPC methods.
+        limits: of messages and documents.
+        pool: threads for long work.
+
+    Raises:
+        SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
+    """
+
+    def __init__(
+        self, options: GatewayOptions, security: SecurityOptions, router: Router, limits: LimitOptions, pool: Executor
+    ) -> None:
+        security.check_host(options.host)
+        parts = GatewayParts(DirectCalls(router), limits.message_bytes, limits.document_bytes, pool)
+        self._documents = StoredDocuments(options.stored_bytes)
+        apis = [LibreTranslate(self._documents).api, DeepL(self._documents).api, openai.API, tei.API, open_inference.API]
+        document = describe(apis)
+
+        async def openapi(_: HttpCall) -> JSONResponse:
+            return JSONResponse(document)
+
+        own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
+        self._port = HttpPort(options, security, make_application([own, *apis, connect.API], parts, options.origins))
+
+    @property
+    def port(self) -> int:
+        """The actual port after `start`."""
+        return self._port.port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            PortError: the address is in use or not allowed.
+        """
+        await self._port.start()
+
+    async def stop(self, seconds: float) -> None:
+        """Close the port; requests in flight have `seconds` to end."""
+        await self._port.stop(seconds)
+        self._documents.close()
+
+
+async def _health(call: HttpCall) -> dict[str, str]:
+    await open_inference.ready(call)
+    return {"status": "ok"}

@@ -1,0 +1,258 @@
+"""The Open Inference Protocol v2 over HTTP, with Triton's extension for binary tensors."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from starlette.responses import JSONResponse, Response
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.gateway.call import HttpCall, Json, invalid, parse_object
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.services.oip.tensors import BYTES, DTYPES, pack, unpack
+
+Wanted = Callable[[str], bool]  # whether an output is wanted in binary
+
+SERVICE = "/inference.GRPCInferenceService"
+HEADER_LENGTH = "inference-header-content-length"
+BINARY_SIZE, BINARY_DATA, BINARY_OUTPUT = "binary_data_size", "binary_data", "binary_data_output"
+
+
+def _query(method: str, request: Callable[..., Message], response: Callable[[], Message]) -> Any:
+    """Make the function of a route that sends the name and version in its path, and returns the response as JSON."""
+
+    async def query(call: HttpCall) -> dict[str, Any]:
+        return to_dict(await call.unary(f"{SERVICE}/{method}", request(**call.request.path_params), response()))
+
+    return query
+
+
+def to_dict(message: Message) -> dict[str, Any]:
+    """Return a message as JSON with numbers where protobuf's own JSON has strings."""
+    return {field.name: _plain(field, value) for field, value in message.ListFields()}
+
+
+def _plain(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {key: _plain(inner, value[key]) for key in value}
+    if field.is_repeated:
+        return [to_dict(one) if isinstance(one, Message) else _scalar(field, one) for one in value]
+    return to_dict(value) if isinstance(value, Message) else _scalar(field, value)
+
+
+def _scalar(field: FieldDescriptor, value: Any) -> Any:
+    return value if field.enum_type is None else field.enum_type.values_by_number[value].name
+
+
+async def live(call: HttpCall) -> Response:
+    found = await call.unary(f"{SERVICE}/ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse())
+    return _readiness(found.live)
+
+
+async def ready(call: HttpCall) -> Response:
+    found = await call.unary(f"{SERVICE}/ServerReady", pb.ServerReadyRequest(), pb.ServerReadyResponse())
+    return _readiness(found.ready)
+
+
+async def model_ready(call: HttpCall) -> Response:
+    request = pb.ModelReadyRequest(**call.request.path_params)
+    return _readiness((await call.unary(f"{SERVICE}/ModelReady", request, pb.ModelReadyResponse())).ready)
+
+
+async def config(call: HttpCall) -> dict[str, Any]:
+    request = pb.ModelConfigRequest(**call.request.path_params)
+    found = await call.unary(f"{SERVICE}/ModelConfig", request, pb.ModelConfigResponse())
+    return to_dict(found.config)
+
+
+async def index(call: HttpCall) -> list[Any]:
+    request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
+    found = await call.unary(f"{SERVICE}/RepositoryIndex", request, pb.RepositoryIndexResponse())
+    return [to_dict(one) for one in found.models]
+
+
+async def load(call: HttpCall) -> dict[str, Any]:
+    request = pb.RepositoryModelLoadRequest(model_name=call.request.path_params["name"])
+    await call.unary(f"{SERVICE}/RepositoryModelLoad", request, pb.RepositoryModelLoadResponse())
+    return {}
+
+
+async def unload(call: HttpCall) -> dict[str, Any]:
+    request = pb.RepositoryModelUnloadRequest(model_name=call.request.path_params["name"])
+    await call.unary(f"{SERVICE}/RepositoryModelUnload", request, pb.RepositoryModelUnloadResponse())
+    return {}
+
+
+async def infer(call: HttpCall) -> Response:
+    """Run a model. Tensors are JSON lists, or follow the JSON as bytes."""
+    data, length = await call.body(), call.request.headers.get(HEADER_LENGTH)
+    if length is not None and not (length.isascii() and length.isdigit() and int(length) <= len(data)):
+        raise invalid(f"{HEADER_LENGTH}: {length[:40]!r} is not a number of bytes of the body")
+    size = len(data) if length is None else int(length)
+    path = call.request.path_params
+    request, wanted = await call.offload(
+        len(data), request_from, data[:size], data[size:], path["name"], path.get("version", "")
+    )
+    found = await call.unary(f"{SERVICE}/ModelInfer", request, pb.ModelInferResponse())
+    response: Response = await call.offload(found.ByteSize(), response_to, found, wanted)
+    return response
+
+
+def request_from(
+    head: bytes, binary: bytes, name: str, version: str = ""
+) -> tuple[pb.ModelInferRequest, Callable[[str], bool]]:
+    """Convert a request, and return a function that tells whether an output is wanted in binary.
+
+    Raises:
+        RpcError: it is malformed.
+    """
+    given = parse_object(head)
+    request = pb.ModelInferRequest(model_name=name, model_version=version, id=given.take("id", str, ""))
+    parameters = given.take("parameters", dict, {})
+    by_default = bool(parameters.pop(BINARY_OUTPUT, False))
+    _set_parameters(request.parameters, parameters)
+    rest = binary
+    for number, one in enumerate(given.take("inputs", list)):
+        rest = _add_input(request, Json(_object(one, f"inputs[{number}]")), rest)
+    if rest:
+        raise invalid(f"body: {len(rest):,} bytes after the last input")
+    wanted = {}
+    for number, one in enumerate(given.take("outputs", list, [])):
+        output = Json(_object(one, f"outputs[{number}]"))
+        own = output.take("parameters", dict, {})
+        wanted[output.take("name", str)] = bool(own.pop(BINARY_DATA, by_default))
+        _set_parameters(request.outputs.add(name=output["name"]).parameters, own)
+    return request, lambda output: wanted.get(output, by_default)
+
+
+def response_to(found: pb.ModelInferResponse, wanted: Wanted) -> Response:
+    """Convert a response: JSON, and the tensors that are wanted in binary after it."""
+    outputs, binary = [], []
+    for output, raw in zip(found.outputs, found.raw_output_contents, strict=True):
+        tensor: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.shape)}
+        if wanted(output.name):
+            tensor["parameters"] = {BINARY_SIZE: len(raw)}
+            binary.append(raw)
+        else:
+            tensor["data"] = _values(output.datatype, raw, int(np.prod(output.shape)))
+        outputs.append(tensor)
+    body: dict[str, Any] = {"model_name": found.model_name, "model_version": found.model_version, "outputs": outputs}
+    if found.id:
+        body["id"] = found.id
+    if found.parameters:
+        body["parameters"] = {
+            name: getattr(one, str(one.WhichOneof("parameter_choice"))) for name, one in found.parameters.items()
+        }
+    if not binary:
+        return JSONResponse(body)
+    head = json.dumps(body, ensure_ascii=False).encode()
+    return Response(b"".join((head, *binary)), headers={HEADER_LENGTH: str(len(head))}, media_type="application/octet-stream")
+
+
+def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes:
+    """Add an input tensor; returns the binary data that belongs to the inputs after it."""
+    name, datatype = given.take("name", str), given.take("datatype", str)
+    shape = given.take("shape", list)
+    if not all(isinstance(one, int) and 0 <= one < 2**31 for one in shape):
+        raise invalid(f"{name}: shape: must be a list of sizes")
+    tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
+    parameters = given.take("parameters", dict, {})
+    size = parameters.pop(BINARY_SIZE, None)
+    _set_parameters(tensor.parameters, parameters)
+    if size is None:
+        request.raw_input_contents.append(_raw(name, datatype, given.take("data", list)))
+        return rest
+    if not isinstance(size, int) or not 0 <= size <= len(rest):
+        raise invalid(f"{name}: {BINARY_SIZE}: {size!r:.40}, but {len(rest):,} bytes follow")
+    request.raw_input_contents.append(rest[:size])
+    return rest[size:]
+
+
+def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
+    """Return the raw contents of a tensor whose values are a list, nested or not."""
+    values = list(_flat(data))
+    if datatype == BYTES and all(isinstance(one, str) for one in values):
+        return pack(one.encode() for one in values)
+    try:
+        if datatype != BYTES and datatype in DTYPES:
+            return np.array(values, DTYPES[datatype]).tobytes()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise invalid(f"{name}: data: not values of the datatype {datatype[:40]!r}")
+
+
+def _flat(data: list[Any]) -> Any:
+    for one in data:
+        if isinstance(one, list):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def _values(datatype: str, raw: bytes, count: int) -> list[Any]:
+    if datatype == BYTES:
+        return [one.decode(errors="replace") for one in unpack("", raw, count)]
+    return list(np.frombuffer(raw, DTYPES[datatype]).tolist())
+
+
+def _set_parameters(target: Any, given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if isinstance(value, bool):
+            target[name].bool_param = value
+        elif isinstance(value, int) and -(2**63) <= value < 2**63:
+            target[name].int64_param = value
+        elif isinstance(value, float):
+            target[name].double_param = value
+        elif isinstance(value, str):
+            target[name].string_param = value
+        else:
+            raise invalid(f"parameters.{name}: must be a string, a number or a boolean")
+
+
+def _object(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid(f"{name}: must be an object")
+    return value
+
+
+def _readiness(is_ready: bool) -> Response:
+    if not is_ready:
+        raise RpcError.of(grpc.StatusCode.UNAVAILABLE, "not ready")
+    return JSONResponse({})
+
+
+def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: str) -> tuple[ApiRoute, ApiRoute]:
+    return (
+        ApiRoute(f"/v2/models/{{name}}{suffix}", function, methods, summary),
+        ApiRoute(f"/v2/models/{{name}}/versions/{{version}}{suffix}", function, methods, summary),
+    )
+
+
+GET, POST = ("GET",), ("POST",)
+METADATA = _query("ModelMetadata", pb.ModelMetadataRequest, pb.ModelMetadataResponse)
+STATISTICS = _query("ModelStatistics", pb.ModelStatisticsRequest, pb.ModelStatisticsResponse)
+API = Api(
+    "Open Inference Protocol",
+    (
+        ApiRoute(
+            "/v2", _query("ServerMetadata", pb.ServerMetadataRequest, pb.ServerMetadataResponse), GET, "Describe the server."
+        ),
+        ApiRoute("/v2/health/live", live, GET, "Whether the server runs."),
+        ApiRoute("/v2/health/ready", ready, GET, "Whether the server is ready."),
+        ApiRoute("/v2/repository/index", index, POST, "List models."),
+        ApiRoute("/v2/repository/models/{name}/load", load, POST, "Load a model."),
+        ApiRoute("/v2/repository/models/{name}/unload", unload, POST, "Unload a model."),
+        ApiRoute("/v2/models/stats", STATISTICS, GET, "Statistics."),
+        *_versioned("", METADATA, GET, "Describe a model's tensors."),
+        *_versioned("/ready", model_ready, GET, "Whether a model is ready."),
+        *_versioned("/config", config, GET, "Describe a model as Triton does."),
+        *_versioned("/stats", STATISTICS, GET, "Statistics."),
+        *_versioned("/infer", infer, POST, "Run a model."),
+    ),
+)

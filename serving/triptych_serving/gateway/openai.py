@@ -1,0 +1,78 @@
+"""The part of OpenAI's API (https://platform.openai.com/docs/api-reference) that the loaded models can serve: embeddings."""
+
+import base64
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from triptych.v1 import embedding_pb2, model_pb2
+from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.rpc.direct_calls import RpcError
+
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+STARTED = int(time.time())  # "created" of the models, whose age is unknown
+
+
+async def embeddings(call: HttpCall) -> Response:
+    given = await call.json()
+    texts, _ = given.take_texts("input")
+    encoding = given.take("encoding_format", str, "float")
+    if encoding not in ("float", "base64"):
+        raise invalid(f"encoding_format: {encoding[:40]!r} is not float or base64")
+    request = embedding_pb2.EmbedTextRequest(contents=texts, model=given.take("model", str, ""))
+    if given.get("dimensions") is not None:
+        request.dimensions = given.take("dimensions", int)
+    response = await call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+    size = sum(len(one.values) for one in response.embeddings)
+    return JSONResponse(await call.offload(32 * size, _embeddings, response, encoding == "base64"))
+
+
+async def models(call: HttpCall) -> dict[str, object]:
+    response = await call.unary(
+        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
+    )
+    return {"object": "list", "data": [_model(one) for one in response.models if one.state == model_pb2.MODEL_STATE_READY]}
+
+
+async def model(call: HttpCall) -> dict[str, object]:
+    request = model_pb2.GetModelRequest(name=call.request.path_params["model"])
+    response = await call.unary("/triptych.v1.ModelService/GetModel", request, model_pb2.GetModelResponse())
+    return _model(response.model)
+
+
+def _model(found: model_pb2.Model) -> dict[str, object]:
+    return {"id": found.name, "object": "model", "created": STARTED, "owned_by": "triptych"}
+
+
+def _embeddings(response: embedding_pb2.EmbedTextResponse, packed: bool) -> dict[str, Any]:
+    tokens = sum(one.token_count for one in response.embeddings)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _base64(one.values) if packed else list(one.values)}
+        for index, one in enumerate(response.embeddings)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": response.model, "usage": usage}
+
+
+def _base64(values: Sequence[float]) -> str:
+    return base64.b64encode(array("f", values).tobytes()).decode()  # little-endian on all supported processors
+
+
+def _error(error: RpcError, status: int) -> Mapping[str, Any]:
+    kind = TYPES.get(status, "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
+
+
+API = Api(
+    "OpenAI",
+    (
+        ApiRoute("/v1/models", models, ("GET",), "List models."),
+        ApiRoute("/v1/models/{model}", model, ("GET",), "Describe a model."),
+        ApiRoute("/v1/embeddings", embeddings, summary="Embed texts."),
+    ),
+    _error,
+)

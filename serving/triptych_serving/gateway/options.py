@@ -1,0 +1,15 @@
+"""Options of the HTTP gateway."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class GatewayOptions:
+    """Where the gateway listens, and what it allows."""
+
+    host: str
+    port: int  # 0: any free one
+    origins: tuple[str, ...] = ()  # of web pages that may call it (CORS); "*" is all
+    playground: bool = False
+    connections: int = 1_024  # further ones get 503
+    stored_bytes: int = 256 << 20  # translated documents that wait to be fetched

@@ -1,0 +1,104 @@
+"""Routes of the gateway: a function for each, and how an API reports errors."""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from triptych_serving.gateway.call import GatewayParts, HttpCall, TooLargeBodyError
+from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.status import REQUEST_ID
+
+logger = logging.getLogger(__name__)
+
+# As the Connect protocol defines them.
+HTTP_STATUS = {
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNKNOWN: 500,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DATA_LOSS: 500,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+}
+INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
+
+Function = Callable[[HttpCall], Awaitable[Response | Mapping[str, Any] | list[Any]]]
+ErrorBody = Callable[[RpcError, int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ApiRoute:
+    """One route of an API."""
+
+    path: str  # in starlette's notation
+    function: Function  # a mapping or list that it returns is sent as JSON
+    methods: tuple[str, ...] = ("POST",)
+    summary: str = ""  # for the OpenAPI document
+
+
+@dataclass(frozen=True)
+class Api:
+    """Routes that report errors in the same way."""
+
+    name: str
+    routes: tuple[ApiRoute, ...]
+    error: ErrorBody = lambda error, _: {"error": error.message}
+    statuses: Mapping[int, int] | None = None  # HTTP status -> the one that the API's clients expect
+
+    def mount(self, parts: GatewayParts) -> list[Route]:
+        """Make starlette's routes."""
+        return [Route(one.path, self._endpoint(one.function, parts), methods=list(one.methods)) for one in self.routes]
+
+    def _endpoint(self, function: Function, parts: GatewayParts) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            call = HttpCall(request, parts)
+            try:
+                result = await function(call)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except RpcError as error:
+                return self._failed(call, error)
+            except Exception:
+                logger.exception("gateway error: path=%s", request.url.path)
+                return self._failed(call, INTERNAL)
+            response = result if isinstance(result, Response) else JSONResponse(result)
+            if call.request_id:
+                response.headers[REQUEST_ID] = call.request_id
+            return response
+
+        return endpoint
+
+    def _failed(self, call: HttpCall, error: RpcError) -> Response:
+        status = http_status(error)
+        status = (self.statuses or {}).get(status, status)
+        response = JSONResponse(self.error(error, status), status)
+        if error.request_id or call.request_id:
+            response.headers[REQUEST_ID] = error.request_id or call.request_id
+        if (seconds := error.retry_seconds) is not None:
+            response.headers["retry-after"] = str(math.ceil(seconds))
+        if status == 401:
+            response.headers["www-authenticate"] = "Bearer"
+        if isinstance(error, TooLargeBodyError):
+            response.headers["connection"] = "close"  # the rest of the body is not read
+        return response
+
+
+def http_status(error: RpcError) -> int:
+    """Return the HTTP status of an error."""
+    return 413 if isinstance(error, TooLargeBodyError) else HTTP_STATUS[error.code]

@@ -1,0 +1,81 @@
+"""The API of Text Embeddings Inference (https://huggingface.github.io/text-embeddings-inference): embed, predict, rerank."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from triptych.v1 import embedding_pb2, model_pb2, text_classification_pb2
+from triptych.version import __version__
+from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.rpc.direct_calls import RpcError
+
+ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "unhealthy"}
+
+
+async def embed(call: HttpCall) -> Response:
+    given = await call.json()
+    given.refuse({"truncate": (False,), "prompt_name": (), "truncation_direction": ("Right", "right")})
+    texts, _ = given.take_texts("inputs")
+    request = embedding_pb2.EmbedTextRequest(contents=texts, normalize=given.take("normalize", bool, True))
+    if given.get("dimensions") is not None:
+        request.dimensions = given.take("dimensions", int)
+    response = await call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+    size = sum(len(one.values) for one in response.embeddings)
+    return JSONResponse(await call.offload(32 * size, lambda: [list(one.values) for one in response.embeddings]))
+
+
+async def predict(call: HttpCall) -> list[Any]:
+    given = await call.json()
+    given.refuse({"truncate": (False,), "raw_scores": (False,), "truncation_direction": ("Right", "right")})
+    inputs, several = _inputs(given)
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs)
+    response = await call.unary(
+        "/triptych.v1.TextClassificationService/ClassifyText", request, text_classification_pb2.ClassifyTextResponse()
+    )
+    found = [[{"score": one.score, "label": one.label} for one in result.labels] for result in response.results]
+    return found if several else found[0]
+
+
+async def info(call: HttpCall) -> dict[str, object]:
+    response = await call.unary(
+        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
+    )
+    models = [
+        {"model_id": one.name, "model_type": one.task, "max_input_length": one.max_source_tokens, "precision": one.precision}
+        for one in response.models
+        if one.state == model_pb2.MODEL_STATE_READY
+    ]
+    first = next((one for one in models if one["model_type"] != "translation"), models[0] if models else {})
+    return {**first, "version": __version__, "models": models}
+
+
+def _inputs(given: Json) -> tuple[list[text_classification_pb2.TextInput], bool]:
+    """Return the inputs, and whether they are a batch: a list of lists. Otherwise they are one text, or one or two in a list."""
+    value = given.get("inputs")
+    if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
+        return [_input(one) for one in value], True
+    return [_input(value)], False
+
+
+def _input(value: object) -> text_classification_pb2.TextInput:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not 1 <= len(texts) <= 2 or not all(isinstance(text, str) for text in texts):
+        raise invalid("inputs: each must be a text, or a list of a text and its pair")
+    return text_classification_pb2.TextInput(text=texts[0], text_pair=texts[1] if len(texts) == 2 else "")
+
+
+def _error(error: RpcError, status: int) -> Mapping[str, Any]:
+    return {"error": error.message, "error_type": ERROR_TYPES.get(status, "backend")}
+
+
+API = Api(
+    "Text Embeddings Inference",
+    (
+        ApiRoute("/embed", embed, summary="Embed texts."),
+        ApiRoute("/predict", predict, summary="Classify texts or pairs of texts."),
+        ApiRoute("/info", info, ("GET",), "Describe the models."),
+    ),
+    _error,
+)

@@ -1,0 +1,201 @@
+"""Calls of gRPC methods within this process, for requests that arrive over another protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Self
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from grpc import aio
+
+from triptych_serving.rpc.dispatch import Handler, Router
+from triptych_serving.rpc.status import DETAILS, REQUEST_ID
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls, and until when the response is wanted."""
+
+    peer: str  # in gRPC's notation: "ipv4:1.2.3.4:567"
+    metadata: Mapping[str, str] = field(default_factory=dict)  # keys in lower case
+    identities: tuple[bytes, ...] = ()  # names in the client's verified certificate
+    deadline: float | None = None  # monotonic seconds
+
+
+class RpcError(Exception):
+    """A call ended with a status other than OK.
+
+    Args:
+        status: code, message and details.
+        request_id: of the call; empty if no method was called.
+    """
+
+    def __init__(self, status: status_pb2.Status, request_id: str = "") -> None:
+        super().__init__(status.message)
+        self.status = status
+        self.request_id = request_id
+
+    @classmethod
+    def of(cls, code: grpc.StatusCode, message: str) -> Self:
+        """Make an error without details."""
+        return cls(status_pb2.Status(code=code.value[0], message=message))
+
+    @property
+    def code(self) -> grpc.StatusCode:
+        """The status code."""
+        return _CODES[self.status.code]
+
+    @property
+    def message(self) -> str:
+        """The text for the caller."""
+        return str(self.status.message)
+
+    @property
+    def retry_seconds(self) -> float | None:
+        """Time after which the caller may try again; None if the status says nothing about it."""
+        retry = error_details_pb2.RetryInfo()
+        for detail in self.status.details:
+            if detail.Unpack(retry):
+                delay: Duration = retry.retry_delay
+                return delay.ToTimedelta().total_seconds()
+        return None
+
+
+class DirectCalls:
+    """Call methods as gRPC's server does: with all guards and observers, from message to message.
+
+    Args:
+        router: the handlers of all methods.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def unary(self, path: str, request: Message, response: Message, caller: Caller) -> str:
+        """Call a method with one response, which is written into `response`; returns the request id.
+
+        Args:
+            path: such as "/triptych.v1.TranslationService/Translate".
+            request: a message of the method's request type.
+            response: an empty message of the method's response type.
+            caller: see Caller.
+
+        Raises:
+            RpcError: the call ended with another status than OK.
+        """
+        context = DirectContext(caller)
+        behaviour: Any = self._router.handler(path).unary_unary
+        with context.errors():
+            async with asyncio.timeout_at(context.loop_deadline):
+                response.ParseFromString(await behaviour(request.SerializeToString(), context))
+        return context.request_id
+
+    async def stream(
+        self, path: str, requests: Message | AsyncIterator[Message], response: type[Any], caller: Caller
+    ) -> AsyncGenerator[Any]:
+        """Call a method with a stream of responses; arguments and errors as `unary`."""
+        context = DirectContext(caller)
+        handler: Handler = self._router.handler(path)
+        behaviour: Any = handler.unary_stream or handler.stream_stream
+        argument = requests.SerializeToString() if isinstance(requests, Message) else _serialized(requests)
+        with context.errors():
+            async with asyncio.timeout_at(context.loop_deadline), aclosing(behaviour(argument, context)) as responses:
+                async for message in responses:
+                    yield response.FromString(message)
+
+
+class DirectContext:
+    """The part of `grpc.aio.ServicerContext` that handlers use.
+
+    Args:
+        caller: see Caller.
+    """
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._code: grpc.StatusCode | None = None
+        self._details = ""
+        self._trailers: dict[str, str | bytes] = {}
+
+    @property
+    def loop_deadline(self) -> float | None:
+        """The deadline in the time of the running event loop."""
+        left = self.time_remaining()
+        return None if left is None else asyncio.get_running_loop().time() + left
+
+    @property
+    def request_id(self) -> str:
+        """The id that the call was given."""
+        return str(self._trailers.get(REQUEST_ID, ""))
+
+    def errors(self) -> _Errors:
+        """Return a context manager that raises RpcError for the status of an aborted call or a passed deadline."""
+        return _Errors(self)
+
+    def error(self) -> RpcError:
+        """Return the status of an aborted call."""
+        packed = self._trailers.get(DETAILS)
+        status = status_pb2.Status.FromString(packed) if isinstance(packed, bytes) else status_pb2.Status()
+        status.code, status.message = (self._code or grpc.StatusCode.UNKNOWN).value[0], self._details
+        return RpcError(status, self.request_id)
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return tuple(self._caller.metadata.items())
+
+    def peer(self) -> str:
+        return self._caller.peer
+
+    def peer_identities(self) -> tuple[bytes, ...]:
+        return self._caller.identities
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+    def time_remaining(self) -> float | None:
+        deadline = self._caller.deadline
+        return None if deadline is None else deadline - time.monotonic()
+
+    def code(self) -> grpc.StatusCode | None:
+        return self._code
+
+    def set_trailing_metadata(self, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        self._trailers = dict(metadata)
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", metadata: Iterable[tuple[str, str | bytes]] = ()
+    ) -> NoReturn:
+        """End the call with a status. Raises AbortError: always."""
+        self._code, self._details = code, details
+        self.set_trailing_metadata(metadata)
+        raise aio.AbortError
+
+
+class _Errors:
+    """Context manager around a call, see `DirectContext.errors`."""
+
+    def __init__(self, context: DirectContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, aio.AbortError):
+            raise self._context.error() from None
+        if isinstance(error, TimeoutError):
+            raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed") from None
+
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+async def _serialized(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async for message in messages:
+        yield message.SerializeToString()
