@@ -30,6 +30,7 @@ from triptych_cli.serve import flags
 @flags.response_cache
 @flags.security
 @flags.observability
+@flags.gateway
 @flags.help_all
 def command(
     host: str,
@@ -44,7 +45,7 @@ def command(
     reflection: bool,
     **values: Any,
 ) -> None:
-    """Serve a model repository over gRPC, with health checks and reflection.
+    """Serve a model repository over gRPC, and over HTTP if a port for it is given.
 
     Each option is also an environment variable: --port is TRIPTYCH_PORT.
     """
@@ -75,6 +76,7 @@ def command(
         repeats=flags.take_response_cache(values),
         security=flags.take_security(values),
         observability=observability,
+        gateway=flags.take_gateway(values, host),
     )
     with one_line(ServingError):
         asyncio.run(serve(settings))

@@ -18,6 +18,7 @@ from triptych_cli.common.options import is_given, option, optional, several
 from triptych_embedded.request import embedded_repository
 
 if TYPE_CHECKING:
+    from triptych_serving.gateway.options import GatewayOptions
     from triptych_serving.lifecycle import LifecycleOptions
     from triptych_serving.observability.options import ObservabilityOptions
     from triptych_serving.repository.model_manager import RepositoryOptions
@@ -34,8 +35,15 @@ HELP_ALL = "triptych.help-all"
 # Sections of the help: options that `--help` shows, and those that only `--help-all` adds.
 SECTIONS = {
     "Network": (
-        ("host", "port"),
-        ("reflection", "max_message_bytes", "grpc_max_connection_age_secs", "grpc_max_connection_age_grace_secs"),
+        ("host", "port", "http_port"),
+        (
+            "http_host",
+            "http_origin",
+            "reflection",
+            "max_message_bytes",
+            "grpc_max_connection_age_secs",
+            "grpc_max_connection_age_grace_secs",
+        ),
     ),
     "Models": (("models", "model", "model_control", "warm_up"), ("poll_interval_secs", "load_model")),
     "Devices": (
@@ -58,6 +66,7 @@ SECTIONS = {
         ("metrics_host", "otlp_endpoint"),
     ),
 }
+ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
 
 models = several(
@@ -173,6 +182,18 @@ observability = several(
 )
 
 
+gateway = several(
+    optional("--http-port", type=PORT, help="Port of the HTTP/JSON gateway; 0: any free one.  [default: no gateway]"),
+    optional("--http-host", default="", help="Address of the gateway.  [default: --host]"),
+    option(
+        "--http-origin",
+        multiple=True,
+        metavar="ORIGIN",
+        help="Let pages of this origin (https://example.com, or *) call the gateway; repeatable.",
+    ),
+)
+
+
 class GroupedHelp(click.Command):
     """A command whose help has sections; `--help` leaves out rarer options, and the environment variables."""
 
@@ -281,6 +302,23 @@ def take_security(values: dict[str, Any]) -> SecurityOptions:
         )
     except SecurityError as error:
         raise click.UsageError(str(error)) from error
+
+
+def take_gateway(values: dict[str, Any], host: str) -> GatewayOptions | None:
+    """Return the options of the HTTP gateway, None without one; `host` is the default of its address.
+
+    Raises:
+        click.UsageError: a flag has no effect, or an origin is malformed.
+    """
+    from triptych_serving.gateway.options import GatewayOptions
+
+    port, own_host, origins = values.pop("http_port"), values.pop("http_host"), values.pop("http_origin")
+    if port is None and (own_host or origins):
+        raise click.UsageError(f"{'--http-host' if own_host else '--http-origin'} has no effect without --http-port")
+    for origin in origins:
+        if not ORIGIN.fullmatch(origin):
+            raise click.UsageError(f"--http-origin: {origin!r} is not scheme://host, scheme://host:port or *")
+    return None if port is None else GatewayOptions(own_host or host, port, origins)
 
 
 def take_observability(values: dict[str, Any], host: str) -> ObservabilityOptions:

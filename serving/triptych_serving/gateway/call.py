@@ -205,7 +205,7 @@ class HttpCall:
             form, _ = await self.form()
             return form
         data = await self.body()
-        if not data and not kind:
+        if not data and (not kind or self.request.method == "GET"):
             return Json()
         if kind == "application/x-www-form-urlencoded":
             return parse_form(data)

@@ -89,9 +89,9 @@ class DeepL:
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
         _use_key(call)
+        kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
         pairs = await language_pairs(call)
         targets = {target for found in pairs.values() for target in found}
-        kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
         codes = sorted(targets if kind == "target" else pairs)
         return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
 

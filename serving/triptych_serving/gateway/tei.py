@@ -52,7 +52,7 @@ async def info(call: HttpCall) -> dict[str, object]:
 
 
 def _inputs(given: Json) -> tuple[list[text_classification_pb2.TextInput], bool]:
-    """Return the inputs, and whether they are a batch: a list of lists. Otherwise they are one text, or one or two in a list."""
+    """Return the inputs, and whether they are a batch: a list of lists. Otherwise: a text, or one or two in a list."""
     value = given.get("inputs")
     if isinstance(value, list) and value and all(isinstance(one, list) for one in value):
         return [_input(one) for one in value], True

@@ -1,0 +1,364 @@
+"""The HTTP gateway on a real port: the clients of other servers work unchanged, and calls obey the rules of gRPC calls."""
+
+import json
+import socket
+import ssl
+import struct
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import deepl
+import numpy as np
+import openai
+import pytest
+import tritonclient.http
+from huggingface_hub import InferenceClient
+from libretranslatepy import LibreTranslateAPI
+
+from triptych_client import Client, DecodingOptions
+from triptych_embedded.request import embedded_repository
+from triptych_serving.gateway import http_server
+from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.security.api_keys import Role, add_key
+from triptych_serving.security.options import SecurityOptions
+
+from ..fixtures.certificates import LOCAL, Authority
+from .support.in_process import OPTIONS, Pace, options_of, serving
+from .support.processes import PATIENCE_SECONDS, eventually
+
+TRANSLATE = "/triptych.v1.TranslationService/Translate"
+STREAM = "/triptych.v1.TranslationService/TranslateStream"
+TEXTS = ["Good morning.", "I have a cat."]
+ORIGIN = "https://pages.example"
+LIMIT = 100_000  # bytes of a message
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server with a gateway."""
+
+    port: int
+    client: Client  # over gRPC
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any, Mapping[str, str]]:
+        """Send JSON or bytes; return status, body (JSON where it is) and headers."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        names = {"content-type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+        return fetch(urllib.request.Request(f"{self.url}{path}", data, names))
+
+    def get(self, path: str, **headers: str) -> tuple[int, Any, Mapping[str, str]]:
+        return fetch(urllib.request.Request(f"{self.url}{path}", headers=headers))
+
+    def send(self, data: bytes) -> bytes:
+        """Send raw bytes; return what comes back until the server closes."""
+        with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as connection:
+            with suppress(ConnectionError):  # the server closes before it has read everything
+                connection.sendall(data)
+            received = b""
+            with suppress(ConnectionError):
+                while chunk := connection.recv(65_536):
+                    received += chunk
+            return received
+
+
+def fetch(request: urllib.request.Request, context: ssl.SSLContext | None = None) -> tuple[int, Any, Mapping[str, str]]:
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=context) as response:
+            status, body, headers = response.status, response.read(), dict(response.headers)
+    except urllib.error.HTTPError as error:
+        status, body, headers = error.code, error.read(), dict(error.headers)
+    is_json = headers.get("content-type", "").startswith("application/json")
+    return status, json.loads(body) if is_json else body, headers
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    options = options_of(embedded_repository())
+    limits = replace(options.limits, message_bytes=LIMIT)
+    gateway = GatewayOptions("127.0.0.1", 0, origins=(ORIGIN,))
+    with serving(replace(options, limits=limits, gateway=gateway)) as server, Client(f"127.0.0.1:{server.port}") as client:
+        assert server.http_port
+        yield Served(server.http_port, client)
+
+
+# ---- the Connect protocol
+
+
+def test_connect_answers_as_grpc(served: Served) -> None:
+    request = {"contents": TEXTS, "targetLanguageCode": "de", "options": {"beamSize": 2}}
+    status, body, headers = served.post(TRANSLATE, request, x_request_id="mine")
+    expected = [
+        one.text for one in served.client.translate_many(TEXTS, target_language="de", options=DecodingOptions(beam_size=2))
+    ]
+    assert (status, [one["translatedText"] for one in body["translations"]]) == (200, expected)
+    assert headers["x-request-id"] == "mine"
+    assert "default-src 'none'" in headers["content-security-policy"]
+
+
+def test_connect_streams(served: Served) -> None:
+    message = json.dumps({"contents": TEXTS[:1], "targetLanguageCode": "de"}).encode()
+    envelope = struct.pack(">BI", 0, len(message)) + message
+    status, body, _ = served.post(STREAM, envelope, content_type="application/connect+json")
+    events = list(envelopes(body))
+    pieces = "".join(event["piece"]["text"] for flags, event in events if "piece" in event)
+    assert (status, pieces) == (200, served.client.translate(TEXTS[0], target_language="de").text)
+    assert events[-1] == (2, {})
+    status, body, _ = served.post(STREAM, envelope.replace(b'"de"', b'"xx"'), content_type="application/connect+json")
+    [(flags, end)] = envelopes(body)
+    assert (status, flags, end["error"]["code"]) == (200, 2, "not_found")
+
+
+def envelopes(body: bytes) -> Iterator[tuple[int, Any]]:
+    while body:
+        flags, size = struct.unpack_from(">BI", body)
+        yield flags, json.loads(body[5 : 5 + size])
+        body = body[5 + size :]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status", "code"),
+    [
+        (TRANSLATE, {"contents": [""], "targetLanguageCode": "de"}, {}, 400, "invalid_argument"),
+        (TRANSLATE, {"contents": TEXTS, "targetLanguageCode": "xx"}, {}, 404, "not_found"),
+        (TRANSLATE, {"content": TEXTS}, {}, 400, "invalid_argument"),
+        (TRANSLATE, b"{", {}, 400, "invalid_argument"),
+        (TRANSLATE, b"[" * 50_000, {}, 400, "invalid_argument"),
+        (TRANSLATE, b"\xff", {}, 400, "invalid_argument"),
+        (TRANSLATE, b" " * 3 * LIMIT, {}, 413, "resource_exhausted"),
+        (TRANSLATE, {"contents": TEXTS}, {"connect_timeout_ms": "0"}, 504, "deadline_exceeded"),
+        (TRANSLATE, {"contents": TEXTS}, {"connect_timeout_ms": "1s"}, 400, "invalid_argument"),
+        (TRANSLATE, {"contents": TEXTS}, {"content_encoding": "gzip"}, 501, "unimplemented"),
+        (TRANSLATE, {"contents": TEXTS}, {"content_type": "text/plain"}, 400, "invalid_argument"),
+        ("/triptych.v1.TranslationService/TranslateDocument", {}, {}, 501, "unimplemented"),
+        ("/triptych.v1.TranslationService/Transliterate", {}, {}, 501, "unimplemented"),
+        ("/no/route", {}, {}, 404, "not_found"),
+    ],
+)
+def test_connect_reports_errors(served: Served, path: str, body: Any, headers: dict[str, str], status: int, code: str) -> None:
+    found, error, _ = served.post(path, body, **headers)
+    assert (found, error["code"]) == (status, code)
+    assert error["message"]
+
+
+def test_connect_details_name_the_field(served: Served) -> None:
+    _, error, _ = served.post(TRANSLATE, {"contents": ["Hello.", ""], "targetLanguageCode": "de"})
+    violations = [detail["debug"]["fieldViolations"] for detail in error["details"] if detail["type"].endswith("BadRequest")]
+    assert violations[0][0]["field"] == "contents[1]"
+
+
+# ---- clients of other servers
+
+
+def test_libretranslate_client(served: Served) -> None:
+    client = LibreTranslateAPI(served.url)
+    assert client.translate(TEXTS[1], "en", "de") == served.client.translate(TEXTS[1], target_language="de").text
+    assert client.languages() == [
+        {"code": "de", "name": "German", "targets": []},
+        {"code": "en", "name": "English", "targets": ["de"]},
+    ]
+    assert client.detect("Hello")[0]["language"] == "en"
+
+
+def test_libretranslate_alternatives_and_html(served: Served) -> None:
+    _, body, _ = served.post("/translate", {"q": TEXTS, "source": "auto", "target": "de", "alternatives": 2})
+    assert [len(others) for others in body["alternatives"]] == [2, 2]
+    assert [one["language"] for one in body["detectedLanguage"]] == ["en", "en"]
+    html = "<p>I have <b>a cat</b>.</p>"
+    _, body, _ = served.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"})
+    assert body["translatedText"].startswith("<p>")
+    assert "<b>" in body["translatedText"]
+
+
+def test_libretranslate_file(served: Served) -> None:
+    parts = {"source": "en", "target": "de"}
+    kind = "multipart/form-data; boundary=edge"
+    body = multipart({**parts, "api_key": ""}, "notes.md", b"# Notes\n\nI have a cat.\n")
+    status, found, _ = served.post("/translate_file", body, content_type=kind)
+    assert (status, list(found)) == (200, ["translatedFileUrl"])
+    _, content, headers = fetch(urllib.request.Request(found["translatedFileUrl"]))
+    assert content.startswith(b"# ")
+    assert "notes.md" in headers["content-disposition"]
+    assert (
+        served.post("/translate_file", multipart(parts, "x.exe", b""), content_type="multipart/form-data; boundary=edge")[0]
+        == 400
+    )
+    assert served.get("/download_file/unknown")[0] == 404
+
+
+def multipart(fields: Mapping[str, str], name: str, content: bytes) -> bytes:
+    parts = [
+        f'--edge\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields.items()
+    ]
+    head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
+    return b"".join((*parts, head, content, b"\r\n--edge--\r\n"))
+
+
+def test_deepl_client(served: Served, tmp_path: Path) -> None:
+    client = deepl.DeepLClient("key", server_url=served.url)
+    found = client.translate_text(TEXTS, target_lang="DE")
+    assert isinstance(found, list)
+    assert [one.text for one in found] == [one.text for one in served.client.translate_many(TEXTS, target_language="de")]
+    assert [one.detected_source_lang for one in found] == ["EN", "EN"]
+    assert [one.code for one in client.get_target_languages()] == ["DE"]
+    assert [one.code for one in client.get_source_languages()] == ["EN"]
+    assert not client.get_usage().any_limit_reached
+    (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
+    assert client.translate_document_from_filepath(tmp_path / "notes.md", tmp_path / "out.md", target_lang="DE").done
+    assert (tmp_path / "out.md").read_text().startswith("# ")
+    with pytest.raises(deepl.DeepLException, match="formality: 'more' is not supported"):
+        client.translate_text("Hello", target_lang="DE", formality="more")
+
+
+def test_openai_client(served: Served) -> None:
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="key")
+    assert {model.id for model in client.models.list()} == {"en-de", "bert-en", "vit-cifar10"}
+    expected = served.client.embed_many(TEXTS)
+    found = client.embeddings.create(model="bert-en", input=TEXTS)  # in base64
+    np.testing.assert_allclose([one.embedding for one in found.data], [one.values for one in expected], atol=0.05)  # int8
+    assert found.usage.total_tokens == sum(one.token_count for one in expected)
+    short = client.embeddings.create(model="bert-en", input=TEXTS[0], dimensions=8, encoding_format="float").data[0].embedding
+    np.testing.assert_allclose(short, expected[0].values[:8], atol=0.05)
+    with pytest.raises(openai.BadRequestError, match="dimensions"):
+        client.embeddings.create(model="bert-en", input=TEXTS[0], dimensions=100_000)
+    with pytest.raises(openai.NotFoundError):
+        client.embeddings.create(model="other", input=TEXTS)
+
+
+def test_text_embeddings_inference_client(served: Served) -> None:
+    vector = np.array(served.client.embed(TEXTS[0], normalize=True).values)
+    np.testing.assert_allclose(InferenceClient(f"{served.url}/embed").feature_extraction(TEXTS[0])[0], vector, atol=0.05)
+    _, labels, _ = served.post("/predict", {"inputs": TEXTS})  # a pair
+    assert {one["label"] for one in labels} == {"next", "not_next"}
+    assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
+    assert served.get("/info")[1]["models"]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_triton_client(served: Served, binary: bool) -> None:
+    client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{served.port}")
+    assert [client.is_server_live(), client.is_server_ready(), client.is_model_ready("en-de")] == [True] * 3
+    assert client.get_model_metadata("en-de", "1")["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1, 1]}]
+    assert {one["name"] for one in client.get_model_repository_index()} == {"en-de", "bert-en", "vit-cifar10"}
+    assert client.get_inference_statistics("en-de")["model_stats"][0]["name"] == "en-de"
+    texts = tritonclient.http.InferInput("text", [2, 1], "BYTES")
+    texts.set_data_from_numpy(np.array(TEXTS, dtype=object)[:, None], binary_data=binary)
+    name = client.get_model_metadata("en-de")["outputs"][0]["name"]
+    wanted = [tritonclient.http.InferRequestedOutput(name, binary_data=binary)]
+    found = client.infer("en-de", [texts], outputs=wanted).as_numpy(name)
+    decoded = [one.decode() if isinstance(one, bytes) else one for one in found.ravel().tolist()]
+    assert decoded == [one.text for one in served.client.translate_many(TEXTS, target_language="de")]
+    with pytest.raises(tritonclient.http.InferenceServerException if binary else Exception, match="not found"):
+        client.infer("other", [texts])
+
+
+def test_openapi_document_describes_every_method_and_route(served: Served) -> None:
+    _, document, _ = served.get("/openapi.json")
+    assert TRANSLATE in document["paths"]
+    assert {"/v1/embeddings", "/v2/translate", "/translate", "/embed", "/v2/models/{name}/infer"} <= document["paths"].keys()
+    references = [part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]]
+    assert set(references) <= document["components"]["schemas"].keys()
+
+
+# ---- rules
+
+
+def test_pages_of_other_origins_are_rejected(served: Served) -> None:
+    body = {"q": "Hello.", "source": "en", "target": "de"}
+    assert served.post("/translate", body, origin="https://evil.example")[0] == 403
+    assert served.post("/translate", body, origin=served.url)[0] == 200
+    status, _, headers = served.post("/translate", body, origin=ORIGIN)
+    assert (status, headers["access-control-allow-origin"]) == (200, ORIGIN)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"x-filler: 1\r\n" * 10_000 + b"\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00",
+    ],
+    ids=["both lengths", "two lengths", "many headers", "long path", "no HTTP"],
+)
+def test_malformed_requests_are_rejected(served: Served, head: bytes) -> None:
+    received = served.send(head)
+    assert received.startswith(b"HTTP/1.1 400") or (not received and len(head) > http_server.HEAD_BYTES)
+
+
+def test_slow_heads_and_bodies_are_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.1)
+    assert served.send(b"GET /health HTTP/1.1\r\n") == b""
+    monkeypatch.setattr("triptych_serving.gateway.call.BODY_SECONDS", 0.1)
+    head = f"POST {TRANSLATE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
+    assert served.send(f"{head}connection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 504")
+
+
+@pytest.mark.parametrize("path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/download_file/..%2f..%2fetc%2fpasswd"])
+def test_paths_lead_nowhere_else(served: Served, path: str) -> None:
+    assert served.send(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 404")
+
+
+def test_a_closed_connection_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(monkeypatch)
+    pace.slow.set()
+    with serving(replace(OPTIONS, gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        engine = server.registry.translators[0].engine
+        body = json.dumps({"contents": ["a b c d e f g h " * 4], "options": {"maxLength": 60}}).encode()
+        head = f"POST {TRANSLATE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        assert server.http_port
+        with socket.create_connection(("127.0.0.1", server.http_port), PATIENCE_SECONDS) as connection:
+            connection.sendall(head.encode() + body)
+            eventually(lambda: server.calls.count == 1)
+        eventually(lambda: server.calls.count == 0)
+        pace.slow.clear()
+        eventually(lambda: engine.load()[0] == 0)
+
+
+def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server_pair, client_pair = authority.sign("server", *LOCAL), authority.sign("client", *LOCAL)
+    keys = tmp_path / "keys"
+    key = add_key(keys, "app", Role.INFER)
+    security = SecurityOptions(
+        tls_certificate=server_pair.certificate, tls_key=server_pair.key, tls_client_ca=authority.file, api_keys=keys
+    )
+    with serving(replace(OPTIONS, security=security, gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        context = ssl.create_default_context(cafile=str(authority.file))
+        url = f"https://localhost:{server.http_port}"
+        health = urllib.request.Request(f"{url}/health")
+        with pytest.raises((urllib.error.URLError, ssl.SSLError, ConnectionError)):
+            fetch(health, context)
+        context.load_cert_chain(client_pair.certificate, client_pair.key)
+        assert fetch(health, context)[0] == 200
+        models = f"{url}/v1/models"
+        assert fetch(urllib.request.Request(models), context)[0] == 401
+        assert fetch(urllib.request.Request(models, headers={"authorization": f"Bearer {key}"}), context)[0] == 200
+        languages = urllib.request.Request(f"{url}/v2/languages", headers={"authorization": f"DeepL-Auth-Key {key}"})
+        assert fetch(languages, context)[0] == 200
+        wrong = urllib.request.Request(f"{url}/translate", b"q=a&source=en&target=de&api_key=wrong")
+        assert fetch(wrong, context)[0] == 403
+
+
+def test_requests_in_flight_end_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = Pace(monkeypatch)
+    results: list[int] = []
+    with serving(replace(OPTIONS, gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        assert server.http_port
+        pace.slow.set()
+        served = Served(server.http_port, None)  # type: ignore[arg-type]
+        thread = threading.Thread(target=lambda: results.append(served.post(TRANSLATE, {"contents": ["a b c"]})[0]))
+        thread.start()
+        eventually(lambda: server.calls.count == 1)
+    thread.join(PATIENCE_SECONDS)
+    assert results == [200]

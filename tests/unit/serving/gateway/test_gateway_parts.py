@@ -1,0 +1,117 @@
+"""The gateway's parts without a port: members of requests, stored documents, tensors, and direct calls."""
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
+from triptych_serving.gateway.open_inference import request_from, response_to
+from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
+from triptych_serving.gateway.translation import TranslatedDocument
+from triptych_serving.rpc.direct_calls import RpcError
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "problem"),
+    [
+        (1, str, "name: int 1, must be a string"),
+        (True, int, "name: bool True, must be an integer"),
+        ("1", int, "name: str '1', must be an integer"),
+        (None, str, "name: missing, must be a string"),
+        ([], dict, "name: list [], must be an object"),
+    ],
+)
+def test_members_of_a_wrong_type_are_rejected(value: object, kind: type, problem: str) -> None:
+    with pytest.raises(RpcError, match=f"^{problem.replace('[', '.').replace(']', '.')}$"):
+        Json(name=value).take("name", kind)
+
+
+def test_members_have_defaults() -> None:
+    assert Json().take("name", str, "x") == "x"
+    assert Json(name=2).take("name", float) == 2.0
+    assert Json(name=["a"]).take_texts("name") == (["a"], True)
+    with pytest.raises(RpcError, match="formality: 'more' is not supported"):
+        Json(formality="more").refuse({"formality": ("default",)})
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"nul", b"[" * 100_000, b"1" * 10_000, b"\xff", b'{"a": Infinit}'])
+def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
+    with pytest.raises(RpcError, match="body: "):
+        parse_object(data)
+
+
+def test_forms_with_many_fields_are_rejected() -> None:
+    assert parse_form(b"q=a+b&api_key=") == {"q": "a b", "api_key": ""}
+    with pytest.raises(RpcError, match="not a form"):
+        parse_form(b"a=1&" * 1_000)
+
+
+def test_peers_are_named_as_grpc_names_them() -> None:
+    assert [peer_of(("1.2.3.4", 5)), peer_of(("::1", 5)), peer_of(None)] == ["ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5", "unix:"]
+
+
+def test_stored_documents_are_dropped_by_age_and_size() -> None:
+    async def run() -> None:
+        now = 0.0
+        documents = StoredDocuments(10, lambda: now)
+
+        async def translated(size: int) -> TranslatedDocument:
+            return TranslatedDocument(b"x" * size, "text/plain", size)
+
+        first, second = documents.add("a", translated(6)), documents.add("b", translated(4))
+        await asyncio.gather(first.work, second.work)
+        assert documents.get(first.id).response().body == b"x" * 6
+        third = documents.add("c", translated(1))
+        await third.work
+        with pytest.raises(RpcError, match="unknown or was dropped"):
+            documents.get(first.id)
+        now = KEEP_SECONDS
+        with pytest.raises(RpcError, match="unknown or was dropped"):
+            documents.get(second.id)
+        running = documents.add("d", asyncio.Event().wait())  # type: ignore[arg-type]  # never ends
+        now = 3 * KEEP_SECONDS
+        with pytest.raises(RpcError, match="not translated yet"):
+            documents.get(running.id).response()
+        documents.close()
+        await asyncio.wait((running.work,))
+        assert running.work.cancelled()
+
+    asyncio.run(run())
+
+
+def test_tensors_are_json_or_follow_it() -> None:
+    head = b'{"id": "7", "parameters": {"top_k": 2, "binary_data_output": true}, "inputs": [%s], "outputs": [%s]}'
+    text = b'{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["\xc3\xa4"]}'
+    raw = b'{"name": "other", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 5}}'
+    outputs = b'{"name": "a", "parameters": {"binary_data": false}}, {"name": "b"}'
+    request, wanted = request_from(head % (text + b"," + raw, outputs), b"\1\0\0\0b", "m", "1")
+    assert list(request.raw_input_contents) == [b"\2\0\0\0\xc3\xa4", b"\1\0\0\0b"]
+    assert request.parameters["top_k"].int64_param == 2
+    assert [one.name for one in request.outputs] == ["a", "b"]
+    response = pb.ModelInferResponse(model_name="m", raw_output_contents=[np.float32([1, 2]).tobytes(), b"\1\0\0\0x"])
+    response.outputs.add(name="a", datatype="FP32", shape=[2])
+    response.outputs.add(name="b", datatype="BYTES", shape=[1])
+    found = response_to(response, wanted)
+    size = int(found.headers["inference-header-content-length"])
+    assert bytes(found.body)[size:] == b"\1\0\0\0x"
+    assert b'"data": [1.0, 2.0]' in bytes(found.body)[:size]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "binary", "problem"),
+    [
+        ({"shape": [1]}, b"", "name: missing"),
+        ({"name": "a", "datatype": "BYTES", "shape": [-1], "data": []}, b"", "shape: must be"),
+        ({"name": "a", "datatype": "BYTES", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
+        ({"name": "a", "datatype": "FP99", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
+        ({"name": "a", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 9}}, b"x", "bytes follow"),
+        ({"name": "a", "datatype": "BYTES", "shape": [1], "data": ["x"]}, b"x", "after the last input"),
+    ],
+)
+def test_malformed_tensors_are_rejected(tensor: dict[str, Any], binary: bytes, problem: str) -> None:
+    with pytest.raises(RpcError, match=problem):
+        request_from(json.dumps({"inputs": [tensor]}).encode(), binary, "m")
