@@ -14,7 +14,7 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, invalid, parse_object
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.services.oip.tensors import BYTES, DTYPES, pack, unpack
+from triptych_serving.services.oip.tensors import BYTES, DTYPES, encode, unpack
 
 Wanted = Callable[[str], bool]  # whether an output is wanted in binary
 
@@ -177,11 +177,9 @@ def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes
 def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
     """Return the raw contents of a tensor whose values are a list, nested or not."""
     values = list(_flat(data))
-    if datatype == BYTES and all(isinstance(one, str) for one in values):
-        return pack(one.encode() for one in values)
     try:
-        if datatype != BYTES and datatype in DTYPES:
-            return np.array(values, DTYPES[datatype]).tobytes()
+        if datatype in DTYPES if datatype != BYTES else all(isinstance(one, str) for one in values):
+            return bytes(encode(values, 1, datatype)[1])
     except (TypeError, ValueError, OverflowError):
         pass
     raise invalid(f"{name}: data: not values of the datatype {datatype[:40]!r}")
