@@ -8,8 +8,9 @@ from triptych_bench.load.event_loop import Interrupt, StoppedError
 from triptych_bench.load.loops import SampleBatch
 from triptych_bench.results import Quality, Run
 from triptych_bench.scenarios.runner import LoadRunner
-from triptych_bench.target import Sample, Target
+from triptych_bench.target import RequestSpec, Sample, Target
 from triptych_bench.tasks import TASKS, QualityMetric
+from triptych_text.translation_scores import score_translations
 
 CONCURRENT = 8  # requests in flight that only serve the quality
 
@@ -32,7 +33,7 @@ class BenchmarkInputs:
 
 
 async def with_quality(
-    task: str,
+    requests: RequestSpec,
     target: Target,
     runner: LoadRunner,
     inputs: BenchmarkInputs,
@@ -44,7 +45,7 @@ async def with_quality(
     Inputs that the first run did not send are sent afterwards, so that its quality covers all of them.
 
     Args:
-        task: Of the inputs.
+        requests: Their task and options.
         target: Open.
         runner: Has measured the runs.
         inputs: Of all runs.
@@ -61,7 +62,8 @@ async def with_quality(
         if run is runs[0] and interrupt is not None:
             await _send_missing(target, inputs.batches, responses, interrupt)
         pairs = _pairs(target, inputs, responses)
-        quality = quality_of(TASKS[task].metric, [output for output, _ in pairs], [reference for _, reference in pairs])
+        outputs, references = [output for output, _ in pairs], [reference for _, reference in pairs]
+        quality = quality_of(TASKS[requests.task].metric, outputs, references, requests.options.get("target_language", ""))
         found.append(replace(run, quality=quality))
     return found
 
@@ -99,13 +101,14 @@ def _pairs(target: Target, inputs: BenchmarkInputs, responses: dict[int, object]
     return pairs
 
 
-def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequence[str]) -> Quality | None:
+def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequence[str], language: str = "") -> Quality | None:
     """Compute the quality of outputs; None without references, or if the task has no metric.
 
     Args:
         metric: Of the task.
         outputs: One for each reference.
         references: Expected outputs.
+        language: Of translations; empty: unknown.
 
     Raises:
         QualityError: sacrebleu is not installed.
@@ -113,20 +116,20 @@ def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequen
     if metric is QualityMetric.NONE or not references:
         return None
     if metric is QualityMetric.BLEU:
-        return _bleu(outputs, references)
+        return _bleu(outputs, references, language)
     right = sum(_normalized(output) == _normalized(reference) for output, reference in zip(outputs, references, strict=True))
     return Quality(metric=metric.value, value=right / len(references), signature=f"n:{len(references)}")
 
 
-def _bleu(outputs: Sequence[str], references: Sequence[str]) -> Quality:
+def _bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Quality:
     """Compute BLEU with sacreBLEU, 0 to 100."""
     try:
-        from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415 - a rare extra
+        scores = score_translations(outputs, references, language)
     except ModuleNotFoundError as error:
-        raise QualityError("no BLEU: sacrebleu is not installed; run: pip install sacrebleu") from error
-    metric = BLEU()
-    score = metric.corpus_score(list(outputs), [list(references)])
-    return Quality(metric="BLEU", value=score.score, signature=f"n:{len(references)}|{metric.get_signature()}")
+        raise QualityError(
+            'no BLEU: sacrebleu is not installed; run: pip install "triptych[train]", or sacrebleu alone'
+        ) from error
+    return Quality(metric="BLEU", value=scores.bleu, signature=f"n:{scores.sentences}|{scores.signature}")
 
 
 def _normalized(text: str) -> str:

@@ -169,9 +169,9 @@ async def _add_quality(
     measured: MeasuredRuns,
     interrupt: Interrupt,
 ) -> None:
-    task, sends = spec.requests.task, None if measured.failed else interrupt
+    sends = None if measured.failed else interrupt
     try:
-        measured.runs = await with_quality(task, target, runner, inputs, measured.runs, sends)
+        measured.runs = await with_quality(spec.requests, target, runner, inputs, measured.runs, sends)
     except (QualityError, TargetError) as error:  # the speed is valid without it
         measured.notes.append(str(error))
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sacrebleu.metrics.bleu import BLEU
 
 from triptych_export.bundle_files import (
     HALF_PRECISION,
@@ -51,6 +50,7 @@ from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
 from triptych_text.languages import UNDETERMINED
+from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import ARCHITECTURE
 from triptych_training.data.corpus import Pair
 from triptych_training.models.transformer import Transformer
@@ -193,13 +193,14 @@ class TranslationFamily:
 
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
-        scorer = BLEU()
+        language = next(iter(self.source.targets))
         forced, longest = self.languages.framing.forced, self.source.max_target - 1
         for precision in bundle.manifest.precisions:
             outputs = decode(bundle, precision, sources, longest, affordable(bundle, QUALITY_SLOTS), [forced] * len(sources))
             texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
-            metrics[f"bleu_{precision.replace('-', '_')}"] = round(scorer.corpus_score(texts, [list(references)]).score, 2)
-        metrics["sacrebleu_signature"] = str(scorer.get_signature())
+            scores, name = score_translations(texts, references, language), precision.replace("-", "_")
+            metrics |= {f"bleu_{name}": round(scores.bleu, 2), f"chrf_{name}": round(scores.chrf, 2)}
+            metrics["sacrebleu_signature"] = scores.signature
         return metrics
 
 

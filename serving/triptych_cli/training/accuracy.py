@@ -1,6 +1,5 @@
 """Measure the accuracy of encoder models with the engine that serves them."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
+from triptych_training.evaluation.metrics import masked_metrics, ranked_metrics
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
 CALL_ROWS = 512  # rows per call of the engine
@@ -46,14 +46,14 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
                 hits = item.result[TOKENS] == item.payload.targets[:, None]
                 first, fifth = first + int(hits[:, 0].sum()), fifth + int(hits.sum())
                 surprise -= float(np.trace(item.result[LOG_PROBABILITIES]))
-        masks = sum(len(row.places) for row in rows)
+        found = masked_metrics(surprise, first, fifth, sum(len(row.places) for row in rows))
         return {
             "model": model.name,
             "precision": model.precision,
-            "top1": round(first / masks, 4),
-            "top5": round(fifth / masks, 4),
-            "perplexity": round(math.exp(surprise / masks), 2),
-            "masked_tokens": masks,
+            "top1": round(found["top1"], 4),
+            "top5": round(found["top5"], 4),
+            "perplexity": round(found["perplexity"], 2),
+            "masked_tokens": found["masks"],
             "vocabulary": model.tokenizer.vocabulary,
         }
 
@@ -95,10 +95,5 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: int) -
             for result, picture in zip(results, chosen, strict=True):
                 ranked = [label.label for label in result.labels]
                 first, fifth = first + (ranked[0] == names[picture.label]), fifth + (names[picture.label] in ranked)
-        return {
-            "model": model.name,
-            "precision": model.precision,
-            "accuracy": round(first / len(pictures), 4),
-            "top5": round(fifth / len(pictures), 4),
-            "images": len(pictures),
-        }
+        found = ranked_metrics(first, fifth, len(pictures))
+        return {"model": model.name, "precision": model.precision, **{name: round(value, 4) for name, value in found.items()}}

@@ -10,6 +10,7 @@ from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
 
 if TYPE_CHECKING:
+    from triptych_text.translation_scores import TranslationScores
     from triptych_training.evaluation.bleu import Score
 
 
@@ -68,7 +69,7 @@ def score(
     out: TextIO | None,
     as_json: bool,
 ) -> None:
-    """Translate the source side of PAIRS in PyTorch, before any export, and print BLEU in both conventions."""
+    """Translate the source side of PAIRS in PyTorch, before any export, and print BLEU in both conventions and chrF."""
     needs("triptych_training.evaluation.checkpoint_score", "train")
     from triptych_training.decoding.batch_beam import SearchOptions
     from triptych_training.errors import TrainingError
@@ -79,18 +80,24 @@ def score(
         found = score_checkpoint(checkpoint, pairs, search, target_language)
     if out is not None:
         out.write("".join(f"{' '.join(text.split())}\n" for text in found.texts))
-    show_bleu(found.cased, len(found.texts), found.literature, as_json)
+    show_scores(found.scores, found.literature, as_json)
 
 
-def show_bleu(score: "Score", sentences: int, literature: "Score | None", as_json: bool, seconds: float | None = None) -> None:
-    """Print BLEU, and optionally that of the literature."""
+def show_scores(scores: "TranslationScores", literature: "Score | None", as_json: bool, seconds: float | None = None) -> None:
+    """Print BLEU and chrF, and optionally BLEU of the literature."""
     if as_json:
-        result: dict[str, object] = {"bleu": round(score.bleu, 2), "signature": score.signature, "sentences": sentences}
+        result: dict[str, object] = {
+            "bleu": round(scores.bleu, 2),
+            "signature": scores.signature,
+            "sentences": scores.sentences,
+        }
+        result |= {"chrf": round(scores.chrf, 2), "chrf_signature": scores.chrf_signature}
         if literature is not None:
             result |= {"literature": round(literature.bleu, 2), "literature_signature": literature.signature}
         click.echo(json.dumps(result if seconds is None else {**result, "seconds": round(seconds, 2)}))
         return
     time = "" if seconds is None else f" in {seconds:.1f} s"
-    click.echo(f"BLEU {score.bleu:.2f}  ({sentences:,} sentences{time}; {score.signature})")
+    click.echo(f"BLEU {scores.bleu:.2f}  ({scores.sentences:,} sentences{time}; {scores.signature})")
     if literature is not None:
         click.echo(f"BLEU {literature.bleu:.2f}  ({literature.signature})")
+    click.echo(f"chrF {scores.chrf:.2f}  ({scores.chrf_signature})")

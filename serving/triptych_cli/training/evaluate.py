@@ -12,7 +12,7 @@ from triptych.decoding import SplitSentences
 from triptych_cli.common import decoding, options
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.lines import batches
-from triptych_cli.training.checkpoint import show_bleu
+from triptych_cli.training.checkpoint import show_scores
 from triptych_cli.translation.backend import Backend, open_backend
 from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
 
@@ -37,16 +37,15 @@ def command() -> None:
 )
 @options.as_json
 def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None, as_json: bool, **values: Any) -> None:
-    """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU.
+    """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU and chrF.
 
     Every source is translated in one piece, as the model was trained.
     """
     needs("sacrebleu", "train")
-    from sacrebleu.metrics.bleu import BLEU
-
+    from triptych_text.translation_scores import score_translations
     from triptych_training.data.corpus import read_pairs
     from triptych_training.errors import TrainingError
-    from triptych_training.evaluation.bleu import Score, literature_score
+    from triptych_training.evaluation.bleu import literature_score
 
     with one_line(TrainingError, BackendError):
         examples = read_pairs(pairs)
@@ -55,11 +54,9 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
             started = time.monotonic()
             outputs = _translate(backend, [source for source, _ in examples])
             seconds = time.monotonic() - started
-    scorer = BLEU(lowercase=lowercase)
-    score = scorer.corpus_score(outputs, [[target for _, target in examples]]).score
-    own = Score(score, str(scorer.get_signature()))
-    other = literature_score(outputs, [target for _, target in examples], literature) if literature else None
-    show_bleu(own, len(examples), other, as_json, seconds)
+    references = [target for _, target in examples]
+    other = literature_score(outputs, references, literature) if literature else None
+    show_scores(score_translations(outputs, references, values["target_language"], lowercase), other, as_json, seconds)
 
 
 @command.command(name="fill-mask")

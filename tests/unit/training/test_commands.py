@@ -185,7 +185,7 @@ def test_checkpoints_are_scored_in_both_conventions(tmp_path: Path, teacher: Pat
     result = invoke("checkpoint", "score", teacher, pairs, "--beam-size", 1, "--out", out, "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found.keys() == {"bleu", "signature", "sentences", "literature", "literature_signature"}
+    assert found.keys() == {"bleu", "signature", "sentences", "chrf", "chrf_signature", "literature", "literature_signature"}
     assert found["sentences"] == 9
     texts = TOKENIZER.decode_batch(
         greedy(load_checkpoint(teacher).model, [TOKENIZER.encode(source).ids for source, _ in PAIRS[:9]], 31)

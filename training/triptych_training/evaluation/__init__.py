@@ -1,4 +1,4 @@
-"""BLEU of translations and of whole checkpoints.
+"""Metrics, with explicit denominators, and the sums over processes; BLEU of whole checkpoints.
 
-May import `checkpoints` and `decoding`; only the command line imports it.
+May import `checkpoints` and `decoding`; the tasks and the command line import it.
 """

@@ -1,4 +1,4 @@
-"""BLEU in two conventions: cased sacreBLEU, and lower-cased on Moses tokens as papers on small data sets report it.
+"""BLEU as papers on small data sets report it: lower-cased, on Moses tokens. The usual one is in triptych_text.
 
 `prepare` follows the Moses scripts `normalize-punctuation.perl` and `tokenizer.perl` for English, German and French.
 """
@@ -16,13 +16,6 @@ class Score:
 
     bleu: float
     signature: str
-
-
-def cased_score(outputs: Sequence[str], references: Sequence[str]) -> Score:
-    """Compute cased sacreBLEU with one reference per translation."""
-    scorer = BLEU()
-    value = scorer.corpus_score(list(outputs), [list(references)]).score
-    return Score(value, str(scorer.get_signature()))
 
 
 def literature_score(outputs: Sequence[str], references: Sequence[str], language: str) -> Score | None:

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import torch
 
+from triptych_text.translation_scores import TranslationScores, score_translations
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import CorpusError
-from triptych_training.evaluation.bleu import Score, cased_score, literature_score
+from triptych_training.evaluation.bleu import Score, literature_score
 
 
 @dataclass(frozen=True)
 class ScoredTranslations:
-    """Translations in the order of the pairs, and their BLEU; `literature` is None for languages without rules."""
+    """Translations in the order of the pairs, and their scores; `literature` is None for languages without rules."""
 
     texts: Sequence[str]
-    cased: Score
+    scores: TranslationScores
     literature: Score | None
 
 
@@ -45,4 +46,5 @@ def score_checkpoint(
     found = search(model, ids, replace(options, max_length=min(options.max_length, limit - 1)))
     outputs = checkpoint.tokenizer.decode_batch([hypotheses[0].tokens for hypotheses in found])
     references, language = [target for _, target in pairs], target_language or checkpoint.target_language
-    return ScoredTranslations(outputs, cased_score(outputs, references), literature_score(outputs, references, language))
+    scores = score_translations(outputs, references, language)
+    return ScoredTranslations(outputs, scores, literature_score(outputs, references, language))

@@ -325,4 +325,5 @@ def _valid(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _words(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+    figures = {name: f"{value:,}" if isinstance(value, int) else f"{value:.3f}" for name, value in metrics.items()}
+    return ", ".join(f"{name} {figure}" for name, figure in figures.items())

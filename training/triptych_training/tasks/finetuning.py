@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, save_bert_checkpoint
 from triptych_training.data.batches import Indices, pad, plan_batches
 from triptych_training.errors import RecipeError
+from triptych_training.evaluation.processes import merge, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -99,18 +100,18 @@ class FinetuningTask:
         """Measure the loss and the head's metrics."""
         self.model.eval()
         device = next(self.model.parameters()).device
-        loss, weight = 0.0, 0
-        outputs: dict[int, Any] = {}
-        for indices in self._plan(self.valid, "valid"):
+        loss, weight = 0.0, 0.0
+        predictions: dict[int, Any] = {}
+        for indices in share(self._plan(self.valid, "valid")):
             ids, segments, targets = (tensor.to(device) for tensor in self._collate([self.valid[i] for i in indices]))
             loss += float(self.head.loss(self.model, ids, segments, targets, 0.0))
             weight += sum(self.head.weight(self.valid[i]) for i in indices)
             rows = self.model(ids, segments)
             rows = list(zip(*rows, strict=True)) if isinstance(rows, tuple) else list(rows)
-            outputs.update(zip(indices, rows, strict=True))
+            predictions |= {i: self.head.predict(row, self.valid[i]) for i, row in zip(indices, rows, strict=True)}
         self.model.train()
-        metrics = self.head.metrics([outputs[i] for i in range(len(self.valid))], self.valid)
-        return {"loss": loss / max(1, weight), **metrics}
+        loss, weight = total(loss, weight)
+        return {"loss": loss / max(1, weight), **self.head.metrics(merge(predictions), self.valid)}
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         samples = self.head.samples()[:SAMPLES] if final else ()

@@ -26,6 +26,7 @@ from triptych_training.models.bert import (
 )
 
 IGNORED = -100  # target of tokens that are not predicted
+PREFIXED = re.compile("[BIOESLU]-.")  # of labels that say where in its entity a word is
 MAX_ANSWER = 30  # tokens of an answer, in validation
 
 
@@ -72,8 +73,12 @@ class Head(ABC):
         """Return the sum over the batch."""
 
     @abstractmethod
-    def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        """Score the model's outputs, one for each example."""
+    def predict(self, output: Any, example: LabelledExample) -> Any:
+        """Reduce the model's output for an example to what `metrics` needs."""
+
+    @abstractmethod
+    def metrics(self, predictions: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
+        """Score the predictions, one for each example."""
 
     @abstractmethod
     def samples(self) -> list[Sample]:
@@ -111,9 +116,12 @@ class TextHead(Head):
         logits = model(ids, segments).float()
         return functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
 
-    def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        right = sum(int(row.argmax()) == example.target[0] for row, example in zip(outputs, examples, strict=True))
-        return {"accuracy": right / len(examples)}
+    def predict(self, output: Any, example: LabelledExample) -> int:
+        return int(output.argmax())
+
+    def metrics(self, predictions: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
+        right = sum(label == example.target[0] for label, example in zip(predictions, examples, strict=True))
+        return {"accuracy": right / len(examples), "texts": len(examples)}
 
     def samples(self) -> list[Sample]:
         return [(text.text, text.pair) if self.pairs else text.text for text in self._read]
@@ -158,18 +166,20 @@ class TokenHead(Head):
             logits, targets.flatten(), ignore_index=IGNORED, label_smoothing=smoothing, reduction="sum"
         )
 
-    def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
+    def predict(self, output: Any, example: LabelledExample) -> list[str]:
+        best = output.argmax(-1).tolist()
+        return [self.labels[best[place]] for place, label in enumerate(example.target) if label != IGNORED]
+
+    def metrics(self, predictions: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
         """Compute the accuracy of words, and F1 of whole entities as CoNLL does."""
         right = entities = same = words = 0
-        for row, example in zip(outputs, examples, strict=True):
-            positions = [position for position, label in enumerate(example.target) if label != IGNORED]
-            predicted = [self.labels[int(row[position].argmax())] for position in positions]
-            expected = [self.labels[example.target[position]] for position in positions]
+        for predicted, example in zip(predictions, examples, strict=True):
+            expected = [self.labels[label] for label in example.target if label != IGNORED]
             right += sum(a == b for a, b in zip(predicted, expected, strict=True))
-            words += len(positions)
+            words += len(expected)
             found, gold = set(_entities(predicted)), set(_entities(expected))
             entities, same = entities + len(found) + len(gold), same + len(found & gold)
-        return {"accuracy": right / max(1, words), "f1": 2 * same / max(1, entities)}
+        return {"accuracy": right / max(1, words), "f1": 2 * same / max(1, entities), "words": words}
 
     def samples(self) -> list[Sample]:
         return [" ".join(sentence.words) for sentence in self._read]
@@ -189,7 +199,7 @@ class QuestionHead(Head):
         return BertForQuestionAnswering(config)
 
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
-        """Encode every window that contains the answer; the target of a question without an answer is [CLS]."""
+        """Encode every window of every context; the target of a window without the whole answer is [CLS]."""
         self._read = read_questions(paths)
         longest = max(len(e.ids) for e in tokenizer.encode_batch([q.question for q in self._read]))
         if longest + self._stride + 2 > max_length:
@@ -200,13 +210,9 @@ class QuestionHead(Head):
         windows = Tokenizer.from_str(tokenizer.to_str())
         windows.encode_special_tokens = True
         windows.enable_truncation(max_length, stride=self._stride, strategy="only_second")
-        examples, left_out = [], 0
-        for index, (question, encoding) in enumerate(zip(self._read, windows.encode_batch(self.samples()), strict=True)):
-            parts = [_window(question, part, index) for part in (encoding, *encoding.overflowing)]
-            kept = [example for example in parts if example is not None]
-            examples += kept
-            left_out += not kept
-        return examples, left_out
+        encodings = enumerate(zip(self._read, windows.encode_batch(self.samples()), strict=True))
+        parts = ((question, part, i) for i, (question, encoding) in encodings for part in (encoding, *encoding.overflowing))
+        return [_window(*part) for part in parts], 0
 
     def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
         return torch.tensor([example.target for example in examples])
@@ -217,28 +223,34 @@ class QuestionHead(Head):
         losses = [functional.cross_entropy(logits.float(), target, reduction="sum") for logits, target in sides]
         return (losses[0] + losses[1]) / 2
 
-    def metrics(self, outputs: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
-        """Compute exact match and word F1 as SQuAD's script does; the window with the highest score gives the answer."""
-        best: dict[int, tuple[float, str]] = {}
-        for (start, end), example in zip(outputs, examples, strict=True):
-            score, answer = self._answer(start, end, example)
-            if score > best.get(example.source, (-float("inf"), ""))[0]:
-                best[example.source] = score, answer
-        pairs = [(answer, self._read[source].answers or ("",)) for source, (_, answer) in best.items()]
-        exact = sum(max(_normalise(answer) == _normalise(gold) for gold in golds) for answer, golds in pairs)
-        overlap = sum(max(_word_f1(answer, gold) for gold in golds) for answer, golds in pairs)
-        return {"exact_match": exact / max(1, len(pairs)), "f1": overlap / max(1, len(pairs))}
-
-    def _answer(self, start: Tensor, end: Tensor, example: LabelledExample) -> tuple[float, str]:
+    def predict(self, output: Any, example: LabelledExample) -> tuple[float, str, float]:
+        """Return score and text of the window's best answer, and the score of "no answer here"."""
         size = len(example.ids)
-        sums = (start[:size, None] + end[None, :size]).triu().tril(MAX_ANSWER - 1)
-        inside = torch.tensor([position == 0 or last > 0 for position, (_, last) in enumerate(example.offsets)])
-        allowed = torch.ones_like(sums, dtype=torch.bool).triu().tril(MAX_ANSWER - 1) & inside[:, None] & inside[None, :]
-        allowed[0, 1:] = False
-        flat = int(sums.masked_fill(~allowed, -float("inf")).argmax())
-        first, last = divmod(flat, size)
-        text = self._read[example.source].context[example.offsets[first][0] : example.offsets[last][1]] if last else ""
-        return float(sums[first, last]), text
+        start, end = output[0][:size], output[1][:size]
+        inside = torch.tensor([last > 0 for _, last in example.offsets])
+        allowed = torch.ones(size, size, dtype=torch.bool).triu().tril(MAX_ANSWER - 1) & inside[:, None] & inside[None, :]
+        sums = (start[:, None] + end[None, :]).cpu().masked_fill(~allowed, -float("inf"))
+        first, last = divmod(int(sums.argmax()), size)
+        text = self._read[example.source].context[example.offsets[first][0] : example.offsets[last][1]]
+        return float(sums[first, last]), text, float(start[0] + end[0])
+
+    def metrics(self, predictions: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
+        """Compute exact match and word F1 of all questions as SQuAD's script does.
+
+        The best answer of any window counts, unless every window scores "no answer here" higher.
+        """
+        exact = overlap = 0.0
+        windows: dict[int, list[tuple[float, str, float]]] = {}
+        for prediction, example in zip(predictions, examples, strict=True):
+            windows.setdefault(example.source, []).append(prediction)
+        for source, question in enumerate(self._read):
+            score, text, _ = max(windows[source])
+            answer = text if score > min(nothing for *_, nothing in windows[source]) else ""
+            golds = question.answers or ("",)
+            exact += max(_normalise(answer) == _normalise(gold) for gold in golds)
+            overlap += max(_word_f1(answer, gold) for gold in golds)
+        count = len(self._read)
+        return {"exact_match": exact / count, "f1": overlap / count, "questions": count}
 
     def samples(self) -> list[Sample]:
         return [(question.question, question.context) for question in self._read]
@@ -267,8 +279,8 @@ def _fitting(encodings: Sequence[Encoding], targets: Sequence[list[int]], max_le
     return examples, len(encodings) - len(examples)
 
 
-def _window(question: QuestionExample, encoding: Encoding, source: int) -> LabelledExample | None:
-    """Make an example of a window; None if it does not contain the answer."""
+def _window(question: QuestionExample, encoding: Encoding, source: int) -> LabelledExample:
+    """Make an example of a window."""
     offsets = [
         span if sequence == 1 else (0, 0) for span, sequence in zip(encoding.offsets, encoding.sequence_ids, strict=True)
     ]
@@ -277,22 +289,22 @@ def _window(question: QuestionExample, encoding: Encoding, source: int) -> Label
         first, last = question.start, question.start + len(question.answers[0])
         starts = [position for position, (a, b) in enumerate(offsets) if a <= first < b]
         ends = [position for position, (a, b) in enumerate(offsets) if a < last <= b]
-        if not starts or not ends:
-            return None
-        target = [starts[0], ends[-1]]
+        if starts and ends:
+            target = [starts[0], ends[-1]]
     return LabelledExample(encoding.ids, encoding.type_ids, target, source, offsets)
 
 
 def _entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Find name, first and last word of each entity in B-, I- and plain labels."""
-    start, name = 0, ""
+    """Find name, first and last word of each entity in BIO, IOBES, BILOU and plain labels."""
+    start, name, ended = 0, "", False
     for position, label in enumerate([*labels, "O"]):
-        kind = label.removeprefix("B-").removeprefix("I-")
-        if name and (label == "O" or label.startswith("B-") or kind != name):
+        prefix, kind = (label[0], label[2:]) if PREFIXED.match(label) else ("", label)
+        if name and (label == "O" or prefix in ("B", "S", "U") or kind != name or ended):
             yield name, start, position - 1
             name = ""
         if label != "O" and not name:
             start, name = position, kind
+        ended = prefix in ("E", "L", "S", "U")
 
 
 def _normalise(text: str) -> str:

@@ -17,6 +17,8 @@ from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpo
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore, hold_out, read_folders
+from triptych_training.evaluation.metrics import ranked_metrics
+from triptych_training.evaluation.processes import share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -125,8 +127,8 @@ class ImageTask:
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per image) and accuracy, without augmentation."""
         self.model.eval()
-        loss, right, right5 = 0.0, 0, 0
-        for start in range(0, len(self.valid), VALID_BATCH):
+        loss, right, right5 = 0.0, 0.0, 0.0
+        for start in share(range(0, len(self.valid), VALID_BATCH)):
             indices = range(start, min(start + VALID_BATCH, len(self.valid)))
             device = next(self.model.parameters()).device
             labels = torch.from_numpy(self.valid.labels[list(indices)]).to(device)
@@ -135,8 +137,8 @@ class ImageTask:
             best = logits.topk(min(5, len(self.classes))).indices == labels[:, None]
             right, right5 = right + int(best[:, 0].sum()), right5 + int(best.sum())
         self.model.train()
-        count = len(self.valid)
-        return {"loss": loss / count, "accuracy": right / count, "top5": right5 / count}
+        loss, right, right5 = total(loss, right, right5)
+        return {"loss": loss / len(self.valid), **ranked_metrics(int(right), int(right5), len(self.valid))}
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         size = self.model.config.image_size

@@ -1,6 +1,5 @@
 """Pre-training of BERT: masked tokens and next sentences over documents (Devlin et al. 2018)."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +33,8 @@ from triptych_training.data.pretraining_rows import (
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, ordinary_ids, train_wordpiece
 from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.evaluation.metrics import masked_metrics
+from triptych_training.evaluation.processes import share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import PretrainingRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -164,7 +165,7 @@ class PretrainingTask:
         try:
             metrics = self._masked_metrics(documents, whole_segments(chunks))
             if self.recipe.next_sentence:
-                metrics["next_sentence"] = self._pair_accuracy(documents, self._segments(chunks, VALID_SEED))
+                metrics |= self._pair_accuracy(documents, self._segments(chunks, VALID_SEED))
             return metrics
         finally:
             self.model.train()
@@ -191,7 +192,7 @@ class PretrainingTask:
     def _batches(self, documents: Documents, rows: Segments) -> Iterator[tuple[Tensor, ...]]:
         masker = replace(self.masker, share=VALID_SHARE)
         device = next(self.model.parameters()).device
-        for indices in plan_batches(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED)):
+        for indices in share(plan_batches(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED))):
             mask = partial(_mask_valid, masker, indices)
             yield tuple(t.to(device) for t in self._collate(documents, rows, indices, mask))
 
@@ -203,17 +204,19 @@ class PretrainingTask:
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
             best = logits.topk(5).indices == labels[:, None]
             first, fifth, count = first + int(best[:, 0].sum()), fifth + int(best.sum()), count + len(labels)
-        return {"loss": loss / count, "perplexity": math.exp(loss / count), "top1": first / count, "top5": fifth / count}
+        sums = total(loss, first, fifth, count)
+        return masked_metrics(sums[0], *map(int, sums[1:]))
 
     @torch.inference_mode()
-    def _pair_accuracy(self, documents: Documents, rows: Segments) -> float:
+    def _pair_accuracy(self, documents: Documents, rows: Segments) -> dict[str, float]:
         right, count = 0, 0
         for ids, segments, masked, _, follows in self._batches(documents, rows):
             logits = self.model(ids, segments, masked)[1]
             known = follows >= 0
             right += int((logits.argmax(-1) == follows)[known].sum())
             count += int(known.sum())
-        return right / max(1, count)
+        right, count = map(int, total(right, count))
+        return {"next_sentence": right / max(1, count), "sentence_pairs": count}
 
 
 def _make_tokenizer(recipe: PretrainingRecipe) -> Tokenizer:

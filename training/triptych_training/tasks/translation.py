@@ -6,13 +6,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import sacrebleu
 import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
 from triptych_training.data.batches import Example, Ids, Indices, collate, example_sizes, plan_batches
 from triptych_training.data.corpus import Pair, iterate_pairs
@@ -21,6 +21,7 @@ from triptych_training.data.pair_arrays import PairArrays, is_made_of, open_pair
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
+from triptych_training.evaluation.processes import merge, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import TranslationRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -47,6 +48,11 @@ class Corpus:
     train: PairArrays
     valid: Sequence[EncodedPair]
     languages: ModelLanguages = field(default_factory=ModelLanguages)
+
+    @property
+    def directions(self) -> list[Direction]:
+        """Directions of the validation pairs."""
+        return list(dict.fromkeys(each.direction for each in self.valid))
 
 
 def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
@@ -119,38 +125,37 @@ class TranslationTask:
         return batch.source, batch.inputs, batch.labels, positions
 
     def validate(self) -> Mapping[str, float]:
-        """Measure loss and BLEU; for several directions also the BLEU of each, `bleu` being their mean."""
-        directions = self.recipe.directions
-        parts = {direction: self._valid(direction) for direction in directions}
+        """Measure loss (nats per token), BLEU and chrF; of several directions also each one's, the first being their means."""
         self.model.eval()
         try:
-            found = {direction: self._measure(part) for direction, part in parts.items() if part}
+            found = {direction: self._measure(self._valid(direction)) for direction in self.corpus.directions}
         finally:
             self.model.train()
-        if len(directions) == 1:
-            return found[directions[0]]
-        tokens = {d: sum(len(each.example.target) for each in part) for d, part in parts.items()}
-        loss = sum(metrics["loss"] * tokens[d] for d, metrics in found.items()) / sum(tokens.values())
-        scores = {f"bleu_{source}_{target}": metrics["bleu"] for (source, target), metrics in found.items()}
-        return {"loss": loss, "bleu": sum(scores.values()) / len(scores), **scores}
+        counts = {name: sum(each[name] for each in found.values()) for name in ("tokens", "pairs")}
+        loss = sum(each["loss"] * each["tokens"] for each in found.values()) / counts["tokens"]
+        means = {name: sum(each[name] for each in found.values()) / len(found) for name in ("bleu", "chrf")}
+        several = found.items() if len(self.recipe.directions) > 1 else ()
+        return {"loss": loss, **means, **counts, **{f"bleu_{'_'.join(pair)}": each["bleu"] for pair, each in several}}
 
     def _valid(self, direction: Direction) -> list[EncodedPair]:
         return [each for each in self.corpus.valid if each.direction == direction]
 
     @torch.inference_mode()
     def _measure(self, valid: Sequence[EncodedPair]) -> dict[str, float]:
-        """Compute the loss in nats per token and cased sacreBLEU of greedy translations."""
-        examples, config, total, tokens = [each.example for each in valid], self.model.config, 0.0, 0
-        loss = SequenceLoss(self.model, smoothing=0.0)
-        for indices in plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0"):
+        """Compute the loss, and the scores of greedy translations."""
+        examples, config, loss, tokens = [each.example for each in valid], self.model.config, 0.0, 0
+        module = SequenceLoss(self.model, smoothing=0.0)
+        for indices in share(plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0")):
             batch = collate([examples[i] for i in indices], config.pad_id, config.bos_id)
             batch = batch.to(self.model.projection.weight.device)
-            total += float(loss(batch.source, batch.inputs, batch.labels))
+            loss += float(module(batch.source, batch.inputs, batch.labels))
             tokens += batch.tokens
-        outputs = greedy(self.model, [example.source for example in examples], min(config.max_positions - 1, 256))
-        references = [each.pair[1] for each in valid]
-        bleu = sacrebleu.corpus_bleu(self.tokenizer.decode_batch(outputs), [references]).score
-        return {"loss": total / max(1, tokens), "bleu": bleu}
+        mine = share(range(len(valid)))
+        outputs = greedy(self.model, [examples[i].source for i in mine], min(config.max_positions - 1, 256))
+        texts = merge(dict(zip(mine, self.tokenizer.decode_batch(outputs), strict=True)))
+        scores = score_translations(texts, [each.pair[1] for each in valid], valid[0].direction[1])
+        loss, count = total(loss, tokens)
+        return {"loss": loss / count, "bleu": scores.bleu, "chrf": scores.chrf, "tokens": int(count), "pairs": len(valid)}
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         first = self.recipe.directions[0]

@@ -3,7 +3,8 @@
 import pytest
 import sacrebleu
 
-from triptych_training.evaluation.bleu import LANGUAGES, MosesTokenizer, cased_score, literature_score, normalise, prepare
+from triptych_text.translation_scores import score_translations
+from triptych_training.evaluation.bleu import LANGUAGES, MosesTokenizer, literature_score, normalise, prepare
 
 # sacremoses 0.2.0, a port of the Moses scripts, gives the same results.
 PREPARED = [
@@ -45,7 +46,7 @@ REFERENCES = ["ein Mann fährt Rad.", 'Zwei Hunde spielen im "Schnee".']
 
 
 def test_only_cased_bleu_counts_case_and_punctuation_spelling() -> None:
-    cased, literature = cased_score(OUTPUTS, REFERENCES), literature_score(OUTPUTS, REFERENCES, "de-DE")
+    cased, literature = score_translations(OUTPUTS, REFERENCES, "de-DE"), literature_score(OUTPUTS, REFERENCES, "de-DE")
     assert cased.bleu == pytest.approx(sacrebleu.corpus_bleu(OUTPUTS, [REFERENCES]).score)
     assert cased.bleu < 90
     assert literature is not None
@@ -53,3 +54,23 @@ def test_only_cased_bleu_counts_case_and_punctuation_spelling() -> None:
     assert "tok:13a" in cased.signature
     assert literature.signature.endswith("text:lower-cased, normalised, tokenised (de)")
     assert "tok:none" in literature.signature
+
+
+CHINESE = ["我昨天在图书馆看了一本很有意思的书。", "请问去火车站怎么走？"]
+NEARLY = ["我昨天在图书馆看了一本很有意义的书。", "请问去火车站该怎么走？"]
+
+
+@pytest.mark.parametrize(
+    ("language", "tokenizer"), [("zh-CN", "zh"), ("zho_Hans", "zh"), ("ja", ("ja-mecab", "char")), ("th", "char"), ("", "char")]
+)
+def test_words_are_found_by_the_rules_of_the_language(language: str, tokenizer: str | tuple[str, ...]) -> None:
+    scores = score_translations(NEARLY, CHINESE, language)
+    assert scores.signature.split("tok:")[1].split("|")[0].startswith(tokenizer)
+    assert 60 < scores.bleu < 95
+    assert 60 < scores.chrf < 95
+    assert score_translations(NEARLY, CHINESE, "de").bleu < 10
+    assert "tok:13a" in score_translations(OUTPUTS, REFERENCES, "").signature
+
+
+def test_missing_translations_count() -> None:
+    assert score_translations([*REFERENCES, ""], [*REFERENCES, REFERENCES[0]], "de").bleu < 90

@@ -97,7 +97,7 @@ def test_the_result_is_a_checkpoint_of_its_head(
     assert (checkpoint.head, checkpoint.labels, checkpoint.pairs) == (head, labels, pairs)
     assert checkpoint.samples[0] == sample
     assert len(checkpoint.samples) >= len(ANIMALS)
-    assert checkpoint.provenance["metrics"].keys() == {"loss", *METRICS[head]}
+    assert checkpoint.provenance["metrics"].keys() > {"loss", *METRICS[head]}
     assert checkpoint.tokenizer.get_vocab() == TOKENIZER.get_vocab()
 
 

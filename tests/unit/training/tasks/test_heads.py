@@ -96,6 +96,8 @@ def test_the_loss_of_tokens_is_the_sum_over_words() -> None:
         ("B-A I-B I-B", [("A", 0, 0), ("B", 1, 2)]),
         ("O I-A I-A", [("A", 1, 2)]),
         ("A A O B", [("A", 0, 1), ("B", 3, 3)]),
+        ("B-A E-A S-A I-A B-B I-B E-B E-B", [("A", 0, 1), ("A", 2, 2), ("A", 3, 3), ("B", 4, 6), ("B", 7, 7)]),
+        ("U-A B-A L-A X-A", [("A", 0, 0), ("A", 1, 2), ("X-A", 3, 3)]),
         ("", []),
     ],
 )
@@ -110,11 +112,11 @@ def test_token_metrics_count_words_and_whole_entities(tmp_path: Path) -> None:
     example = LabelledExample([], [], [IGNORED, 0, 1, 2, 0], 0)
 
     def metrics(*guesses: int) -> dict[str, float]:
-        return head.metrics([torch.eye(3)[[2, *guesses]]], [example])
+        return head.metrics([head.predict(torch.eye(3)[[2, *guesses]], example)], [example])
 
-    assert metrics(0, 1, 2, 0) == {"accuracy": 1, "f1": 1}
-    assert metrics(0, 2, 2, 0) == {"accuracy": 0.75, "f1": 0.5}  # two found, two expected, one the same
-    assert metrics(2, 2, 2, 2) == {"accuracy": 0.25, "f1": 0}
+    assert metrics(0, 1, 2, 0) == {"accuracy": 1, "f1": 1, "words": 4}
+    assert metrics(0, 2, 2, 0) == {"accuracy": 0.75, "f1": 0.5, "words": 4}  # two found, two expected, one the same
+    assert metrics(2, 2, 2, 2) == {"accuracy": 0.25, "f1": 0, "words": 4}
 
 
 def answer_of(example: LabelledExample, context: str) -> str:
@@ -131,7 +133,8 @@ def test_windows_cover_a_long_context_and_find_the_answer(tmp_path: Path) -> Non
     assert {example.source for example in examples} == {0, 1}
     for example in examples:
         assert len(example.ids) <= 22
-        assert answer_of(example, CONTEXT) == ("grass", "The dog eats bones")[example.source]
+        if any(example.target):  # the others are windows without the answer
+            assert answer_of(example, CONTEXT) == ("grass", "The dog eats bones")[example.source]
         assert example.offsets[: example.segments.index(1)] == [(0, 0)] * example.segments.index(1)
     short, _ = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=48)
     assert len(short) == 2 <= len(examples)
@@ -144,9 +147,9 @@ def test_questions_without_an_answer_or_with_a_long_one(tmp_path: Path) -> None:
     assert len(examples) > 1
     assert all(example.target == [0, 0] for example in examples)
     path = write_squad(tmp_path / "a.json", ("what", CONTEXT, [CONTEXT]), ("what", CONTEXT, ["fish"]))
-    examples, lost = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
-    assert lost == 1
-    assert {example.source for example in examples} == {1}
+    examples, _ = QuestionHead(stride=6).examples(TOKENIZER, [path], max_length=22)
+    assert {example.source for example in examples if any(example.target)} == {1}
+    assert {example.source for example in examples} == {0, 1}
     path = write_squad(tmp_path / "a.json", ("the cat eats fish", CONTEXT, ["fish"]))
     with pytest.raises(
         CorpusError, match="a question has 6 tokens; with stride 10 that leaves no room for a context in max_length 16"
@@ -208,16 +211,19 @@ def test_the_best_span_of_the_context_is_the_answer(
 ) -> None:
     head, example = question
     padded = [torch.cat((logits(8, *side), torch.full((3,), -math.inf))) for side in (start, end)]
-    assert head._answer(padded[0], padded[1], example)[1] == answer
+    _, text, nothing = prediction = head.predict(padded, example)
+    assert (text if prediction[0] > nothing else "") == answer
 
 
-def test_the_window_with_the_highest_score_gives_the_answer(question: tuple[QuestionHead, LabelledExample]) -> None:
+def test_the_best_window_gives_the_answer_and_every_question_counts(question: tuple[QuestionHead, LabelledExample]) -> None:
     head, example = question
-    wrong = logits(8, (4, 3.0)), logits(8, (4, 3.0))
-    surer = logits(8, (6, 4.0)), logits(8, (6, 4.0))
-    for outputs in ([wrong, surer], [surer, wrong]):
-        assert head.metrics(outputs, [example, example]) == {"exact_match": 1, "f1": 1}
-    assert head.metrics([wrong], [example]) == {"exact_match": 0, "f1": 0}
+    wrong, surer, nothing = (
+        head.predict((logits(8, place), logits(8, place)), example) for place in ((4, 3.0), (6, 4.0), (0, 9.0))
+    )
+    for predictions in ([wrong, surer], [surer, nothing]):
+        assert head.metrics(predictions, [example] * 2) == {"exact_match": 1, "f1": 1, "questions": 1}
+    for prediction in (wrong, nothing):
+        assert head.metrics([prediction], [example]) == {"exact_match": 0, "f1": 0, "questions": 1}
 
 
 def test_question_targets_are_positions(tmp_path: Path) -> None:

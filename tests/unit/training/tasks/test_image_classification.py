@@ -79,7 +79,7 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
     assert (checkpoint.image.height, checkpoint.image.width, checkpoint.image.resize) == (8, 8, "stretch")
     assert checkpoint.provenance["steps"] == STEPS
     assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (168, 12)
-    assert checkpoint.provenance["metrics"].keys() == {"loss", "accuracy", "top5"}
+    assert checkpoint.provenance["metrics"].keys() == {"loss", "accuracy", "top5", "images"}
     assert {Image.open(BytesIO(sample)).format for sample in checkpoint.samples} == {"JPEG"}
 
 

@@ -81,7 +81,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     model = {f"model/{name}" for name in (*checkpoint, "samples.json")}
     own = {"recipe.json", "tokenizer.json", "documents.npz", "metrics.jsonl", "loss.png", "state.pt"}
     assert files(run) == own | epochs | model
-    valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "next_sentence")}
+    valid = {f"valid_{name}" for name in ("loss", "perplexity", "top1", "top5", "masks", "next_sentence", "sentence_pairs")}
     lines = records(finished[1])
     assert [r["step"] for r in lines if r["kind"] == "train"] == [10, 20, 30, 40]
     assert all(r["masks_per_second"] > 0 for r in lines if r["kind"] == "train")
@@ -98,7 +98,7 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     assert checkpoint.model.next_sentence is not None
     assert checkpoint.provenance["steps"] == STEPS
     assert checkpoint.provenance["recipe"]["ema_decay"] == recipe.ema_decay
-    assert checkpoint.provenance["metrics"].keys() == {"loss", "perplexity", "top1", "top5", "next_sentence"}
+    assert {f"valid_{name}" for name in checkpoint.provenance["metrics"]} == valid
     assert checkpoint.provenance["training_tokens"] == 24 * sum(
         len(e.ids) - 2 for d in DOCUMENTS for e in TOKENIZER.encode_batch(d)
     )

@@ -1,0 +1,21 @@
+"""Metrics of encoder models from sums and counts: in training, and of bundles as served."""
+
+import math
+
+
+def masked_metrics(loss: float, first: int, fifth: int, masks: int) -> dict[str, float]:
+    """Metrics of `masks` predicted tokens.
+
+    Args:
+        loss: sum of their losses in nats.
+        first: number of tokens that were the most likely ones.
+        fifth: number among the five most likely ones.
+        masks: number of tokens.
+    """
+    mean = loss / masks
+    return {"loss": mean, "perplexity": math.exp(mean), "top1": first / masks, "top5": fifth / masks, "masks": masks}
+
+
+def ranked_metrics(first: int, fifth: int, images: int) -> dict[str, float]:
+    """Accuracy of `images` classified images, of the best class and of the five best ones."""
+    return {"accuracy": first / images, "top5": fifth / images, "images": images}
