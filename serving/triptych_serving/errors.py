@@ -76,7 +76,7 @@ class EngineError(ServingError):
     status = "INTERNAL"
 
     @classmethod
-    def of(cls, error: Exception) -> "EngineError":
+    def of(cls, error: BaseException) -> "EngineError":
         """Convert any exception of an engine."""
         return error if isinstance(error, cls) else cls(f"the runtime failed: {error}")
 

@@ -195,7 +195,7 @@ BAD = [
     Bad(
         "FillMask",
         grpc.StatusCode.UNAVAILABLE,
-        "model 'broken' could not be loaded",
+        "model 'broken' cannot be served",
         {"contents": ["[MASK]"], "model": "broken"},
     ),
     Bad("EmbedText", INVALID, "model: several models match, set `model` to one of: fill-mask, question", {"contents": ["one"]}),

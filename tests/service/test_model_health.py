@@ -4,17 +4,22 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from triptych_client import Client
+from triptych_client import Client, ServerError, UnavailableError
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.models.translation.translator import TranslatorOptions
 
 from ..fixtures.encoders import write_image_bundle
-from ..fixtures.toy import copy_bundle
+from ..fixtures.toy import SOURCE, TARGET, copy_bundle
 from ..unit.cli.conftest import Result, Run
+from .support.in_process import OPTIONS, running_server
 from .support.processes import PATIENCE_SECONDS, ServerProcess
 
 EXPLICIT = ("--model-control", "explicit", "--allow-admin")
@@ -91,3 +96,27 @@ def test_server_with_one_task(tmp_path: Path) -> None:
         assert client.is_ready()
         assert client.is_ready(IMAGES)
         assert not client.is_ready(TRANSLATION)
+
+
+def test_an_engine_that_dies_answers_and_serves_on_or_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise SystemExit("out of order")  # no failure of a batch: it ends a thread
+
+    options = replace(OPTIONS, translator=TranslatorOptions(engine=EngineOptions(workers=1)))
+    with running_server(options) as (address, _), Client(address, retries=0) as client, watching(address, TRANSLATION) as heard:
+        assert heard.get(timeout=PATIENCE_SECONDS) == Status.SERVING
+        with monkeypatch.context() as patch:
+            patch.setattr(GreedyLane, "step", fail)
+            with pytest.raises(ServerError, match="out of order"):
+                client.translate(SOURCE)
+        assert client.translate(SOURCE).text == TARGET
+        with monkeypatch.context() as patch:
+            patch.setattr(GreedyLane, "step", fail)
+            patch.setattr(GreedyLane, "warm_up", fail)
+            with pytest.raises(ServerError, match="out of order"):
+                client.translate(SOURCE)
+            assert heard.get(timeout=PATIENCE_SECONDS) == Status.NOT_SERVING
+        with pytest.raises(UnavailableError, match=r"'toy' cannot be served: .* could not be restarted: out of order"):
+            client.translate(SOURCE, model="toy")
+        with pytest.raises(UnavailableError, match="loading or failed: toy"):
+            client.translate(SOURCE)

@@ -259,7 +259,7 @@ TEXT = ["a man"]
         ("nothing", {}, "NOT_FOUND", "model 'nothing' not found"),
         ("toy", {"model_version": "7"}, "NOT_FOUND", "version '7' of toy not found"),
         ("", {}, "INVALID_ARGUMENT", "model_name: empty, name a model"),
-        ("broken", {}, "UNAVAILABLE", "model 'broken' could not be loaded"),
+        ("broken", {}, "UNAVAILABLE", "model 'broken' cannot be served"),
         ("toy", {"inputs": []}, "INVALID_ARGUMENT", "inputs: missing input text; there are: text"),
         ("toy", {"inputs": [tensor(TEXT, "foo")]}, "INVALID_ARGUMENT", "inputs[0].name: there is no input 'foo'"),
         ("toy", {"inputs": [tensor([SOURCE, " "])]}, "INVALID_ARGUMENT", "text[1]: the text is empty"),

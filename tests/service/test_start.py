@@ -123,7 +123,7 @@ def test_valid_bundle_is_served_beside_damaged_ones(tmp_path: Path) -> None:
         }
         assert "SHA-256" in states["tampered"].state_message
         assert fault in client.model("truncated").state_message
-        with pytest.raises(UnavailableError, match="model 'truncated' could not be loaded"):
+        with pytest.raises(UnavailableError, match="model 'truncated' cannot be served"):
             client.translate(SOURCE, model="truncated")
 
 

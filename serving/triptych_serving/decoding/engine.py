@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from triptych_serving.decoding.lane import Lane
-from triptych_serving.errors import EngineError, ServingError
+from triptych_serving.errors import EngineError, ServingError, UnavailableError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.process import forget_frames
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, LaneKind, LanePlan
-from triptych_serving.scheduling.engine import Engine, Worker, shutting_down
+from triptych_serving.scheduling.engine import SHUTTING_DOWN, Engine, Worker
 from triptych_serving.scheduling.request import Row
 
 logger = logging.getLogger(__name__)
@@ -111,11 +111,6 @@ class DecodeWorker(Worker):
         """True while any row runs."""
         return any(lane.rows for lane in tuple(self.lanes.values()))
 
-    @property
-    def running(self) -> list[Row]:
-        """Rows that run in any lane."""
-        return [row for lane in tuple(self.lanes.values()) for row in lane.rows]
-
     def release(self) -> None:
         """Drop the lanes and their memory."""
         self.lanes.clear()
@@ -123,7 +118,7 @@ class DecodeWorker(Worker):
 
 
 def _no_lane(_kind: LaneKind, _number: int) -> Lane:
-    raise shutting_down()
+    raise UnavailableError(SHUTTING_DOWN)
 
 
 class DecodeEngine(Engine[Row]):
@@ -179,9 +174,6 @@ class DecodeEngine(Engine[Row]):
     def _count_rows(self, kind: LaneKind) -> int:
         return sum(len(worker.rows(kind)) for worker in self._workers)
 
-    def _count_running(self) -> int:
-        return sum(len(worker.running) for worker in self._workers)
-
     def _wake(self) -> None:
         self._changed.notify_all()
 
@@ -193,19 +185,25 @@ class DecodeEngine(Engine[Row]):
         if not worker.get_ready(self._kinds):
             return
         while self._change_rows(worker):
-            for lane in worker.lanes.values():
+            for kind, lane in worker.lanes.items():
                 if lane.rows:
-                    self._step(worker, lane)
+                    self._step(worker, kind, lane)
 
-    def _step(self, worker: DecodeWorker, lane: Lane) -> None:
+    def _rebuild(self, worker: DecodeWorker) -> None:
+        kinds = {*self._kinds, *worker.lanes}
+        worker.lanes.clear()
+        for kind in kinds:
+            worker.lane(kind)
+
+    def _step(self, worker: DecodeWorker, kind: LaneKind, lane: Lane) -> None:
         rows, began = len(lane.rows), self._clock()
         try:
             ended = lane.step()
         except Exception as error:  # the server must survive any failure of a step
-            self._recover(lane, error)
+            self._recover(worker, kind, error)
         else:
             worker.steps.add(self._clock() - began, rows)
-            self._report(lane, ended)
+            self._report(worker, lane, ended)
 
     def _change_rows(self, worker: DecodeWorker) -> bool:
         """Let rows leave and join; wait while there is nothing to do. False when the worker must end."""
@@ -215,12 +213,15 @@ class DecodeEngine(Engine[Row]):
                     break
                 self._changed.wait()
             if self._aborting:
-                self._abort(worker, plans)
+                calls = [*(row.call for row in worker.held), *self._queue.drain()]
+                self._fail(calls, UnavailableError(SHUTTING_DOWN))
+                worker.held.clear()
                 return False
         for kind, plan in plans.items():
             if (lane := self._lane(worker, kind, plan)) is not None:
                 lane.leave(plan.leave)
-                self._join(lane, plan.join)
+                worker.held.difference_update(plan.leave)
+                self._join(worker, kind, plan.join)
         return bool(plans) or worker.is_busy
 
     def _lane(self, worker: DecodeWorker, kind: LaneKind, plan: LanePlan) -> Lane | None:
@@ -232,10 +233,21 @@ class DecodeEngine(Engine[Row]):
             forget_frames(error)
             with self._changed:
                 self._fail([row.call for row in plan.join], error if isinstance(error, ServingError) else EngineError.of(error))
+                worker.held.difference_update(plan.join)
             return None
 
     def _plans(self, worker: DecodeWorker) -> dict[LaneKind, LanePlan]:
-        """Return the changes of each lane, where there are any."""
+        """Return the changes of each lane, where there are any; the worker holds the rows that join. Holds the lock."""
+        try:
+            plans = self._choose(worker)
+        except BaseException as error:
+            self._replace_queue(error)
+            raise
+        for plan in plans.values():
+            worker.held.update(plan.join)
+        return plans
+
+    def _choose(self, worker: DecodeWorker) -> dict[LaneKind, LanePlan]:
         now = self._clock()
         plans = {}
         for kind in LaneKind:
@@ -248,25 +260,18 @@ class DecodeEngine(Engine[Row]):
                 plans[kind] = plan
         return plans
 
-    def _abort(self, worker: DecodeWorker, plans: Mapping[LaneKind, LanePlan]) -> None:
-        """Fail the rows that this worker runs or was about to run, and those that wait."""
-        joining = [row.call for plan in plans.values() for row in plan.join]
-        self._fail((*joining, *(row.call for row in worker.running), *self._queue.drain()))
-        for lane in worker.lanes.values():
-            lane.leave(tuple(lane.rows))
-
-    def _join(self, lane: Lane, rows: tuple[Row, ...]) -> None:
+    def _join(self, worker: DecodeWorker, kind: LaneKind, rows: tuple[Row, ...]) -> None:
         if not rows:
             return
         now = self._clock()
         for row in rows:
             row.started = now
         try:
-            lane.join(rows)
+            worker.lanes[kind].join(rows)
         except Exception as error:  # the server must survive any failure of the encoder
-            self._recover(lane, error, rows)
+            self._recover(worker, kind, error)
 
-    def _report(self, lane: Lane, ended: list[Row]) -> None:
+    def _report(self, worker: DecodeWorker, lane: Lane, ended: list[Row]) -> None:
         """Call the listeners of rows with new tokens or results."""
         now = self._clock()
         with self._changed:
@@ -274,18 +279,19 @@ class DecodeEngine(Engine[Row]):
                 if not row.first_token:
                     row.first_token = now
                 if row.call.streams and not row.call.over:
-                    row.call.listener.on_token(row)
+                    row.call.notify_token(row)
             for row in ended:
                 row.ended = now
                 self._queue.served(row)
                 call = row.call
                 call.row_ended()
+                worker.held.discard(row)
                 if call.over and call.error is None:
                     self._queue.finish(call, now)
 
-    def _recover(self, lane: Lane, error: Exception, joining: tuple[Row, ...] = ()) -> None:
-        """Empty a lane whose graph failed, and retry its rows."""
-        rows = list(dict.fromkeys((*lane.rows, *joining)))
-        lane.leave(tuple(lane.rows))
+    def _recover(self, worker: DecodeWorker, kind: LaneKind, error: Exception) -> None:
+        """Empty a lane whose graph failed, and retry its rows: those that the worker holds, whatever the lane says."""
+        worker.lanes[kind].reset()
+        rows = sorted((row for row in worker.held if LaneKind.of(row) is kind), key=lambda row: row.order)
         with self._changed:
-            self._retry(rows, error)
+            self._retry(worker, rows, error)

@@ -29,7 +29,6 @@ class GreedyLane:
         self._subset = subset
         self._end = manifest.tokens.end
         self.rows: list[Row] = []  # by slot
-        self._prefixed = 0  # rows with a prefix
 
     @property
     def news(self) -> Sequence[Row]:
@@ -55,17 +54,19 @@ class GreedyLane:
         for group in group_by_length(rows, self._slots.cache.padding):
             self._slots.encode([row.source for row in group])
             self.rows.extend(group)
-        self._prefixed += sum(bool(row.prefix) for row in rows)
 
     def leave(self, rows: Sequence[Row]) -> None:
         gone = set(map(id, rows))
         for slot in reversed([i for i, row in enumerate(self.rows) if id(row) in gone]):
             self._vacate(slot)
 
+    def reset(self) -> None:
+        self.rows = []
+        self._slots.used = 0
+
     def step(self) -> list[Row]:
         slots, count = self._slots, len(self.rows)
-        if self._prefixed:
-            self._force()
+        slots.forced[:count] = [_forced(row) for row in self.rows]
         self._run()
         slots.positions[:count] += 1
         ended = [
@@ -85,17 +86,17 @@ class GreedyLane:
     def _arrays(self) -> StepArrays:
         return StepArrays(self._subset.inputs if self._subset else {}, {"next": self._slots.tokens})
 
-    def _force(self) -> None:
-        for slot, row in enumerate(self.rows):
-            position = len(row.tokens)
-            self._slots.forced[slot] = row.prefix[position] if position < len(row.prefix) else FREE
-
     def _vacate(self, slot: int) -> None:
         self._slots.vacate(slot)
-        self._prefixed -= bool(self.rows[slot].prefix)
         last = self.rows.pop()
         if slot < len(self.rows):
             self.rows[slot] = last
+
+
+def _forced(row: Row) -> int:
+    """Return the next token of a row's prefix."""
+    position = len(row.tokens)
+    return row.prefix[position] if position < len(row.prefix) else FREE
 
 
 def _append(row: Row, token: int, end: int) -> bool:

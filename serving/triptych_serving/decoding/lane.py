@@ -40,6 +40,9 @@ class Lane(Protocol):
     def leave(self, rows: Sequence[Row]) -> None:
         """Free the slots of rows before they are done."""
 
+    def reset(self) -> None:
+        """Drop all rows, whatever state a failed call has left behind."""
+
     def step(self) -> list[Row]:
         """Decode one token for every row; return the rows that ended, whose slots are free already."""
 

@@ -77,12 +77,11 @@ class SearchLane:
             if id(group.row) in gone:
                 self._vacant += group.slots
         self._groups = [group for group in self._groups if id(group.row) not in gone]
-        if self._groups:
-            self._vacate()
-        else:  # a step that failed half-way may have left slots that belong to no group
-            self._slots.used = 0
-            self._owners.clear()
-            self._vacant.clear()
+        self._vacate()
+
+    def reset(self) -> None:
+        self._groups, self._owners, self._vacant = [], [], []
+        self._slots.used = 0
 
     def step(self) -> list[Row]:
         self._force()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from triptych_serving.errors import UnavailableError
 from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
-from triptych_serving.scheduling.engine import Engine, Worker
+from triptych_serving.scheduling.engine import SHUTTING_DOWN, Engine, Worker
 from triptych_serving.scheduling.request import Item
 from triptych_serving.scheduling.wait_estimator import Forecast
 
@@ -62,6 +63,12 @@ class OneShotOptions:
         return self.runs * self.overlap + 1
 
 
+class OneShotWorker(Worker):
+    """One thread's batch."""
+
+    planned = False  # it runs, or waits for a run
+
+
 class OneShotEngine(Engine[Item]):
     """Runs batches of items through a graph.
 
@@ -73,14 +80,13 @@ class OneShotEngine(Engine[Item]):
 
     bytes = 0  # of caches: it has none
     _queue: BatchScheduler
+    _workers: tuple[OneShotWorker, ...]
 
     def __init__(self, runner: Runner, options: OneShotOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._runner: Runner | None = runner
         self._runs = options.runs
         self._slots = threading.Semaphore(options.runs * options.overlap)
-        self._planned = 0  # batches that run or wait for a run
-        self._items = 0  # in all batches, also in those that are being finished
-        workers = [Worker(number) for number in range(options.threads)]
+        workers = [OneShotWorker(number) for number in range(options.threads)]
         super().__init__(partial(BatchScheduler, options.limits), workers, "triptych-oneshot", options.gives_way, clock)
 
     def start(self) -> None:
@@ -100,9 +106,6 @@ class OneShotEngine(Engine[Item]):
         with self._changed:
             self._queue.counters.rejected += 1
 
-    def _count_running(self) -> int:
-        return self._items
-
     def _wake(self) -> None:
         if self._may_plan():
             self._changed.notify()
@@ -110,85 +113,102 @@ class OneShotEngine(Engine[Item]):
     def _release(self) -> None:
         self._runner = None
 
-    def _run(self, worker: Worker) -> None:
-        while items := self._next_batch():
+    @property
+    def _planned(self) -> int:
+        """Batches that run or wait for a run."""
+        return sum(worker.planned for worker in self._workers)
+
+    def _run(self, worker: OneShotWorker) -> None:
+        while items := self._next_batch(worker):
             self._serve(items, worker)
 
-    def _next_batch(self) -> tuple[Item, ...]:
+    def _rebuild(self, worker: OneShotWorker) -> None:
+        worker.planned = False  # the runner belongs to all workers
+
+    def _next_batch(self, worker: OneShotWorker) -> tuple[Item, ...]:
         """Wait for work and plan a batch of it. Empty when the worker must end."""
         with self._changed:
             while not self._aborting:
-                if self._may_plan() and (items := self._queue.plan(self._runs - self._planned, self._clock())):
-                    self._planned += 1
-                    self._items += len(items)
+                if items := self._plan(worker):
                     self._wake()
                     return items
                 if self._stopping and not self._queue.waiting:
                     return ()
                 self._changed.wait()
-            self._fail(self._queue.drain())  # batches that failed after the engine was told to end
+            # Batches that failed after the engine was told to end.
+            self._fail(self._queue.drain(), UnavailableError(SHUTTING_DOWN))
             return ()
+
+    def _plan(self, worker: OneShotWorker) -> tuple[Item, ...]:
+        """Take the worker's next batch out of the queue; empty if it is not time. Holds the lock."""
+        try:
+            items = self._queue.plan(self._runs - self._planned, self._clock()) if self._may_plan() else ()
+        except BaseException as error:
+            self._replace_queue(error)
+            raise
+        worker.held.update(items)
+        worker.planned = bool(items)
+        return items
 
     def _may_plan(self) -> bool:
         return self._queue.ready(idle=self._planned < self._runs)
 
-    def _serve(self, items: tuple[Item, ...], worker: Worker) -> None:
+    def _serve(self, items: tuple[Item, ...], worker: OneShotWorker) -> None:
         planned, batch, runner = self._clock(), None, self._runner
         assert runner is not None, "workers end before the runner is released"
         try:
             try:
                 batch = runner.prepare(items)
                 with self._slots:
-                    if not self._begin(items):
+                    if not self._begin(items, worker):
                         return
                     began = self._clock()
                     outputs = runner.run(batch)
                     worker.steps.add(self._clock() - began, len(items))
             finally:
-                self._leave_run()
+                self._leave_run(worker)
             runner.finish(items, outputs)
         except Exception as error:  # the server must survive any failure of a batch
             with self._changed:
-                self._items -= len(items)
-                self._retry(items, error)
+                self._retry(worker, items, error)
         else:
-            self._report(items, planned)
+            self._report(items, worker, planned)
         finally:
             if batch is not None:
                 runner.release(batch)
 
-    def _begin(self, items: tuple[Item, ...]) -> bool:
+    def _begin(self, items: tuple[Item, ...], worker: OneShotWorker) -> bool:
         """Start a run. False if no caller waits for the batch any more."""
         with self._changed:
             now = self._clock()
             if self._aborting:
-                self._fail([item.call for item in items])
+                self._fail([item.call for item in items], UnavailableError(SHUTTING_DOWN))
             alive = [item for item in items if not self._queue.is_dead(item.call, now)]
             if not alive:
-                self._items -= len(items)
+                worker.held.clear()
                 self._queue.counters.freed += len(items)
             for item in alive:
                 item.started = now
             return bool(alive)
 
-    def _leave_run(self) -> None:
+    def _leave_run(self, worker: OneShotWorker) -> None:
         with self._changed:
-            self._planned -= 1
+            worker.planned = False
             if self._stopping:
                 self._changed.notify_all()
             else:
                 self._wake()
 
-    def _report(self, items: tuple[Item, ...], planned: float) -> None:
+    def _report(self, items: tuple[Item, ...], worker: OneShotWorker, planned: float) -> None:
         """Call the listeners of complete calls, without the lock: they may take their time."""
         with self._changed:
             now = self._clock()
-            self._items -= len(items)
             for item in items:
                 item.ended = now
             self._queue.served(now - planned)
             complete = [call for item in items if (call := item.call).count_down()]
+            worker.held.clear()
             for call in complete:
                 self._queue.finish(call, now)
         for call in complete:
-            call.listener.on_end()
+            call.notify_end()

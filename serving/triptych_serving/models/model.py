@@ -1,6 +1,6 @@
 """The interface of a loaded model, whatever its task."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from triptych_serving.bundle.manifest import Manifest
@@ -29,6 +29,9 @@ class EngineStatus(Protocol):
 
     def forget(self) -> None:
         """Reset the counters."""
+
+    def when_failed(self, listener: Callable[[str], None]) -> None:
+        """Call a listener, in any thread and with the reason, if the engine cannot go on."""
 
 
 class Model(Protocol):

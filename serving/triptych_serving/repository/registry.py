@@ -41,6 +41,7 @@ class ModelVersion:
     model: Model | None = None  # if it is ready
     fault: str = ""  # why it is not ready; or, if it is, why the files that replaced its own are not served
     labels: tuple[str, ...] = ()  # names of the version, such as "stable"
+    broken: bool = False  # its model served until it failed
 
     @property
     def name(self) -> str:
@@ -225,9 +226,11 @@ class Registry:
         return [model for model in ready if model is self._serving[model.name]]
 
     def _none(self, problem: str) -> ServingError:
-        """Return the error that no model serves a request; while models load for the first time, one of them may soon."""
-        loading = {each.name for each in self.models if each.state is State.LOADING} - self._serving.keys()
-        return UnavailableError(f"{problem}; being loaded: {', '.join(sorted(loading))}") if loading else NotFoundError(problem)
+        """Return the error that no model serves a request; one that loads for the first time or has failed may do so later."""
+        later = {each.name for each in self.models if each.broken or each.state is State.LOADING} - self._serving.keys()
+        return (
+            UnavailableError(f"{problem}; loading or failed: {', '.join(sorted(later))}") if later else NotFoundError(problem)
+        )
 
     def _no_pair(self, selector: ModelSelector) -> ServingError:
         pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in self.translators})
@@ -253,7 +256,7 @@ def _not_ready(found: Sequence[ModelVersion]) -> ServingError:
     if State.LOADING in states:
         return UnavailableError(f"model {name!r} is still being loaded")
     if (failed := states.get(State.FAILED)) is not None:
-        return UnavailableError(f"model {name!r} could not be loaded: {failed.fault}")
+        return UnavailableError(f"model {name!r} cannot be served: {failed.fault}")
     versions = ", ".join(version.version for version in found)
     return NotFoundError(f"model {name!r} is not loaded; versions in the repository: {versions}")
 

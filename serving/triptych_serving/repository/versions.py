@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -43,6 +44,7 @@ class VersionRecord:
     leaving: Model | None = None  # no longer in the registry, finishing its requests
     loading: bool = False  # a model is being made for it
     fault: str = ""
+    broken: bool = False  # its last model served until it failed
     labels: tuple[str, ...] = ()
     loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` was loaded from
     failed: FolderStamp | None = None  # of a folder that could not be loaded
@@ -50,7 +52,7 @@ class VersionRecord:
 
     def snapshot(self) -> ModelVersion:
         """Return the version as requests see it."""
-        return ModelVersion(self.entry, self.state, self.model, self.fault, self.labels)
+        return ModelVersion(self.entry, self.state, self.model, self.fault, self.labels, self.broken)
 
 
 class VersionTable:
@@ -137,7 +139,7 @@ class VersionTable:
     def retire(self, version: VersionRecord) -> None:
         """Unload a version; the caller publishes. Its model is closed when the requests that use it have ended."""
         version.failed = version.seen = None
-        version.fault = ""
+        version.fault, version.broken = "", False
         version.state = State.UNLOADED if version.leaving is None else State.UNLOADING
         if version.model is not None:
             version.state = State.UNLOADING
@@ -181,8 +183,25 @@ class VersionTable:
         if version.model is not None:
             self._let_go(version)
         version.model, version.loaded, version.state = model, stamp, State.READY
-        version.fault, version.failed = "", None
+        version.fault, version.failed, version.broken = "", None, False
+        loop = asyncio.get_running_loop()
+
+        def stop_serving(reason: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed, so that nobody is served
+                loop.call_soon_threadsafe(self._stop_serving, version, model, reason)
+
+        for engine in model.engines:
+            engine.when_failed(stop_serving)
         logger.info("model %s version %d is loaded: %s", version.entry.name, version.entry.version, model.describe())
+
+    def _stop_serving(self, version: VersionRecord, model: Model, reason: str) -> None:
+        """Take a model out of service that cannot go on; the next load of its version makes a new one."""
+        if version.model is not model:
+            return
+        logger.error("model %s version %d failed: %s", version.entry.name, version.entry.version, reason)
+        self._let_go(version)
+        version.state, version.fault, version.failed, version.broken = State.FAILED, reason, None, True
+        self.publish()
 
     def _let_go(self, version: VersionRecord) -> None:
         model, version.model = version.model, None

@@ -90,7 +90,7 @@ class CallQueue(ABC, Generic[RowT]):
         self._estimators: dict[Any, WaitEstimator] = {lane: WaitEstimator() for lane in lanes}
         self._queue_limits = limits
         self._caution = Caution()
-        self._closed = False
+        self.closed = ""  # why new calls are rejected
         self._next_sweep = 0.0
 
     @abstractmethod
@@ -161,8 +161,8 @@ class CallQueue(ABC, Generic[RowT]):
         Raises:
             ServingError: as `submit`.
         """
-        if self._closed:
-            raise UnavailableError("the model is shutting down")
+        if self.closed:
+            raise UnavailableError(self.closed)
         if demand.deadline is not None and demand.deadline <= now:
             self.counters.expired += 1
             raise DeadlineError("the deadline had passed on arrival")
@@ -210,9 +210,9 @@ class CallQueue(ABC, Generic[RowT]):
             row.restart()
             self._retries[self._lane_of(row)].append(row)
 
-    def close(self) -> None:
-        """Reject new calls; those that wait are still served."""
-        self._closed = True
+    def close(self, reason: str) -> None:
+        """Reject new calls, with the first reason given; those that wait are still served."""
+        self.closed = self.closed or reason
 
     def drain(self) -> list[Call[RowT]]:
         """Empty the queue; return the calls that were in it."""

@@ -2,24 +2,30 @@
 
 A caller submits a `Call` from any thread. Workers ask the scheduler for rows, run them through a graph and report their
 results to the call's listener. Both engines share admission, failure recovery and shutdown; they differ in their loops.
+
+Failures have three levels. A batch that fails is retried, each row alone. An exception that escapes a worker's loop fails the
+rows that the worker holds, and the worker is rebuilt. If that fails too, the engine rejects all calls, and its owner is told.
 """
 
 import logging
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
-from triptych_serving.runtime.process import give_way
+from triptych_serving.runtime.process import forget_frames, give_way
 from triptych_serving.scheduling.admission import CallQueue, Counters
 from triptych_serving.scheduling.request import Call, Listener, RowT
 from triptych_serving.scheduling.step_stats import StepStats
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 
 logger = logging.getLogger(__name__)
+
+SHUTTING_DOWN = "the model is shutting down"
 
 
 class Worker:
@@ -28,6 +34,7 @@ class Worker:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = StepStats()
+        self.held: set[Any] = set()  # rows taken from the queue, until they have their result; changed by this thread alone
 
 
 class Engine(ABC, Generic[RowT]):
@@ -57,6 +64,9 @@ class Engine(ABC, Generic[RowT]):
         self._changed = threading.Condition()  # guards the queue and the flags
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
+        self._failure = ""  # why the engine cannot go on
+        self._on_failure: Callable[[str], None] | None = None
+        self._calls: weakref.WeakSet[Call[RowT]] = weakref.WeakSet()  # accepted and not over, or not yet collected
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"{name}-{worker.number}", daemon=True)
             for worker in self._workers
@@ -89,7 +99,15 @@ class Engine(ABC, Generic[RowT]):
         """
         with self._changed:
             self._queue.submit(call, self._clock())
+            self._calls.add(call)
             self._wake()
+
+    def when_failed(self, listener: Callable[[str], None]) -> None:
+        """Call a listener, in any thread and with the reason, if the engine cannot go on: it rejects all calls then."""
+        with self._changed:
+            self._on_failure = listener
+        if self._failure:
+            listener(self._failure)
 
     def check(self, expected: ExpectedCall, deadline: float | None = None) -> None:
         """Reject a call before the work of making its rows, if `submit` is expected to reject it.
@@ -114,59 +132,98 @@ class Engine(ABC, Generic[RowT]):
     def load(self) -> tuple[int, int]:
         """Return the number of running rows and of waiting rows."""
         with self._changed:
-            return self._count_running(), self._queue.waiting
+            return sum(len(worker.held) for worker in self._workers), self._queue.waiting
 
     def close(self, drain: bool = True) -> None:
         """Stop: after all accepted calls have their results, or without `drain` at once, failing them. Idempotent."""
         with self._changed:
-            self._queue.close()
+            self._queue.close(SHUTTING_DOWN)
             self._stopping = True
             self._aborting = self._aborting or not drain
             if self._aborting:
-                self._fail(self._queue.drain())
+                self._fail(self._queue.drain(), UnavailableError(SHUTTING_DOWN))
             self._changed.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        self._on_failure = None  # it may refer to the model, and so to this engine
         self._release()
 
     def _work(self, worker: Worker) -> None:
         if self._lowers_priority:
             give_way()
-        self._run(worker)
+        while True:
+            try:
+                self._run(worker)
+                return
+            except BaseException as error:  # whatever it is, no call may wait for a thread that has ended
+                if not self._restart(worker, error):
+                    return
+
+    def _restart(self, worker: Worker, error: BaseException) -> bool:
+        """Fail the rows of a worker whose loop failed, and rebuild it. False if that fails: then the engine has failed."""
+        logger.error("worker failed: number %d, %d rows: %s", worker.number, len(worker.held), error, exc_info=error)
+        with self._changed:
+            self._fail({row.call for row in worker.held}, EngineError.of(error))
+            worker.held.clear()
+        forget_frames(error)
+        try:
+            self._rebuild(worker)
+        except BaseException as cause:
+            logger.error("worker could not be rebuilt: number %d: %s", worker.number, cause, exc_info=cause)
+            forget_frames(cause)
+            self._give_up(f"the engine failed and could not be restarted: {cause}; load the model again")
+            return False
+        with self._changed:
+            self._changed.notify_all()
+        return True
+
+    def _give_up(self, failure: str) -> None:
+        """Reject all calls from now on. Rows that other workers hold still get their results."""
+        with self._changed:
+            self._failure = failure
+            self._queue.close(failure)
+            self._stopping = True
+            self._fail(self._queue.drain(), UnavailableError(failure))
+            self._changed.notify_all()
+            listener = self._on_failure
+        if listener is not None:
+            listener(failure)
+
+    def _replace_queue(self, error: BaseException) -> None:
+        """Fail all calls after a failure of the scheduler, whose state is not known then. Holds the lock."""
+        self._fail(list(self._calls), EngineError.of(error))
+        queue, self._queue = self._queue, self._make_queue()
+        self._queue.counters = queue.counters
+        self._queue.close(queue.closed)
 
     @abstractmethod
     def _run(self, worker: Any) -> None:
         """Serve rows until the engine is closed; runs in the worker's thread."""
 
     @abstractmethod
-    def _wake(self) -> None:
-        """Wake the workers that a new call needs."""
+    def _rebuild(self, worker: Any) -> None:
+        """Make a worker anew whose loop has failed, in its thread."""
 
     @abstractmethod
-    def _count_running(self) -> int:
-        """Return the number of rows that have left the queue and are not done."""
+    def _wake(self) -> None:
+        """Wake the workers that a new call needs."""
 
     @abstractmethod
     def _release(self) -> None:
         """Give up the model's memory: references to a closed engine must not keep it."""
 
-    def _fail(self, calls: Iterable[Call[RowT]], error: ServingError | None = None) -> None:
+    def _fail(self, calls: Iterable[Call[Any]], error: ServingError) -> None:
         for call in calls:
-            self._queue.fail(call, error or shutting_down())
+            self._queue.fail(call, error)
 
-    def _retry(self, rows: Sequence[RowT], error: Exception) -> None:
+    def _retry(self, worker: Worker, rows: Sequence[RowT], error: Exception) -> None:
         """Retry each row of a failed batch once more, alone; fail the calls of rows that were alone. Holds the lock."""
         logger.error("batch failed: %d rows: %s", len(rows), error, exc_info=error)
-        cause = EngineError.of(error)
-        self._fail([row.call for row in rows if row.alone], cause)
+        self._fail([row.call for row in rows if row.alone], EngineError.of(error))
         self._queue.retry(row for row in rows if not row.alone and not row.call.over)
+        worker.held.difference_update(rows)
         self._changed.notify_all()
-
-
-def shutting_down() -> UnavailableError:
-    """Make the error for calls of an engine that is closed."""
-    return UnavailableError("the model is shutting down")
 
 
 class _Waiter(Listener):

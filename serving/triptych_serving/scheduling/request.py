@@ -1,6 +1,7 @@
 """Rows, of a text or an image each, and the calls that they belong to."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.errors import ServingError
+
+logger = logging.getLogger(__name__)
 
 
 class Finish(Enum):
@@ -91,6 +94,7 @@ class Row(EngineRow):
 
     def restart(self) -> None:
         self.tokens.clear()
+        self.hypotheses, self.finish = (), None
 
 
 @dataclass(eq=False, slots=True)
@@ -172,10 +176,26 @@ class Call(Generic[RowT]):
     def row_ended(self) -> None:
         """Count one row as finished; call the listener after the last one."""
         if self.count_down():
-            self.listener.on_end()
+            self.notify_end()
+
+    def notify_end(self) -> None:
+        """Call the listener at the end."""
+        _guard(self.listener.on_end)
+
+    def notify_token(self, row: RowT) -> None:
+        """Call the listener of a stream for new tokens of a row."""
+        _guard(self.listener.on_token, row)
 
     def fail(self, error: ServingError) -> None:
         """End the call with an error; its rows leave the engine before the next step. Later errors are ignored."""
         if not self.over:
             self.error = error
-            self.listener.on_end()
+            self.notify_end()
+
+
+def _guard(callback: Callable[..., None], *arguments: Any) -> None:
+    """Call a listener; if it fails, only its own caller may notice."""
+    try:
+        callback(*arguments)
+    except Exception:
+        logger.exception("listener of a call failed")

@@ -65,6 +65,9 @@ class StubLane:
     def leave(self, rows: Sequence[Row]) -> None:
         self.rows = [row for row in self.rows if row not in rows]
 
+    def reset(self) -> None:
+        self.rows = []
+
     def step(self) -> list[Row]:
         if self._gate is not None:
             self._gate.pass_one()

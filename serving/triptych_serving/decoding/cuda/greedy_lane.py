@@ -60,20 +60,25 @@ class DeviceGreedyLane:
     def __init__(self, slots: DeviceSlots, tokens: SpecialTokens, memory: Memory) -> None:
         self._slots, self._memory = slots, memory
         self._pad, self._end = tokens.pad, tokens.end
-        self._by_slot: list[_SlottedRow | None] = [None] * slots.count
-        self._born = np.full(slots.count, NEVER)  # by slot: first step of its row
-        self._last = np.full(slots.count, NEVER)  # by slot: the step with the last token that its row may have
         self._tokens: Ints = np.zeros((slots.positions + IN_FLIGHT, slots.count), np.int64)  # ring of steps, by slot
+        self._enqueued = 0  # number of steps
+        self.reset()
+
+    def reset(self) -> None:
+        count = self._slots.count
+        self._by_slot: list[_SlottedRow | None] = [None] * count
+        self._born = np.full(count, NEVER)  # by slot: first step of its row
+        self._last = np.full(count, NEVER)  # by slot: the step with the last token that its row may have
         self._by_row: dict[int, _SlottedRow] = {}  # by id of the row
         self.rows: Sequence[Row] = []  # replaced when it changes, because other threads read it
-        self._vacant = list(range(slots.count))  # slots, ascending
+        self._vacant = list(range(count))  # slots, ascending
         self._high = 0  # one more than the highest slot in use
-        self._enqueued = 0  # number of steps
-        self._read = 0  # number of steps, skipped ones included
+        self._read = self._enqueued  # number of steps, skipped ones included
         self._steps: deque[_EnqueuedStep] = deque()
         self._streams: list[_SlottedRow] = []
         self._fresh: list[_SlottedRow] = []  # rows that wait for their first token, or got it in the last step
-        self._forcing: list[_SlottedRow] = []  # rows whose prefix the device has to be given, or was given last
+        self._forcing: list[_SlottedRow] = []  # rows that have or had a prefix to follow
+        self._forced: dict[int, int] | None = None  # by slot: tokens that the device has; None: unknown
 
     @property
     def news(self) -> Sequence[Row]:
@@ -176,18 +181,21 @@ class DeviceGreedyLane:
         self._free_slot(source)
 
     def _enqueue(self) -> None:
-        if self._forcing:
-            self._force()
+        self._force()
         pending = self._slots.run(self._slots.buckets.of(self._high))
         self._steps.append(_EnqueuedStep(self._enqueued, pending))
         self._enqueued += 1
 
     def _force(self) -> None:
-        """Upload the forced tokens of the next step."""
+        """Upload the forced tokens of the next step, if they differ from those of the last one."""
         self._forcing = [
             each for each in self._forcing if each.slot != GONE and self._enqueued - each.born < len(each.row.prefix)
         ]
-        self._slots.force({each.slot: each.row.prefix[self._enqueued - each.born] for each in self._forcing})
+        forced = {each.slot: each.row.prefix[self._enqueued - each.born] for each in self._forcing}
+        if forced != self._forced:
+            self._forced = None  # until the upload has succeeded
+            self._slots.force(forced)
+            self._forced = forced
 
     def _store(self, step: _EnqueuedStep, tokens: Ints) -> list[Row]:
         """Store a step's tokens, `[rows]` by slot; return the rows that ended with it."""

@@ -211,6 +211,33 @@ def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:
         engine.close(drain=False)
 
 
+def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
+    class Broken(StubLane):
+        def reset(self) -> None:
+            raise EngineError("the device is lost")
+
+    gate = Gate()
+    lanes: list[StubLane] = [Broken(gate=gate)]  # there is no second one
+    reasons: list[str] = []
+    running, waiting = make_call(rows=8, source=[POISON, 2]), make_call(rows=20)
+    with engine_with(lanes.pop) as engine:
+        engine.when_failed(reasons.append)
+        engine.submit(running)
+        eventually(lambda: engine.load() == (8, 0))
+        engine.submit(waiting)
+        gate.open()
+        for call in (running, waiting):
+            call.wait()
+        assert isinstance(running.error, EngineError)
+        assert isinstance(waiting.error, UnavailableError)
+        with pytest.raises(UnavailableError, match="could not be restarted: pop from empty list"):
+            engine.submit(make_call())
+        eventually(lambda: len(reasons) == 1)
+        engine.when_failed(reasons.append)
+        assert len(reasons) == 2
+        assert engine.load() == (0, 0)
+
+
 def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
     made: dict[int, set[int]] = {}
 

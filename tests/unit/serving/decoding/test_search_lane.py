@@ -175,7 +175,7 @@ def test_a_step_that_fails_half_way_leaks_no_slot(monkeypatch: pytest.MonkeyPatc
             patch.setattr(lane._slots, name, broken)
             with pytest.raises(RuntimeError):
                 decode_rows(lane, [])
-        lane.leave(failing)
+        lane.reset()
         assert_dense(lane)
         assert lane._slots.used == 0
     healthy = row_of(source, 63, SEARCHES["beam"])

@@ -32,6 +32,14 @@ class FakeModel:
     version: int
     content: str
     closed: bool = False
+    fail: Callable[[str], None] | None = None
+
+    @property
+    def engines(self) -> list["FakeModel"]:
+        return [self]
+
+    def when_failed(self, listener: Callable[[str], None]) -> None:
+        self.fail = listener
 
     def describe(self) -> str:
         return self.content
@@ -369,6 +377,23 @@ async def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> No
         await bench.manager.unload("m")
         assert bench.states() == {"1": "unloaded", "2": "unloaded", "3": "unloaded"}
         assert all(model.closed for model in bench.loader.models)
+
+
+@in_loop
+async def test_a_model_that_fails_is_taken_out_of_service_until_it_is_loaded_again(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
+        failed = bench.loader.models[0]
+        assert failed.fail is not None
+        await asyncio.to_thread(failed.fail, "the device is lost")
+        await bench.until_states(v1="failed")
+        assert bench.fault("1") == "the device is lost"
+        await bench.until(lambda: failed.closed)
+        await bench.manager.load("m")
+        assert bench.serving() == "1:good"
+        failed.fail("again")
+        await bench.polls(1)
+        assert bench.serving() == "1:good", "the new model is another one"
 
 
 @in_loop

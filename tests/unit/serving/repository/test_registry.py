@@ -240,7 +240,7 @@ def test_without_a_stable_version_the_newest_serves(versions: Registry) -> None:
     ("state", "kind", "message"),
     [
         (State.LOADING, UnavailableError, "model 'toy' is still being loaded"),
-        (State.FAILED, UnavailableError, "model 'toy' could not be loaded: torn"),
+        (State.FAILED, UnavailableError, "model 'toy' cannot be served: torn"),
         (State.UNLOADED, NotFoundError, "model 'toy' is not loaded; versions in the repository: 7"),
         (State.UNLOADING, NotFoundError, "model 'toy' is not loaded"),
     ],
@@ -258,17 +258,18 @@ def test_a_version_that_is_not_ready_names_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("name", "state", "kind"),
+    ("name", "state", "broken", "kind"),
     [
-        ("other", State.LOADING, UnavailableError),
-        ("other", State.FAILED, NotFoundError),
-        ("toy", State.LOADING, NotFoundError),  # a new version of a model that serves
+        ("other", State.LOADING, False, UnavailableError),
+        ("other", State.FAILED, True, UnavailableError),
+        ("other", State.FAILED, False, NotFoundError),
+        ("toy", State.LOADING, False, NotFoundError),  # a new version of a model that serves
     ],
 )
-def test_without_a_match_a_model_that_loads_may_become_one(
-    versions: Registry, tmp_path: Path, name: str, state: State, kind: type[Exception]
+def test_without_a_match_a_model_that_loads_or_has_failed_may_become_one(
+    versions: Registry, tmp_path: Path, name: str, state: State, broken: bool, kind: type[Exception]
 ) -> None:
-    registry = Registry([*versions.models, ModelVersion(VersionFolder(name, 7, tmp_path), state)])
+    registry = Registry([*versions.models, ModelVersion(VersionFolder(name, 7, tmp_path), state, broken=broken)])
     with pytest.raises(kind, match="no model translates fr to any language; available: de to en"):
         registry.find(ModelSelector(source_language="fr"))
     with pytest.raises(kind, match="no model fills masks; available: back"):

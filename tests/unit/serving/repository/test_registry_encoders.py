@@ -64,7 +64,7 @@ def test_missing_and_broken_models_are_reported(registry: Registry) -> None:
         registry.find_text(ModelSelector("foo"), "fill-mask")
     with pytest.raises(NotFoundError, match="version '9' of bert not found"):
         registry.find_text(ModelSelector("bert", "9"), "fill-mask")
-    with pytest.raises(UnavailableError, match=r"model 'squad' could not be loaded: .*SHA-256"):
+    with pytest.raises(UnavailableError, match=r"model 'squad' cannot be served: .*SHA-256"):
         registry.find_text(ModelSelector("squad"), "question-answering")
     with pytest.raises(NotFoundError, match=r"no model answers questions; available: bert \(fill-mask\), ner \(token-"):
         registry.find_text(ModelSelector(), "question-answering")

@@ -135,7 +135,7 @@ def test_a_demand_is_checked_before_there_is_a_call() -> None:
         queue.check_demand(Demand(6, 0, None, "pairs"), 0.0, unknown)
     with pytest.raises(DeadlineError):
         queue.check_demand(Demand(1, 0, 1.0), 1.0, unknown)
-    queue.close()
+    queue.close("the model is shutting down")
     with pytest.raises(UnavailableError):
         queue.check_demand(Demand(1, 0, None), 0.0, unknown)
     assert (queue.calls, queue.counters.rejected, queue.counters.expired) == (0, 0, 1)
@@ -289,7 +289,7 @@ def test_a_cancelled_retry_never_runs(scheduler: Scheduler, now: float) -> None:
 def test_a_closed_queue_rejects_new_calls_and_serves_waiting_ones(scheduler: Scheduler) -> None:
     waiting = scheduler.call(5)
     queue = scheduler.make(waiting)
-    queue.close()
+    queue.close("the model is shutting down")
     with pytest.raises(UnavailableError):
         queue.submit(scheduler.call(5), 0.0)
     assert scheduler.take(queue) == [waiting]

@@ -139,6 +139,99 @@ def test_rows_of_one_call_share_its_outcome(stub: EngineStub) -> None:
     assert call.listener.ends == 1
 
 
+class Crash(BaseException):
+    """Not caught as the failure of a batch."""
+
+
+@pytest.fixture
+def crashing(stub: EngineStub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make a method of the lane or runner raise once, before or after its work."""
+
+    def crash_once(decoding: str, one_shot: str, after: bool = False) -> None:
+        owner, name = (StubLane, decoding) if stub.decodes else (StubRunner, one_shot)
+        method, left = getattr(owner, name), [Crash("out of order")]
+
+        def crash(*arguments: Any) -> Any:
+            result = method(*arguments) if after else None
+            if left:
+                raise left.pop()
+            return result if after else method(*arguments)
+
+        monkeypatch.setattr(owner, name, crash)
+
+    return crash_once
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("decoding", "one_shot"), [("join", "prepare"), ("step", "run"), ("step", "finish"), ("step", "release")]
+)
+def test_a_worker_that_fails_fails_its_rows_and_is_rebuilt(
+    stub: EngineStub, crashing: Callable[..., None], decoding: str, one_shot: str, after: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = [stub.call("good", "good") for _ in range(3)]
+    with stub.running() as engine:
+        stub.occupy(engine).listener.ended.clear()
+        for call in calls:
+            engine.submit(call)
+        crashing(decoding, one_shot, after)
+        stub.gate.open()
+        for call in calls:
+            call.wait()
+        later = stub.call()
+        engine.submit(later)
+        later.wait()
+        assert succeeded(later)
+        eventually(lambda: engine.load() == (0, 0))
+    assert all(succeeded(call) or isinstance(call.error, EngineError) for call in calls)
+    assert "worker failed" in caplog.text
+    assert "Crash: out of order" in caplog.text
+
+
+def test_a_row_that_leaves_badly_keeps_nobody_waiting(stub: EngineStub, crashing: Callable[..., None]) -> None:
+    cancelled, other = stub.call("good", "good"), stub.call("good", "good")
+    with stub.running() as engine:
+        for call in (cancelled, other):
+            engine.submit(call)
+        eventually(lambda: engine.load()[0] > 0)
+        crashing("leave", "release")
+        engine.cancel(cancelled)
+        stub.gate.open()
+        for call in (cancelled, other, later := stub.call()):
+            if call is later:
+                engine.submit(call)
+            call.wait()
+        assert succeeded(later)
+
+
+def test_a_scheduler_that_fails_ends_all_calls(stub: EngineStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stub.running() as engine:
+        running, waiting = stub.occupy(engine), stub.call(*["good"] * 40)
+        engine.submit(waiting)
+        monkeypatch.setattr(engine._queue, "plan", lambda *_: 1 / 0)
+        stub.gate.open()
+        for call in (running, waiting):
+            call.wait()
+        later = stub.call()
+        engine.submit(later)
+        later.wait()
+        assert succeeded(later)
+        assert engine.counters.failed >= 1
+    assert isinstance(waiting.error, EngineError)
+
+
+def test_a_listener_that_fails_harms_nobody_else(stub: EngineStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.gate.open()
+    with stub.running() as engine:
+        bad, good = stub.call(), stub.call()
+        monkeypatch.setattr(bad.listener, "on_end", lambda: 1 / 0)
+        for call in (bad, good):
+            engine.submit(call)
+        good.wait()
+        assert succeeded(good)
+        eventually(lambda: succeeded(bad))
+
+
 def test_an_engine_error_is_not_wrapped_again(stub: EngineStub, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise EngineError("the runtime failed: no memory")
