@@ -18,6 +18,7 @@ from triptych_export.errors import SourceError
 from triptych_export.graphs.tracing import HALF_OPSET, OPSET
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
+from triptych_export.parity.gate import check_gate
 from triptych_serving.bundle.bundle import open_bundle, sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FP16, read_manifest
 from triptych_serving.runtime.session import RUNTIME_VERSION
@@ -45,6 +46,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         full, shipped = work / "full", work / "shipped"
         family.write(full, say)
         parity, metrics = family.measure(full, say)
+        parity = check_gate(parity, metrics, options.shipped, options.allow_inexact)
         training = _without_folders(family.provenance)
         provenance = _provenance(weights, training, options.shipped)
         _ship(full, shipped, options, {"parity": parity, "metrics": metrics, "provenance": provenance})

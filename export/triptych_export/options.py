@@ -28,6 +28,7 @@ class ExportOptions:
         source_language: the only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
+        allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
     """
 
     repository: Path
@@ -39,6 +40,7 @@ class ExportOptions:
     shortlist: Sequence[str] = ()
     source_language: str = ""
     target_language: str = ""
+    allow_inexact: bool = False
 
     def check(self) -> None:
         """Reject contradictory options.

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych_export.bundle_files import write_manifest
-from triptych_export.errors import ParityError, RangeError
+from triptych_export.errors import RangeError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.graphs.cuda_kernels import unfit_nodes
@@ -222,7 +222,7 @@ def test_a_model_whose_activations_leave_float16_is_refused(tmp_path: Path, monk
     assert str(caught.value).startswith("fp16: activations of decoder.layers.1.feedforward.expand: ")
 
 
-def test_a_bundle_whose_numbers_are_none_is_refused(tmp_path: Path, sources: list[list[int]], answers: list[list[int]]) -> None:
+def test_numbers_that_are_none_show_as_wrong_tokens(tmp_path: Path, sources: list[list[int]], answers: list[list[int]]) -> None:
     """int8 may answer what it likes; what is wrong in fp16 is a wrong graph."""
     sample = Sample(sources[:FEW], [answer[:-1] for answer in answers[:FEW]], STEPS)
     assert TranslationFamily._force(open_bundle(HALF_BUNDLE), sample)["forced_token_agreement_percent"] > 99
@@ -230,5 +230,4 @@ def test_a_bundle_whose_numbers_are_none_is_refused(tmp_path: Path, sources: lis
     weights = np.fromfile(folder / "weights.fp16.bin", np.float16)
     np.full_like(weights, np.nan).tofile(folder / "weights.fp16.bin")
     write_manifest(folder, json.loads((folder / "bundle.json").read_text(encoding="utf-8")))
-    with pytest.raises(ParityError, match=r"^fp16: [0-9.]+ % of [0-9]+ teacher-forced tokens agree with PyTorch"):
-        TranslationFamily._force(open_bundle(folder), sample)
+    assert TranslationFamily._force(open_bundle(folder), sample)["forced_token_agreement_percent"] < 50

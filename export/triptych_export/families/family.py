@@ -63,7 +63,8 @@ class EncoderFamily(ABC):
             expected = self._expected()
         say("comparing the bundle with PyTorch")
         sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
-        parity = report_answers(expected, lambda precision, size: self._run(sessions[precision], size), self.extras)
+        others = [precision for precision in sessions if precision != "fp32"]
+        parity = report_answers(expected, lambda precision, size: self._run(sessions[precision], size), others)
         return parity, dict(self.provenance.get("metrics", {}))
 
     @abstractmethod

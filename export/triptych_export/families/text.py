@@ -16,7 +16,7 @@ from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import EncoderFamily, Say
 from triptych_export.graphs.tracing import trace_text
-from triptych_export.parity.comparison import Outputs, spread
+from triptych_export.parity.comparison import Outputs, spread, with_neighbours
 from triptych_export.parity.text import TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
@@ -95,10 +95,16 @@ class TextFamily(EncoderFamily):
         return random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
 
     def _expected(self) -> list[Outputs]:
-        return [answer_in_torch(self.checkpoint.model, row) for row in self.rows]
+        return self._compared([answer_in_torch(self.checkpoint.model, row) for row in self.rows])
 
     def _run(self, session: Session, size: int) -> list[Outputs]:
-        return answer_in_session(session, self.rows, size, self.checkpoint.model.config.pad_id, self._absent)
+        pad = self.checkpoint.model.config.pad_id
+        return self._compared(answer_in_session(session, self.rows, size, pad, self._absent))
+
+    def _compared(self, answers: list[Outputs]) -> list[Outputs]:
+        """Add what is decided by a model that only makes vectors: which text is nearest."""
+        embeds = isinstance(self.checkpoint.model, BertForEmbedding)
+        return with_neighbours(answers, self.checkpoint.pooling) if embeds else answers
 
 
 def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:

@@ -1,7 +1,7 @@
-"""Comparison of PyTorch's and the bundle's outputs: largest differences, and the order of the best choices.
+"""Comparison of PyTorch's and the bundle's outputs: differences of every channel, and the best choices.
 
 `Outputs` maps the graph's output names to arrays, for one text or image. The arrays of `CHOICES` are scores from which the best
-is chosen along the last axis; each such vector is a *decision*.
+is chosen along the last axis; each such vector is a *decision*. A model that only makes vectors decides by `neighbours`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_export.bundle_files import HALF_PRECISION
 from triptych_export.errors import ParityError
 
 Floats = NDArray[np.floating[Any]]
@@ -19,35 +18,31 @@ Outputs = Mapping[str, Floats]
 BATCHES = (1, 3, 16)
 QUANTIZED_BATCH = 16  # batch size for other precisions; int8 has one activation scale per batch
 TOP = 5
-TOLERANCE = 1e-3  # of hidden states and logits, relative to their largest magnitude if that is above 1
+TOLERANCE = 1e-3  # of logits, relative to their magnitude if above 1, and of a vector's channels, relative to the channel's
 PROBABILITY_TOLERANCE = 1e-4
-LEAST_AGREEMENT = 95.0  # percent of fp16's decisions; even models with random weights exceed it
-LEAST_COSINE = 0.999  # mean over fp16's hidden states
-NEAR = 0.9  # share of the best probability from which rounding may swap two choices
-PROBABILITIES = ("probabilities", "next_sentence")
+NEAR = 0.9  # share of the best score from which rounding may swap two choices
+NEIGHBOURS = "neighbours"
+PROBABILITIES = ("probabilities", "next_sentence", NEIGHBOURS)
 LOGITS = ("log_probabilities", "start", "end")
 CHOICES = (*PROBABILITIES, *LOGITS)
 POOLED = ("mean", "cls")
 
 
 def report_answers(
-    expected: Sequence[Outputs], answer: Callable[[str, int], Sequence[Outputs]], extras: Sequence[str] = ()
+    expected: Sequence[Outputs], answer: Callable[[str, int], Sequence[Outputs]], others: Sequence[str]
 ) -> dict[str, Any]:
-    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, fp16 has minimum agreement, int8 is only reported.
+    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, `parity.gate` judges the others.
 
     Args:
         expected: PyTorch's outputs, each computed alone.
         answer: computes the bundle's outputs, given precision and batch size.
-        extras: precisions besides fp32 and int8.
+        others: precisions besides fp32.
 
     Raises:
-        ParityError: fp32 differs, or fp16 agrees too little.
+        ParityError: fp32 differs.
     """
     report: dict[str, Any] = {"fp32": check_answers(expected, lambda size: answer("fp32", size))}
-    for name in ("int8", *extras):
-        compare = check_half if name == HALF_PRECISION else compare_answers
-        report[name] = compare(expected, answer(name, QUANTIZED_BATCH))
-    return report
+    return report | {name: compare_answers(expected, answer(name, QUANTIZED_BATCH)) for name in others}
 
 
 def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Outputs]]) -> dict[str, Any]:
@@ -61,62 +56,59 @@ def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Out
         ParityError: a difference exceeds the tolerance, or the best choices differ; shows the first difference.
     """
     largest: dict[str, float] = {}
+    sizes = {name: _channel_sizes(np.abs([each[name] for each in expected]).max(0)) for name in POOLED if name in expected[0]}
     for size in BATCHES:
         for index, (want, got) in enumerate(zip(expected, run(size), strict=True)):
             for name, values in want.items():
-                difference = _check_values(f"sample {index}, {name}, {size} at once", name, values, got[name])
+                place = f"sample {index}, {name}, {size} at once"
+                difference = _check_values(place, name, values, got[name], sizes.get(name))
                 largest[name] = max(largest.get(name, 0.0), difference)
+    choices = sum(len(decisions(answer)) for answer in expected)
     return {
         "samples": len(expected),
-        "decisions": sum(len(decisions(answer)) for answer in expected),
+        "distinct_outputs": len({b"".join(values.tobytes() for values in answer.values()) for answer in expected}),
+        "decisions": choices,
         "batches": list(BATCHES),
         "largest_difference": {name: float(f"{value:.3g}") for name, value in largest.items()},
-        "best_choices_equal": True,
+        **({"best_choices_equal": True} if choices else {}),
     }
 
 
 def compare_answers(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
-    """Measure a quantized variant: percent of equal best choices, mean change of their probability, cosines."""
+    """Measure a precision: percent of equal and of nearly as good choices, cosines, and errors of single channels.
+
+    A channel's error is the root mean square of its differences, relative to its standard deviation over the samples, or to the
+    median channel's if that is larger. So a channel of large numbers cannot hide wrong ones.
+    """
     both = list(zip(expected, answers, strict=True))
     pairs = [pair for want, got in both for pair in zip(decisions(want), decisions(got), strict=True)]
-    same = [want.argmax() == got.argmax() for want, got in pairs]
-    changes = [abs(float(want.max() - got[want.argmax()])) for want, got in pairs]
     report: dict[str, float] = {"decisions": len(pairs)}
+    if bad := sum(not all(np.isfinite(values).all() for values in answer.values()) for answer in answers):
+        report["samples_not_finite"] = bad
     if pairs:
-        report["top_1_agreement_percent"] = round(100 * float(np.mean(same)), 2)
-        report["mean_probability_difference"] = float(f"{np.mean(changes):.3g}")
+        kind = "nearest_neighbour" if NEIGHBOURS in expected[0] else "top_1"
+        report[f"{kind}_agreement_percent"] = _percent([want.argmax() == got.argmax() for want, got in pairs])
+        report["near_agreement_percent"] = _percent([want[got.argmax()] >= NEAR * want.max() for want, got in pairs])
+        if NEIGHBOURS not in expected[0]:
+            changes = [abs(float(want.max() - got[want.argmax()])) for want, got in pairs]
+            report["mean_probability_difference"] = float(f"{np.mean(changes):.3g}")
     for name in POOLED:
-        cosines = [_cosine(want[name], got[name]) for want, got in both if name in want]
-        if cosines:
-            report[f"{name}_cosine"] = round(float(np.mean(cosines)), 5)
+        if name in expected[0]:
+            want, got = (np.array([answer[name] for answer in side], np.float64) for side in (expected, answers))
+            report[f"{name}_cosine"] = round(float(np.mean((_unit(want) * _unit(got)).sum(-1))), 5)
+            errors = np.sqrt(((got - want) ** 2).mean(0)) / _channel_sizes(want.std(0))
+            report[f"{name}_worst_channel_error_percent"] = round(100 * float(errors.max()), 2)
     return report
 
 
-def check_half(expected: Sequence[Outputs], answers: Sequence[Outputs]) -> dict[str, float]:
-    """Compare fp16 outputs and check minimum agreement, which leaves ample room for rounding.
-
-    Raises:
-        ParityError: a number is not finite, or too few outputs are close to PyTorch's.
-    """
-    for index, answer in enumerate(answers):
-        for name, values in answer.items():
-            if not np.isfinite(values).all():
-                raise ParityError(f"fp16: sample {index}, {name}: not all values are finite")
-    report = compare_answers(expected, answers)
-    for name in POOLED:
-        cosine = report.get(f"{name}_cosine", 1.0)
-        if cosine < LEAST_COSINE:
-            raise ParityError(f"fp16: {name}: mean cosine with PyTorch is {cosine}, at least {LEAST_COSINE} is required")
-    near = [
-        want[got.argmax()] >= NEAR * want.max()
-        for both in zip(expected, answers, strict=True)
-        for want, got in zip(*map(decisions, both), strict=True)
-    ]
-    if 100 * sum(near) < LEAST_AGREEMENT * len(near):
-        raise ParityError(
-            f"fp16: {sum(near)} of {len(near)} best choices agree with PyTorch, at least {LEAST_AGREEMENT:g} % are required"
-        )
-    return report
+def with_neighbours(answers: Sequence[Outputs], pooling: str) -> list[Outputs]:
+    """Add to each answer the cosines of its vector with those of all others, relative to their mean, as `neighbours`."""
+    vectors = _unit(np.array([answer[pooling] for answer in answers]))
+    cosines = vectors @ vectors.T
+    np.fill_diagonal(cosines, 0)
+    cosines -= cosines.sum(1, keepdims=True) / max(1, len(answers) - 1)
+    np.fill_diagonal(cosines, -1)
+    return [{**answer, NEIGHBOURS: row} for answer, row in zip(answers, cosines, strict=True)]
 
 
 def decisions(answer: Outputs) -> list[Floats]:
@@ -129,26 +121,32 @@ def decisions(answer: Outputs) -> list[Floats]:
     ]
 
 
-def _check_values(place: str, name: str, want: Floats, got: Floats) -> float:
-    """Check one output array; return its largest difference."""
+def _check_values(place: str, name: str, want: Floats, got: Floats, sizes: Floats | None) -> float:
+    """Check one output array, with the channels' sizes if it is a vector; return its largest difference."""
     if want.shape != got.shape:
         raise ParityError(f"{place}: PyTorch gives shape {list(want.shape)}, the bundle {list(got.shape)}")
     if not want.size:
         return 0.0
-    difference = float(np.abs(want - got).max())
-    limit = PROBABILITY_TOLERANCE if name in PROBABILITIES else TOLERANCE * max(1.0, float(np.abs(want).max()))
-    if not difference <= limit:  # "not" finds NaN too
-        raise ParityError(f"{place}: differs from PyTorch by up to {difference:.3g}, the limit is {limit:.3g}")
+    differences = np.abs(want - got)
+    limits = np.full(want.shape, PROBABILITY_TOLERANCE)
+    if name not in PROBABILITIES:
+        limits = TOLERANCE * (np.maximum(1.0, np.abs(want)) if sizes is None else sizes)
+    if (wrong := ~(differences <= limits)).any():  # "~" finds NaN too
+        at = tuple(np.argwhere(wrong)[0])
+        raise ParityError(
+            f"{place}, value {', '.join(map(str, at))}: differs from PyTorch by {differences[at]:.3g}, "
+            f"the limit is {limits[at]:.3g}"
+        )
     if name in CHOICES:
-        _check_order(place, want.reshape(-1, want.shape[-1]), got.reshape(-1, got.shape[-1]), limit)
-    return difference
+        _check_order(place, *(values.reshape(-1, want.shape[-1]) for values in (want, got, limits)))
+    return float(differences.max())
 
 
-def _check_order(place: str, want: Floats, got: Floats, limit: float) -> None:
+def _check_order(place: str, want: Floats, got: Floats, limits: Floats) -> None:
     """Check that the five best choices have the same order, except where PyTorch scores two of them alike."""
-    for index, (ours, theirs) in enumerate(zip(got, want, strict=True)):
+    for index, (theirs, ours, limit) in enumerate(zip(want, got, limits, strict=True)):
         for best, other in zip(_best(theirs), _best(ours), strict=True):
-            if best != other and abs(float(theirs[best] - theirs[other])) > limit:
+            if best != other and abs(float(theirs[best] - theirs[other])) > limit[best]:
                 raise ParityError(f"{place}, decision {index}: PyTorch ranks {best} where the bundle has {other}")
 
 
@@ -163,8 +161,18 @@ def _softmax(logits: Floats) -> Floats:
     return powers
 
 
-def _cosine(a: Floats, b: Floats) -> float:
-    return float(a @ b / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1e-12))
+def _unit(vectors: Floats) -> Floats:
+    units: Floats = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return units
+
+
+def _channel_sizes(sizes: Floats) -> Floats:
+    """Raise the sizes of small channels to the median, since rounding errors do not shrink with a channel."""
+    return np.maximum(sizes, max(float(np.median(sizes)), 1e-12))
+
+
+def _percent(values: Sequence[bool]) -> float:
+    return round(100 * float(np.mean(values)), 2)
 
 
 Item = TypeVar("Item")

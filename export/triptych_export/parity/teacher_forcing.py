@@ -4,15 +4,14 @@ Every row is fed PyTorch's tokens, so that one differing token does not change t
 outputs share memory with inputs, and only the tokens are overwritten between steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_export.errors import ParityError
-from triptych_export.parity.comparison import LEAST_AGREEMENT, chunks
+from triptych_export.parity.comparison import chunks
 from triptych_export.parity.translation import Sample
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
@@ -94,20 +93,6 @@ def forced_agreement(found: Sequence[Ids], sample: Sample, end: int) -> dict[str
         "forced_tokens": len(pairs),
         "forced_token_agreement_percent": round(100 * equal / max(1, len(pairs)), 3),
     }
-
-
-def check_agreement(report: Mapping[str, float]) -> None:
-    """Check the result of `forced_agreement`; values that are not finite would show as wrong tokens.
-
-    Raises:
-        ParityError: too few tokens agree with PyTorch.
-    """
-    percent = report["forced_token_agreement_percent"]
-    if report["forced_tokens"] and percent < LEAST_AGREEMENT:
-        raise ParityError(
-            f"fp16: {percent} % of {report['forced_tokens']:,} teacher-forced tokens agree with PyTorch, "
-            f"at least {LEAST_AGREEMENT:g} % are required"
-        )
 
 
 def _until_end(answer: Ids, longest: int, end: int) -> Ids:

@@ -136,11 +136,18 @@ def affordable(bundle: Bundle, rows: int) -> int:
 
 
 def agreement(expected: Sequence[Ids], outputs: Sequence[Ids]) -> dict[str, float]:
-    """Compare free-running translations, in percent: equal sentences, and equal tokens by position."""
+    """Compare free-running translations, in percent: equal sentences, and equal tokens by position.
+
+    Up to its first difference, a translation continues the tokens that PyTorch continues. The share of these decisions that
+    agree, the end included, does not count what a difference changes after it: `next_token_agreement_percent`.
+    """
     equal = sum(a == b for a, b in zip(expected, outputs, strict=True))
     places = sum(max(len(a), len(b)) for a, b in zip(expected, outputs, strict=True))
     hits = sum(x == y for a, b in zip(expected, outputs, strict=True) for x, y in zip(a, b, strict=False))
+    decisions = sum(min(_fork(a, b), len(a)) + 1 for a, b in zip(expected, outputs, strict=True))
     return {
+        "decisions": decisions,
+        "next_token_agreement_percent": round(100 * (decisions - len(expected) + equal) / max(1, decisions), 2),
         "identical_sentences_percent": round(100 * equal / len(expected), 2),
         "token_agreement_percent": round(100 * hits / max(1, places), 2),
     }

@@ -37,6 +37,11 @@ from triptych_cli.common.errors import needs, one_line
     "--valid", multiple=True, help="Sentence pairs, texts or images for the parity check.  [default: the checkpoint's own]"
 )
 @click.option(
+    "--allow-inexact",
+    is_flag=True,
+    help="Ship precisions that agree too little with PyTorch, or that too few samples tested; the model card records it.",
+)
+@click.option(
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
 def command(

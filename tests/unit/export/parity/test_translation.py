@@ -88,8 +88,9 @@ def test_samples_that_prove_too_little_are_rejected(checkpoint: Checkpoint, sour
 
 def test_agreement_counts_sentences_and_tokens_in_their_place() -> None:
     same, shorter = agreement([[1, 2], [3]], [[1, 2], [3]]), agreement([[1, 2, 3, 4], [5], []], [[1, 2], [5], [6]])
-    assert same == {"identical_sentences_percent": 100, "token_agreement_percent": 100}
-    assert shorter == {"identical_sentences_percent": 33.33, "token_agreement_percent": 50}
+    names = ("decisions", "next_token_agreement_percent", "identical_sentences_percent", "token_agreement_percent")
+    assert same == dict(zip(names, (5, 100, 100, 100), strict=True))
+    assert shorter == dict(zip(names, (6, 66.67, 33.33, 50), strict=True))
 
 
 def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[int]]) -> None:

@@ -1,0 +1,102 @@
+"""The gate: what a precision must show before it becomes part of a bundle.
+
+fp32 is compared with PyTorch number by number, without an exception (`comparison`, `translation`). Every other precision is
+judged here by its figures in the parity report; figures that it has to have and does not have are faults too.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triptych_export.errors import ParityError
+from triptych_serving.bundle.manifest import FP16
+
+Report = dict[str, Any]
+
+FP32 = "fp32"
+MIN_SAMPLES, MIN_DISTINCT, MIN_DECISIONS = 32, 16, 32
+SAMPLES = ("samples", "sentences")  # names of their number, of encoders and of translation models
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Least agreement of a precision with PyTorch.
+
+    Args:
+        agreement: percent of the decisions (labels, masked or next tokens, nearest neighbours) that are PyTorch's or nearly so.
+        cosine: mean cosine with PyTorch's vectors.
+        channel_error: largest error of a vector's channel, in percent of its standard deviation.
+        bleu_loss: BLEU points below fp32.
+    """
+
+    agreement: float
+    cosine: float
+    channel_error: float
+    bleu_loss: float
+
+
+QUANTIZED = Floor(agreement=90, cosine=0.97, channel_error=75, bleu_loss=2)
+FLOORS: Mapping[str, Floor] = {
+    FP16: Floor(agreement=95, cosine=0.999, channel_error=15, bleu_loss=1),
+    "int8": QUANTIZED,
+    "int8-shortlist": QUANTIZED,
+    "int8-stable": QUANTIZED,
+}
+AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")
+OVERRIDE = "shipped_despite"
+
+
+def check_gate(parity: Report, metrics: Mapping[str, Any], shipped: Sequence[str], allowed: bool) -> Report:
+    """Check all precisions that are to be shipped; returns the report, in which exceptions are recorded.
+
+    Args:
+        parity: figures of each precision.
+        metrics: holds BLEU of each precision, if references are known.
+        shipped: precisions of the bundle.
+        allowed: record faults instead of failing; they become part of the model card.
+
+    Raises:
+        ParityError: lists the faults of all precisions.
+    """
+    faults = {precision: "; ".join(_faults(precision, parity, metrics)) for precision in shipped}
+    faults = {precision: text for precision, text in faults.items() if text}
+    if faults and not allowed:
+        raise ParityError(
+            f"{'. '.join(f'{precision}: {text}' for precision, text in faults.items())}. Pass more or other samples with "
+            f"--valid, choose other precisions with --precision, or ship them anyway with --allow-inexact; the card records it"
+        )
+    return {name: {**report, OVERRIDE: faults[name]} if name in faults else report for name, report in parity.items()}
+
+
+def _faults(precision: str, parity: Report, metrics: Mapping[str, Any]) -> Iterator[str]:
+    reference, figures = parity[FP32], parity[precision]
+    samples = next((reference[name] for name in SAMPLES if name in reference), 0)
+    yield from _below("samples", samples, MIN_SAMPLES)
+    yield from _below("different outputs in PyTorch", reference.get("distinct_outputs", 0), MIN_DISTINCT)
+    if precision == FP32:
+        return
+    floor = FLOORS[precision]
+    yield from _below("decisions", figures.get("decisions", 0), MIN_DECISIONS)
+    if count := figures.get("samples_not_finite"):
+        yield f"{count} samples have values that are not finite"
+    for name, value in figures.items():
+        text = name.replace("_", " ")
+        if name in AGREEMENTS:
+            yield from _below(text, value, floor.agreement)
+        elif name.endswith("_cosine"):
+            yield from _below(text, value, floor.cosine)
+        elif name.endswith("_channel_error_percent"):
+            yield from _above(text, value, floor.channel_error)
+    bleu = f"bleu_{precision.replace('-', '_')}"
+    if bleu in metrics:
+        yield from _above("BLEU points below fp32", round(metrics["bleu_fp32"] - metrics[bleu], 2), floor.bleu_loss)
+
+
+def _below(name: str, value: float, least: float) -> Iterator[str]:
+    if not value >= least:  # "not" finds NaN too
+        yield f"{name}: {value:,}, at least {least:g} required"
+
+
+def _above(name: str, value: float, most: float) -> Iterator[str]:
+    if not value <= most:
+        yield f"{name}: {value:,}, at most {most:g} allowed"
