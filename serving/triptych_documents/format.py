@@ -25,6 +25,7 @@ class ReadOptions:
         encoding: of text formats; "" detects it: byte order mark, declaration in the document, else UTF-8.
         columns: CSV and TSV: names from the header, or numbers from 1.
         header: CSV and TSV: whether the first record has names. None: only if `columns` are names.
+        translate_header: CSV and TSV: also translate the names.
         keys: JSON and YAML: dotted paths with `*` (one member) and `**` (any depth) to translate. Empty: all.
         skip_keys: JSON and YAML: paths that are not translated.
         wrapped: plain text: whether lines are wrapped at a width, so that paragraphs are translated whole and wrapped again.
@@ -39,6 +40,7 @@ class ReadOptions:
     encoding: str = ""
     columns: tuple[str, ...] = ()
     header: bool | None = None
+    translate_header: bool = False
     keys: tuple[str, ...] = ()
     skip_keys: tuple[str, ...] = ()
     wrapped: bool | None = None

@@ -5,6 +5,7 @@ import sys
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,10 +16,11 @@ from triptych_cli.common.decoding import search_options, take_decoding
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.documents import flags
 from triptych_cli.documents.database import Database, DatabaseError
-from triptych_cli.documents.discovery import discover
+from triptych_cli.documents.discovery import STDOUT, destination, discover
 from triptych_cli.documents.flags import JobFlags
 from triptych_cli.documents.tables import RAY, check_engine, run_tables, tables_of, take_cluster
 from triptych_documents.errors import DocumentError
+from triptych_documents.format import find_format
 from triptych_embedded.request import BackendError, TranslationRequest
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 JOURNAL = ".triptych-journal"  # in the output folder
 IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
-FOLDER = click.Path(path_type=Path, file_okay=False)
+BINARY = ("docx", "odt")
 EXISTING = click.Path(path_type=Path, exists=True)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
@@ -35,7 +37,14 @@ SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
 
 @click.command(name="translate-docs")
 @click.argument("paths", nargs=-1, required=True, type=EXISTING, metavar="PATH...")
-@click.option("-o", "--out", type=FOLDER, required=True, help="Folder of the translations.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, allow_dash=True),
+    required=True,
+    metavar="FOLDER|FILE|-",
+    help="Folder of the translations. For one document it may be a file, or - for standard output.",
+)
 @options.model_choice
 @options.languages
 @flags.selection
@@ -58,8 +67,14 @@ def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     check_engine(values["engine"])
     cluster = take_cluster(values)
     with one_line(DocumentError, DatabaseError, BackendError):
-        on_ray = values.pop("engine") == RAY
-        code = _translate_tables(paths, out, cluster, values) if on_ray else _translate(paths, out, values)
+        if values.pop("engine") == RAY:
+            if out.is_file() or str(out) == STDOUT:
+                raise click.UsageError(f"--engine ray writes a folder, and --out {out} is none")
+            code = _translate_tables(paths, out, cluster, values)
+        elif str(out) == STDOUT:
+            code = _translate_to_stdout(paths, out, values)
+        else:
+            code = _translate(paths, *destination(paths, out), values)
     click.get_current_context().exit(code)
 
 
@@ -101,15 +116,39 @@ def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any
     )
 
 
-def _translate(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:
-    """Translate documents in this process or with a server; return the exit code."""
+def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:
+    """Translate a document and write it to standard output, everything else to standard error; return the exit code."""
+    destination(paths, out)  # checks that there is one document
+    if values["bilingual"]:
+        raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
+    if sys.stdout.isatty() and find_format(values["format"] or "", str(paths[0])).name in BINARY:
+        raise click.UsageError(f"the translation of {paths[0]} cannot be shown on a terminal; redirect it, or name a file")
+    with TemporaryDirectory(prefix="triptych-") as folder:
+        code = _translate(paths, Path(folder), paths[0].name, values, quiet=True)
+        translated = Path(folder, paths[0].name)
+        if translated.exists():
+            sys.stdout.buffer.write(translated.read_bytes())
+            sys.stdout.buffer.flush()
+    return code
+
+
+def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, Any], quiet: bool = False) -> int:
+    """Translate documents in this process or with a server; return the exit code.
+
+    Args:
+        paths: what to translate.
+        out: output folder.
+        name: of the translation of a single document; empty: the document's own.
+        values: of the command's flags.
+        quiet: print the summary on standard error.
+    """
     from triptych_cli.documents.document_files import FilePolicy
     from triptych_cli.documents.job import DocumentJob
 
     with ExitStack() as stack:
         job_flags = flags.take_job_flags(values)
         beside = job_flags.pairs.suffix if job_flags.pairs else ""
-        found = discover(paths, out, flags.take_selection(values), job_flags.copy_others, beside)
+        found = discover(paths, out, flags.take_selection(values), job_flags.copy_others, beside, name)
         policy = FilePolicy(out, flags.take_reading(values), job_flags.pairs, job_flags.copy_others, job_flags.overwrite)
         rules = flags.take_rules(values)
         request = TranslationRequest(decoding=take_decoding(values), **values)
@@ -119,10 +158,10 @@ def _translate(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> in
         if path := job_flags.memory:
             memory = stack.enter_context(Database(IN_MEMORY if job_flags.dry_run and not path.exists() else path))
         job = DocumentJob(found, policy, rules, journal, memory, job_flags.tmx, job_flags.fail_fast)
-        return (_count if job_flags.dry_run else _run)(job, request, job_flags, stop)
+        return (_count if job_flags.dry_run else _run)(job, request, job_flags, stop, quiet)
 
 
-def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals) -> int:
+def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
     from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.job import run_job
     from triptych_cli.documents.report import error_lines, result_lines, write_report
@@ -137,14 +176,14 @@ def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, s
     for line in error_lines(result):
         click.echo(line, err=True)
     for line in result_lines(result):
-        click.echo(line)
+        click.echo(line, err=quiet)
     if stop.signal is not None:
         click.echo("stopped; run the same command again to continue", err=True)
         return stop.exit_code
     return int(bool(result.errors))
 
 
-def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals) -> int:
+def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
     from triptych_cli.documents.dry_run import count_job
     from triptych_cli.documents.report import plan_lines, write_plan
 
@@ -156,7 +195,7 @@ def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags,
     if job_flags.report:
         write_plan(job_flags.report, planned)
     for line in plan_lines(planned):
-        click.echo(line)
+        click.echo(line, err=quiet)
     return int(bool(planned.failed)) if stop.signal is None else stop.exit_code
 
 

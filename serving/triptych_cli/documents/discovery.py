@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from triptych_documents.errors import UnknownFormatError
-from triptych_documents.format import FormatInfo, find_format
+from triptych_documents.format import FORMATS, FormatInfo, find_format
 
+STDOUT = "-"
 HIDDEN = "."  # files and folders whose names start with it are skipped
 
 
@@ -56,7 +57,7 @@ class Selection:
 
 
 def discover(
-    paths: Sequence[Path], out: Path, selection: Selection, takes_others: bool = False, beside: str = ""
+    paths: Sequence[Path], out: Path, selection: Selection, takes_others: bool = False, beside: str = "", target_name: str = ""
 ) -> list[SourceFile]:
     """List files as they are named, and folders with everything below them, sorted by name.
 
@@ -66,6 +67,7 @@ def discover(
         selection: which files of folders, and their format.
         takes_others: files without a known format are written too.
         beside: suffix of the second file that each document gets; empty for none.
+        target_name: name of the translation of a file; empty: its own.
 
     Raises:
         UnknownFormatError: a file of `paths` has no known format, and others are not taken.
@@ -74,7 +76,7 @@ def discover(
     for path in paths:
         if not path.is_dir() and not takes_others:
             find_format(selection.format, str(path))
-    found = [each for path in paths for each in _walk(path, out, selection)]
+    found = [each for path in paths for each in _walk(path, out, selection, target_name)]
     taken: dict[str, Path] = {}
     for each in found:
         for name in _written(each, takes_others, beside):
@@ -95,9 +97,23 @@ def _written(found: SourceFile, takes_others: bool, beside: str) -> Iterator[str
         yield found.name + beside
 
 
-def _walk(path: Path, out: Path, selection: Selection) -> Iterator[SourceFile]:
+def destination(paths: Sequence[Path], out: Path) -> tuple[Path, str]:
+    """Return the output folder, and the name of the translation if `out` is a file: of one document, with a document's suffix.
+
+    Raises:
+        click.UsageError: `out` is a file or standard output, but there may be several documents.
+    """
+    one = len(paths) == 1 and not paths[0].is_dir()
+    if (out.is_file() or str(out) == STDOUT) and not one:
+        raise click.UsageError(f"--out {out} takes the translation of one document; name a folder for several")
+    suffixes = {paths[0].suffix.lower(), *(suffix for each in FORMATS for suffix in each.suffixes)} - {""}
+    is_file = one and not out.is_dir() and (out.is_file() or out.suffix.lower() in suffixes)
+    return (out.parent, out.name) if is_file else (out, "")
+
+
+def _walk(path: Path, out: Path, selection: Selection, target_name: str) -> Iterator[SourceFile]:
     if not path.is_dir():
-        yield SourceFile(path, path.name, _format(path, selection.format))
+        yield SourceFile(path, target_name or path.name, _format(path, selection.format))
         return
     for folder, folders, files in os.walk(path):
         here = Path(folder)

@@ -71,7 +71,8 @@ selection = options.several(
 reading = options.several(
     _option("--encoding", default="", metavar="NAME", help="Encoding of text files.  [default: as declared, else UTF-8]"),
     _list("--column", "columns", metavar="NAME", help="CSV and TSV: column to translate, by name or number; repeatable."),
-    _option("--header/--no-header", help="CSV and TSV: the first record has names.  [default: detected]"),
+    _option("--header/--no-header", help="CSV and TSV: the first record has names, which stay.  [default: it has]"),
+    _switch("--translate-header", "CSV and TSV: translate the names in the first record, too."),
     _list("--key", "keys", metavar="PATH", help="JSON and YAML: translate only pages.*.title, **.text, ...; repeatable."),
     _list("--skip-key", "skip_keys", metavar="PATH", help="JSON and YAML: do not translate these; repeatable."),
     _option("--wrapped/--no-wrapped", help="Plain text: lines are wrapped at a width.  [default: detected per paragraph]"),
@@ -86,7 +87,12 @@ keeping = options.several(
 )
 running = options.several(
     _list("--memory", "memories", metavar="FILE", help="Translation memory to use and add to; .tmx files to use."),
-    _option("--journal", type=NEW_FILE, metavar="FILE", help="Journal of the job.  [default: .triptych-journal in --out]"),
+    _option(
+        "--journal",
+        type=NEW_FILE,
+        metavar="FILE",
+        help="Journal of the job.  [default: .triptych-journal beside the output]",
+    ),
     _option(
         "--bilingual",
         type=click.Choice(sorted(BILINGUAL)),
@@ -126,8 +132,8 @@ def take_selection(values: dict[str, Any]) -> Selection:
 
 def take_reading(values: dict[str, Any]) -> ReadOptions:
     """Remove the flags of `reading` from the values of a command and return them."""
-    names = ("encoding", "columns", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy")
-    return ReadOptions(**{name: values.pop(name) for name in names})
+    chosen = {field.name: values.pop(field.name) for field in fields(ReadOptions) if field.name in values}
+    return ReadOptions(**{**chosen, "header": chosen["header"] is not False})
 
 
 def take_rules(values: dict[str, Any]) -> TranslationRules:

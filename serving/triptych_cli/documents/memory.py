@@ -32,7 +32,7 @@ def import_(memory: Path, files: tuple[Path, ...]) -> None:
 
     with one_line(DocumentError, DatabaseError), Database(memory) as database:
         count = sum(add_entries(database, read_tmx(file)) for file in files)
-    click.echo(f"{memory}: {count:,} entries imported")
+    click.echo(f"{memory}: {count:,} {'entry' if count == 1 else 'entries'} imported")
 
 
 @command.command(name="export")

@@ -42,12 +42,17 @@ def result_lines(result: JobResult) -> Iterator[str]:
     counts, states = result.counts, _states(result)
     documents = ", ".join(f"{count:,} {state.value}" for state, count in states.items()) or "none"
     yield f"documents: {documents}"
-    known = f"{counts.translated:,} model calls including retries, {counts.remembered:,} remembered"
+    known = f"{counted(counts.translated, 'model call')} including retries, {counts.remembered:,} remembered"
     human = f", {counts.human:,} from people" if counts.human else ""
     speed = f", {counts.done / result.seconds:,.0f}/s" if result.seconds else ""
-    yield f"{counts.done:,} segments, {known}{human}, {result.seconds:,.1f} s{speed}"
+    yield f"{counted(counts.done, 'segment')}, {known}{human}, {result.seconds:,.1f} s{speed}"
     if found := _findings(result):
-        yield "findings: " + ", ".join(f"{count:,} {name if count > 1 else name[:-1]}" for name, count in found.items())
+        yield "findings: " + ", ".join(counted(count, name.removesuffix("s")) for name, count in found.items())
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: "1 error", "2 errors"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def plan_lines(planned: PlannedWork) -> Iterator[str]:

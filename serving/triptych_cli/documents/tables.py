@@ -31,7 +31,8 @@ CLUSTER = {
 }
 # Flags of jobs in this process.
 ONLY_LOCAL = {"server", "memories", "journal", "bilingual", "copy_others", "fail_fast", "dry_run", "concurrency"}
-ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "keys", "skip_keys", "wrapped", "retranslate", "mark_fuzzy"}
+ONLY_LOCAL |= {"server_wait_secs", "encoding", "header", "translate_header", "keys", "skip_keys", "wrapped", "retranslate"}
+ONLY_LOCAL |= {"mark_fuzzy"}
 
 
 def take_cluster(values: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect,
     columns = ColumnSelection(options, [cell.text for cell in first or ()])
     units: list[Unit] = []
     places: list[_Slot] = []
-    for record in records if first is None or columns.header else chain((first,), records):
+    skips_first = columns.header and not options.translate_header
+    for record in records if first is None or skips_first else chain((first,), records):
         columns.count(len(record))
         for number, cell in enumerate(record, 1):
             if columns.takes(number) and cell.text.strip():

@@ -73,19 +73,48 @@ def test_a_folder_is_translated_once(
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.txt")} == before
 
 
+def test_one_document_has_a_file_or_standard_output(translate: Translate, source: Path, tmp_path: Path) -> None:
+    file, target = source / "a.txt", tmp_path / "a_de.txt"
+    assert translate(file, "--out", target).code == 0
+    assert target.read_text(encoding="utf-8") == TRANSLATED["a.txt"]
+    assert translate(file, "--out", target).success.startswith("documents: 1 unchanged")
+    assert content(tmp_path / "out") == {}
+    result = translate(file, "--out", "-")
+    assert (result.code, result.out) == (0, TRANSLATED["a.txt"])
+    assert result.err.startswith("documents: 1 translated")
+    assert translate(file, "--out", tmp_path / "folder").code == 0
+    assert content(tmp_path / "folder") == {"a.txt": TRANSLATED["a.txt"]}
+    for out in (target, "-"):
+        for paths in ((source,), (file, source / "sub" / "b.txt")):
+            assert f"--out {out} takes the translation of one document" in translate(*paths, "--out", out).error
+    assert "--bilingual" in translate(file, "--out", "-", "--bilingual", "tsv").error
+    assert "would be replaced by its own translation" in translate(file, "--out", file).error
+
+
+@pytest.mark.parametrize(
+    ("flags", "header"),
+    [([], SOURCES[0]), (["--column", SOURCES[0]], SOURCES[0]), (["--no-header"], TARGETS[0])]
+    + [(["--translate-header", *column], TARGETS[0]) for column in ([], ["--column", SOURCES[0]])],
+)
+def test_the_header_of_a_table_stays(translate: Translate, tmp_path: Path, flags: list[str], header: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(f"{SOURCES[0]}\n{SOURCES[1]}\n", encoding="utf-8")
+    assert translate(table, "--out", "-", *flags).out == f"{header}\n{TARGETS[1]}\n"
+
+
 def test_only_changes_are_translated(translate: Translate, source: Path, tmp_path: Path) -> None:
     translate(source)
     write(source, {"a.txt": FEW["a.txt"] + f"{SOURCES[9]}\n"})
     documents, segments = translate(source).success.splitlines()
     assert documents == "documents: 1 translated, 1 unchanged"
-    assert segments.startswith("6 segments, 1 model calls including retries, 5 remembered, ")
+    assert segments.startswith("6 segments, 1 model call including retries, 5 remembered, ")
     assert content(tmp_path / "out")["a.txt"] == TRANSLATED["a.txt"] + f"{TARGETS[9]}\n"
 
 
 def test_other_jobs_use_a_memory(translate: Translate, source: Path, tmp_path: Path) -> None:
     memory = ("--memory", tmp_path / "memory")
     translate(source / "a.txt", "--out", tmp_path / "one", *memory)
-    assert "1 model calls including retries, 5 remembered" in translate(source, "--out", tmp_path / "two", *memory).success
+    assert "1 model call including retries, 5 remembered" in translate(source, "--out", tmp_path / "two", *memory).success
     assert content(tmp_path / "two") == TRANSLATED
 
 
@@ -93,7 +122,7 @@ def test_human_translations_take_precedence(run: Run, translate: Translate, sour
     tmx, memory = tmp_path / "people.tmx", tmp_path / "memory"
     variants = f'<tuv xml:lang="en"><seg>{SOURCES[0]}</seg></tuv><tuv xml:lang="de"><seg>Von Hand.</seg></tuv>'
     tmx.write_text(TMX.format(variants), encoding="utf-8")
-    assert "1 entries imported" in run("memory", "import", memory, tmx).success
+    assert "1 entry imported" in run("memory", "import", memory, tmx).success
     for number, file in enumerate((tmx, memory)):
         out = translate(source / "a.txt", "--out", tmp_path / str(number), "--memory", file).success
         assert "4 model calls including retries, 0 remembered, 1 from people" in out
