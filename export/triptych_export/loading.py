@@ -53,7 +53,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
         _require_samples(folder, "sentences", "pairs", bool(pairs))
-        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.extras)
+        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.extras, options.allow_untrained)
     _refuse_translation_options(folder, options)
     if architecture == BERT:
         text = load_bert_checkpoint(folder.path)

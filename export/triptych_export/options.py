@@ -29,6 +29,7 @@ class ExportOptions:
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
         allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
+        allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
     """
 
     repository: Path
@@ -41,6 +42,7 @@ class ExportOptions:
     source_language: str = ""
     target_language: str = ""
     allow_inexact: bool = False
+    allow_untrained: bool = False
 
     def check(self) -> None:
         """Reject contradictory options.

@@ -101,7 +101,8 @@ def _download(name: str) -> Path:
     """Download the needed files, or use the local cache."""
     try:
         files = HfApi().list_repo_files(name)
-        weights = () if any(file.endswith(".safetensors") for file in files) else PICKLES
+        usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # those in folders are other models
+        weights = () if usable else PICKLES
         return Path(snapshot_download(name, allow_patterns=[*WANTED, *weights]))
     except Exception as online:  # offline or not: an earlier download in the cache may still be usable
         try:

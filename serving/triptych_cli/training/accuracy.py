@@ -74,7 +74,7 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
     return rows
 
 
-def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: int) -> dict[str, Any]:
+def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float) -> dict[str, Any]:
     """Return top-1 and top-5 accuracy on folders of images.
 
     Raises:

@@ -85,10 +85,10 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
 @options.model
 @options.running
 @click.option(
-    "--hold-out", default=0, show_default=True, help="Use this many files in all, the last of each class; 0: every file."
+    "--hold-out", default=0.0, help="Use this many files in all (below 1: this share), the last of each class; 0: every file."
 )
 @options.as_json
-def image_classification(folders: tuple[str, ...], hold_out: int, as_json: bool, **values: Any) -> None:
+def image_classification(folders: tuple[str, ...], hold_out: float, as_json: bool, **values: Any) -> None:
     """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
     needs("triptych_training.data.images", "train")
     from triptych_cli.training.accuracy import image_accuracy

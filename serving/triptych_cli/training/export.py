@@ -42,6 +42,11 @@ from triptych_cli.common.errors import needs, one_line
     help="Ship precisions that agree too little with PyTorch, or that too few samples tested; the model card records it.",
 )
 @click.option(
+    "--allow-untrained",
+    is_flag=True,
+    help="Export a translation model even if it has learnt too little for a meaningful comparison.",
+)
+@click.option(
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
 def command(

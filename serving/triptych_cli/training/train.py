@@ -1,5 +1,6 @@
 """`triptych train`: train models."""
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,26 @@ from triptych_cli.common.options import Function, several
 
 Recipe = TypeVar("Recipe")
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
+UNLIMITED = 1_000_000  # epochs of a training that ends at another limit
+BY_SIZE = "[default: by --size]"
+# Shapes of the models by --size: members of TransformerConfig, BertConfig and VitConfig.
+SIZES: dict[str, dict[str, dict[str, int]]] = {
+    "transformer": {
+        "tiny": {"model_dim": 128, "heads": 4, "feedforward_dim": 512, "encoder_layers": 2, "decoder_layers": 2},
+        "small": {"model_dim": 256, "heads": 4, "feedforward_dim": 1024, "encoder_layers": 4, "decoder_layers": 2},
+        "base": {"model_dim": 512, "heads": 8, "feedforward_dim": 2048, "encoder_layers": 6, "decoder_layers": 6},
+    },
+    "bert": {
+        "tiny": {"model_dim": 128, "heads": 2, "feedforward_dim": 512, "layers": 2},
+        "small": {"model_dim": 256, "heads": 4, "feedforward_dim": 1024, "layers": 4},
+        "base": {"model_dim": 768, "heads": 12, "feedforward_dim": 3072, "layers": 12},
+    },
+    "vit": {
+        "tiny": {"model_dim": 192, "heads": 3, "feedforward_dim": 768, "layers": 6},
+        "small": {"model_dim": 384, "heads": 6, "feedforward_dim": 1536, "layers": 12},
+        "base": {"model_dim": 768, "heads": 12, "feedforward_dim": 3072, "layers": 12},
+    },
+}
 
 
 @click.group(name="train", help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
@@ -32,6 +53,19 @@ def _files(train: str, valid: str, valid_required: bool = True) -> Callable[[Fun
     )
 
 
+def _sizes(*fields: str) -> Callable[[Function], Function]:
+    """Make --size, and an option for each field of the shape that depends on it."""
+    return several(
+        click.option(
+            "--size",
+            type=click.Choice(["tiny", "small", "base"]),
+            default=None,
+            help="Shape of the model.  [default: base with a GPU, small with 4 CPUs or more, else tiny]",
+        ),
+        *(click.option(f"--{field.replace('_', '-')}", type=int, default=None, help=BY_SIZE) for field in fields),
+    )
+
+
 def _loop(
     *,
     epochs: int = 20,
@@ -45,20 +79,27 @@ def _loop(
 ) -> Callable[[Function], Function]:
     """Make the options of the training loop with the defaults of a task."""
     return several(
-        _option("--epochs", default=epochs),
+        click.option(
+            "--epochs", type=int, default=None, help=f"[default: {epochs}; with --max-steps or --max-minutes until they end it]"
+        ),
         _option("--max-steps", default=0, help="Train for this many optimizer steps; 0: for the epochs."),
         _option(
             "--max-minutes",
             default=0.0,
-            help="Train for this time, including all runs and validations; the schedule ends then too. 0: no limit.",
+            help="Train for this time, all runs, reading and validations included; the schedule ends then too. 0: no limit.",
         ),
         _option("--pause-minutes", default=0.0, help="Save the state and stop after this time, to be resumed; 0: never."),
         _option("--accumulate", default=1, help="Batches per optimizer step."),
         _option("--optimizer", type=click.Choice(["adam", "muon"]), default="adam"),
         _option("--learning-rate", default=learning_rate, help="Peak rate."),
-        _option("--schedule", type=click.Choice(["inverse-sqrt", "linear", "cosine", "constant"]), default=schedule),
-        _option("--warmup-steps", default=warmup_steps),
-        _option("--weight-decay", default=weight_decay),
+        click.option(
+            "--schedule",
+            type=click.Choice(["inverse-sqrt", "linear", "cosine", "constant"]),
+            default=None,
+            help=f"[default: {schedule}{'; linear with --max-minutes' if schedule == 'inverse-sqrt' else ''}]",
+        ),
+        _option("--warmup-steps", default=warmup_steps, help="At most a tenth of the training."),
+        _option("--weight-decay", default=weight_decay, help="Of projections and convolutions."),
         _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),
         _option("--label-smoothing", default=label_smoothing),
         _option("--average", default=average, help="Number of final checkpoints whose weights are averaged."),
@@ -88,11 +129,7 @@ def _loop(
 @_option("--target-language", default="", help="BCP 47 code, such as de; not with en:de=FILE.")
 @_option("--vocabulary-size", default=8000, help="Size of the shared BPE vocabulary.")
 @_option("--max-length", default=200, help="Longest side of a training pair, in tokens; longer pairs are left out.")
-@_option("--model-dim", default=512)
-@_option("--heads", default=8)
-@_option("--feedforward-dim", default=2048)
-@_option("--encoder-layers", default=6)
-@_option("--decoder-layers", default=6)
+@_sizes("model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers")
 @_option("--norm", type=click.Choice(["post", "pre"]), default="post")
 @_option("--activation", type=click.Choice(["relu", "gelu", "silu"]), default="relu")
 @_option("--positions", type=click.Choice(["sinusoidal", "learned"]), default="sinusoidal")
@@ -109,8 +146,8 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.tasks.translation import train_translation
 
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
-        config = TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape)
-        return train_translation(recipe, config, out, resume)
+        shape = _sized("transformer", shape, out, resume)
+        return train_translation(recipe, TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(TranslationRecipe, options, train)
 
@@ -125,10 +162,7 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
 @_option("--sequence-length", default=128, help="Length of a training row, in tokens.")
 @_option("--mask-share", default=0.15, help="Share of the tokens to predict.")
 @_option("--next-sentence/--no-next-sentence", default=True, help="Also learn which sentence follows (BERT), or not (RoBERTa).")
-@_option("--model-dim", default=768)
-@_option("--heads", default=12)
-@_option("--feedforward-dim", default=3072)
-@_option("--layers", default=12)
+@_sizes("model_dim", "heads", "feedforward_dim", "layers")
 @_option("--norm", type=click.Choice(["post", "pre"]), default="post")
 @_option("--activation", type=click.Choice(["relu", "gelu", "silu"]), default="gelu")
 @_option("--max-positions", default=512, help="Longest text of the model, in tokens.")
@@ -143,6 +177,7 @@ def bert(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.tasks.pretraining import pretrain
 
     def train(recipe: PretrainingRecipe, shape: dict[str, Any]) -> Path:
+        shape = _sized("bert", shape, out, resume)
         return pretrain(recipe, BertConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(PretrainingRecipe, options, train)
@@ -190,14 +225,11 @@ _finetuning(
     "The same for validation.  [default: images held out of --train]",
     valid_required=False,
 )
-@_option("--hold-out", default=5000, help="Images kept for validation where no --valid is given.")
+@_option("--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid.")
 @_option("--image-size", default=224, help="Height and width, in pixels.")
 @_option("--patch-size", default=16)
 @_option("--stem", type=click.Choice(["patch", "convolution"]), default="patch", help="Convolutions help on small data.")
-@_option("--model-dim", default=768)
-@_option("--heads", default=12)
-@_option("--feedforward-dim", default=3072)
-@_option("--layers", default=12)
+@_sizes("model_dim", "heads", "feedforward_dim", "layers")
 @_option("--dropout", default=0.0)
 @_option("--drop-path", default=0.1, help="Stochastic depth of the last layer, rising from 0.")
 @_option("--batch-images", default=128)
@@ -217,7 +249,24 @@ def vit(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.vit import VitConfig
     from triptych_training.tasks.image_classification import train_vit
 
-    _run(ImageRecipe, options, lambda recipe, shape: train_vit(recipe, VitConfig(classes=2, **shape), out, resume))
+    def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
+        return train_vit(recipe, VitConfig(classes=2, **_sized("vit", shape, out, resume)), out, resume)
+
+    _run(ImageRecipe, options, train)
+
+
+def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool) -> dict[str, Any]:
+    """Complete the shape by --size; without one a resumed run keeps its shape, a new one gets what the machine can train."""
+    import torch
+
+    size, options, known = shape["size"], out / "recipe.json", {}
+    if size is None:
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        size = "base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny"
+        if resume and options.exists():
+            known = json.loads(options.read_text(encoding="utf-8")).get(architecture, {})
+    sizes = {name: known.get(name, value) for name, value in SIZES[architecture][size].items()}
+    return {**sizes, **{name: value for name, value in shape.items() if name != "size" and value is not None}}
 
 
 def _run(recipe: Callable[..., Recipe], options: Mapping[str, Any], train: Callable[[Recipe, dict[str, Any]], Path]) -> None:
@@ -226,7 +275,12 @@ def _run(recipe: Callable[..., Recipe], options: Mapping[str, Any], train: Calla
 
     names = recipe.__dataclass_fields__.keys()  # type: ignore[attr-defined]
     shape = {name: value for name, value in options.items() if name not in names}
+    given = {name: value for name, value in options.items() if name in names and value is not None}
+    if options["max_minutes"]:
+        given.setdefault("schedule", "linear" if recipe.schedule == "inverse-sqrt" else recipe.schedule)  # type: ignore[attr-defined]
+    if options["max_minutes"] or options["max_steps"]:
+        given.setdefault("epochs", UNLIMITED)
     with one_line(TrainingError, ValueError):
-        result = train(recipe(**{name: value for name, value in options.items() if name in names}), shape)
+        result = train(recipe(**given), shape)
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # only the first process prints
         click.echo(result)

@@ -76,6 +76,22 @@ def test_translation(tmp_path: Path) -> None:
     assert (config.norm, config.tie_embeddings, config.decoder_layers) == ("pre", False, 1)
 
 
+def test_sizes_and_limits_choose_what_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    data = write_pairs(tmp_path / "pairs.tsv")
+    fixed = f"--train {data} --valid {data} --out {tmp_path / 'run'} --source-language en --target-language xx"
+    fixed += " --vocabulary-size 290 --batch-tokens 200 --devices 1 --max-steps 2"
+    given = f"{fixed} --model-dim 16 --heads 2 --max-minutes 9"
+    path = assert_trained(invoke("train", "translation", *given.split()), tmp_path)
+    config, recipe = load_checkpoint(path).model.config, load_checkpoint(path).provenance["recipe"]
+    assert (config.model_dim, config.feedforward_dim, config.encoder_layers) == (16, 512, 2)
+    assert (recipe["schedule"], recipe["epochs"]) == ("linear", 1_000_000)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))  # continued on a larger machine, without the shape
+    resumed = f"{fixed} --max-minutes 9 --resume"
+    assert_trained(invoke("train", "translation", *resumed.split()), tmp_path)
+    assert_failed(invoke("train", "translation", *resumed.split(), "--size", "small"), "model_dim was 16, is 256")
+
+
 def test_bert(tmp_path: Path) -> None:
     path = assert_trained(train("bert", tmp_path, "--norm", "pre", "--no-next-sentence", "--no-lowercase"), tmp_path)
     checkpoint = load_bert_checkpoint(path)

@@ -55,8 +55,8 @@ def _subfolders(root: Path) -> list[Path]:
     return sorted(path for path in root.iterdir() if path.is_dir())
 
 
-def hold_out(images: Sequence[LabelledImage], count: int) -> tuple[list[LabelledImage], list[LabelledImage]]:
-    """Split off the last files of each class, `count` in all; returns the others and them.
+def hold_out(images: Sequence[LabelledImage], count: float) -> tuple[list[LabelledImage], list[LabelledImage]]:
+    """Split off the last files of each class, `count` in all, or that share if it is below 1; returns the others and them.
 
     Raises:
         CorpusError: a class would have no images left to train on.
@@ -64,7 +64,7 @@ def hold_out(images: Sequence[LabelledImage], count: int) -> tuple[list[Labelled
     by_class: dict[int, list[LabelledImage]] = {}
     for image in images:
         by_class.setdefault(image.label, []).append(image)
-    each = max(1, count // len(by_class))
+    each = max(1, int(count if count >= 1 else count * len(images)) // len(by_class))
     smallest = min(map(len, by_class.values()))
     if each >= smallest:
         raise CorpusError(f"hold_out: {each} images a class, but the smallest class has {smallest}")

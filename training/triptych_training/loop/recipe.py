@@ -145,6 +145,7 @@ class PretrainingRecipe(TextRecipe):
     batch_tokens: int = 8_192
     mask_share: float = 0.15
     next_sentence: bool = True
+    schedule: str = "linear"
     label_smoothing: float = 0.0
 
     def check(self) -> None:
@@ -185,7 +186,8 @@ class ImageRecipe(Recipe):
     """Options for the training of a ViT on image folders."""
 
     valid: tuple[str, ...] = ()  # folders of <class>/<image>; empty: hold out `hold_out` training images
-    hold_out: int = 5_000
+    epochs: int = 100
+    hold_out: float = 0.1  # share of the training images; their number if 1 or more
     batch_images: int = 128
     randaugment_operations: int = 2  # per image; 0 is off
     randaugment_magnitude: float = 0.3  # 0 to 1

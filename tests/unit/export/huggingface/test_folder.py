@@ -47,7 +47,11 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("files", "pickles"),
-    [(["config.json", "model.safetensors", "pytorch_model.bin"], False), (["config.json", "pytorch_model.bin"], True)],
+    [
+        (["config.json", "model.safetensors", "pytorch_model.bin"], False),
+        (["config.json", "pytorch_model.bin"], True),
+        (["config.json", "pytorch_model.bin", "onnx/model.safetensors"], True),
+    ],
 )
 def test_a_hub_model_is_downloaded_in_one_format(
     model: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], pickles: bool

@@ -79,6 +79,7 @@ def test_samples_that_prove_too_little_are_rejected(checkpoint: Checkpoint, sour
         make_sample(checkpoint.model, sources[:199], LENGTH)
     with pytest.raises(SourceError, match="gives 10 distinct translations of 200 sentences, at least 150 are needed"):
         make_sample(checkpoint.model, sources[:10] * 20, 10)
+    assert len(make_sample(checkpoint.model, sources[:10] * 20, 10, untrained=True).expected) == 200
     with pytest.raises(
         SourceError, match=r"gives 4 distinct translations of 12 sentences, at least half are needed; .* with --valid"
     ):

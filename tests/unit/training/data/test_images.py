@@ -53,7 +53,7 @@ def test_an_invalid_image_folder_is_named(tmp_path: Path) -> None:
 def test_the_last_images_of_every_class_are_held_out(tmp_path: Path) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=5)])
     kept, held_out = hold_out(pictures, 6)
-    assert hold_out(pictures, 6) == (kept, held_out)
+    assert hold_out(pictures, 6) == hold_out(pictures, 0.4) == (kept, held_out)
     assert [p.label for p in held_out] == [0, 0, 1, 1, 2, 2]
     assert [p.path.stem for p in held_out] == ["03", "04"] * 3
     assert {p.path for p in kept} | {p.path for p in held_out} == {p.path for p in pictures}

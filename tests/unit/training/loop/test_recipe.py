@@ -17,7 +17,7 @@ IMAGES: tuple[type[Recipe], dict[str, Any]] = ImageRecipe, {"train": ("a",)}
 
 def test_the_defaults_are_valid() -> None:
     assert TranslationRecipe(**GOOD).optimizer == "adam"
-    assert [kind(**good).epochs for kind, good in (PRETRAINING, FINETUNING, IMAGES)] == [20, 3, 20]
+    assert [kind(**good).epochs for kind, good in (PRETRAINING, FINETUNING, IMAGES)] == [20, 3, 100]
     assert TranslationRecipe(**GOOD, keep=1, ema_decay=0.9).averaged == 1
 
 
