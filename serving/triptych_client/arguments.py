@@ -114,6 +114,8 @@ class EmbedArguments(ModelArguments, total=False):
     normalize: bool | None
     """Scale each vector to length 1, so that a dot product is the cosine similarity; as the model was trained by default, or
     off if that is unknown."""
+    truncate: bool
+    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
 class ClassifyTextArguments(ModelArguments, total=False):
@@ -121,6 +123,8 @@ class ClassifyTextArguments(ModelArguments, total=False):
 
     top_k: int | None
     """Labels per input, best first; all by default."""
+    truncate: bool
+    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
 class ClassifyTokensArguments(ModelArguments, total=False):
@@ -128,6 +132,8 @@ class ClassifyTokensArguments(ModelArguments, total=False):
 
     aggregation: Aggregation | Literal["none", "simple"]
     """How labelled tokens become entities; "simple" by default."""
+    truncate: bool
+    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
 class AnswerArguments(ModelArguments, total=False):

@@ -318,6 +318,8 @@ class Embedding(Served):
     values: tuple[float, ...]
     token_count: int
     """Tokens of the text, [CLS] and [SEP] included."""
+    truncated: bool = False
+    """True if the end of the text was cut off; only with `truncate`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +330,8 @@ class ClassifiedText(Served):
     """Best first."""
     token_count: int
     """Tokens of the input, [CLS] and [SEP] included."""
+    truncated: bool = False
+    """True if the end of the text was cut off; only with `truncate`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +356,8 @@ class LabelledText(Served):
     """From left to right."""
     token_count: int
     """Tokens of the text, [CLS] and [SEP] included."""
+    truncated: bool = False
+    """True if the end of the text was cut off; only with `truncate`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,8 @@ def test_texts_become_vectors(channel: grpc.Channel) -> None:
     assert [embedding.token_count for embedding in response.embeddings] == [3, 4]
     unit = stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=["one"], model="question-answering", normalize=True))
     assert sum(value * value for value in unit.embeddings[0].values) == pytest.approx(1)
+    cut = stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=["one", "one " * 500], model="fill-mask", truncate=True))
+    assert [embedding.truncated for embedding in cut.embeddings] == [False, True]
     assert unit.model == "question-answering"
 
 

@@ -54,6 +54,7 @@ class EmbedTextRequest(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     POOLING_FIELD_NUMBER: _builtins.int
     NORMALIZE_FIELD_NUMBER: _builtins.int
+    TRUNCATE_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default."""
@@ -64,6 +65,8 @@ class EmbedTextRequest(_message.Message):
     pooling: Global___Pooling.ValueType
     normalize: _builtins.bool
     """Scale each vector to length 1, so that a dot product is the cosine similarity. Default: as recorded in the model's bundle."""
+    truncate: _builtins.bool
+    """Cut off what the model cannot take, instead of INVALID_ARGUMENT for a text that is too long; `truncated` of the result tells."""
     dimensions: _builtins.int
     """Keep only the first values of each vector, which must be at most as many as it has: for models that were trained so that a part
     of a vector represents the text as well (Matryoshka representations). Default: all.
@@ -81,11 +84,12 @@ class EmbedTextRequest(_message.Message):
         model_version: _builtins.str = ...,
         pooling: Global___Pooling.ValueType = ...,
         normalize: _builtins.bool | None = ...,
+        truncate: _builtins.bool = ...,
         dimensions: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "dimensions", b"dimensions", "normalize", b"normalize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
@@ -136,8 +140,11 @@ class Embedding(_message.Message):
 
     VALUES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Number of tokens of the text, [CLS] and [SEP] included."""
+    truncated: _builtins.bool
+    """The end of the text was cut off; only with `truncate`."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
@@ -145,10 +152,11 @@ class Embedding(_message.Message):
         *,
         values: _abc.Iterable[_builtins.float] | None = ...,
         token_count: _builtins.int = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_count", b"token_count", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_count", b"token_count", "truncated", b"truncated", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -50,12 +50,15 @@ class ClassifyTextRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
+    TRUNCATE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model classifies text."""
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     top_k: _builtins.int
     """Number of labels for each input, best first. Default: all."""
+    truncate: _builtins.bool
+    """Cut off what the model cannot take, instead of INVALID_ARGUMENT for a text that is too long; `truncated` of the result tells."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextInput]: ...
     def __init__(
@@ -65,10 +68,11 @@ class ClassifyTextRequest(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         top_k: _builtins.int | None = ...,
+        truncate: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "inputs", b"inputs", "model", b"model", "model_version", b"model_version", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "inputs", b"inputs", "model", b"model", "model_version", b"model_version", "top_k", b"top_k", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
@@ -114,8 +118,11 @@ class ClassifiedText(_message.Message):
 
     LABELS_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Number of tokens of the input, [CLS] and [SEP] included."""
+    truncated: _builtins.bool
+    """The end of the input was cut off; only with `truncate`."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.ScoredLabel]:
         """Best first."""
@@ -125,10 +132,11 @@ class ClassifiedText(_message.Message):
         *,
         labels: _abc.Iterable[_common_pb2.ScoredLabel] | None = ...,
         token_count: _builtins.int = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "token_count", b"token_count", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

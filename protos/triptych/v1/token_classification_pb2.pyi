@@ -53,6 +53,7 @@ class ClassifyTokensRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     AGGREGATION_FIELD_NUMBER: _builtins.int
+    TRUNCATE_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default."""
     model: _builtins.str
@@ -60,6 +61,8 @@ class ClassifyTokensRequest(_message.Message):
     model_version: _builtins.str
     """The model's version; empty is the newest."""
     aggregation: Global___Aggregation.ValueType
+    truncate: _builtins.bool
+    """Cut off what the model cannot take, instead of INVALID_ARGUMENT for a text that is too long; `truncated` of the result tells."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -72,10 +75,11 @@ class ClassifyTokensRequest(_message.Message):
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
         aggregation: Global___Aggregation.ValueType = ...,
+        truncate: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "contents", b"contents", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -119,8 +123,11 @@ class LabelledText(_message.Message):
 
     ENTITIES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Number of tokens of the text, [CLS] and [SEP] included."""
+    truncated: _builtins.bool
+    """The end of the text was cut off; only with `truncate`."""
     @_builtins.property
     def entities(self) -> _containers.RepeatedCompositeFieldContainer[Global___Entity]:
         """From left to right."""
@@ -130,10 +137,11 @@ class LabelledText(_message.Message):
         *,
         entities: _abc.Iterable[Global___Entity] | None = ...,
         token_count: _builtins.int = ...,
+        truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entities", b"entities", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entities", b"entities", "token_count", b"token_count", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

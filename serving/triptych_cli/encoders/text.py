@@ -36,6 +36,8 @@ Report = Callable[[str, object], None]
 # Results are those of the engine or of the client: both have the members of the wire's messages.
 Rows = Callable[[str, Any], Iterator[str]]
 
+truncate = click.option("--truncate", is_flag=True, help="Cut off the end of texts that are too long for the model.")
+
 
 @dataclass(frozen=True)
 class TextCommand:
@@ -95,13 +97,16 @@ class TextCommand:
                     if as_json:
                         output.write(json_row(text=line.text, error=str(result)) + "\n")
                 else:
+                    if getattr(result, "truncated", False):
+                        click.echo(f"{line.origin}: only the first {result.token_count:,} tokens were read", err=True)
                     output.writelines(f"{row}\n" for row in self._show(line.text, result, as_json))
             output.flush()
 
     def _show(self, text: str, result: Any, as_json: bool) -> Iterator[str]:
         title = text.partition("\t")[0] if self.titles_questions else text
         if as_json or self.rows is None:
-            yield json_row(text=title, token_count=result.token_count, **self.values(result))
+            cut = {"truncated": True} if getattr(result, "truncated", False) else {}
+            yield json_row(text=title, token_count=result.token_count, **cut, **self.values(result))
         else:
             yield from self.rows(title, result)
 
@@ -201,6 +206,7 @@ embed = TextCommand(
         click.option(
             "--normalize/--no-normalize", default=None, help="Scale vectors to length 1.  [default: as the model was trained]"
         ),
+        truncate,
     ),
     # Nine digits distinguish all float32 values.
     lambda result: {"values": [float(f"{value:.9g}") for value in result.values]},
@@ -215,7 +221,9 @@ classify_text = TextCommand(
 
     {WHERE.format("a model of --models")}
     """,
-    options.optional("--top-k", type=click.IntRange(min=1), help="Labels for each text.  [default: all]"),
+    options.several(
+        options.optional("--top-k", type=click.IntRange(min=1), help="Labels for each text.  [default: all]"), truncate
+    ),
     label_values,
     lambda text, result: label_rows(text, result.labels),
     lambda _: split_pair,
@@ -227,8 +235,11 @@ classify_tokens = TextCommand(
 
     {WHERE.format("a model of --models")}
     """,
-    options.option(
-        "--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Whole entities, or single tokens."
+    options.several(
+        options.option(
+            "--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Whole entities, or single tokens."
+        ),
+        truncate,
     ),
     lambda result: {"entities": [_members(each, "label", "score", "text", "start", "end") for each in result.entities]},
     _entity_rows,

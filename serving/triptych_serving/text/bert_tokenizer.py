@@ -71,6 +71,17 @@ class BertTokenizer:
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
         return encode_inputs(encode, inputs, names, self._limits)
 
+    def encode_or_truncate(
+        self, inputs: Sequence[tuple[str, ...]], names: InputNames = CONTENTS, *, truncate: bool, offsets: bool = False
+    ) -> tuple[list[Encoding], list[bool]]:
+        """Tokenize as `encode`; with `truncate`, cut off what is too long. Also return which inputs were cut off."""
+        if not truncate:
+            return self.encode(inputs, names, offsets), [False] * len(inputs)
+        cut = [tuple(text[: self._limits.characters // len(parts)] for text in parts) for parts in inputs]
+        encodings = encode_inputs(self._truncating.encode_batch, cut, names, self._limits)
+        rows = zip(encodings, cut, inputs, strict=True)
+        return encodings, [bool(encoding.overflowing) or kept != given for encoding, kept, given in rows]
+
     def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
         """Tokenize texts in which `mask` is the mask token, with offsets.
 
@@ -122,6 +133,13 @@ class BertTokenizer:
             if token["content"] == self.mask:
                 token.update(special=False, normalized=False, single_word=False)
         return make_tokenizer(json.dumps(content))
+
+    @cached_property
+    def _truncating(self) -> Tokenizer:
+        """The tokenizer that truncates, made when needed: it is a second copy of the vocabulary."""
+        tokenizer = make_tokenizer(self._tokenizer.to_str())
+        tokenizer.enable_truncation(self._limits.tokens)
+        return tokenizer
 
     def _faults(self, tokens: TextTokens) -> list[str]:
         names = ("pad", "cls", "sep", "mask")

@@ -57,9 +57,11 @@ CALLS = [
         id="fill_mask",
     ),
     pytest.param(
-        lambda client, **more: client.embed("abc", pooling="cls", normalize=True, **more),
-        embedding_pb2.EmbedTextRequest(contents=["abc"], pooling=embedding_pb2.POOLING_CLS, normalize=True, **WHERE),
-        lambda result: result.values == (0.5, 3.0),
+        lambda client, **more: client.embed("abc", pooling="cls", normalize=True, truncate=True, **more),
+        embedding_pb2.EmbedTextRequest(
+            contents=["abc"], pooling=embedding_pb2.POOLING_CLS, normalize=True, truncate=True, **WHERE
+        ),
+        lambda result: (result.values, result.truncated) == ((0.5, 3.0), False),
         id="embed",
     ),
     pytest.param(

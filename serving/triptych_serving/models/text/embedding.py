@@ -23,6 +23,7 @@ class TextEmbedding:
 
     values: tuple[float, ...]
     token_count: int  # including [CLS] and [SEP]
+    truncated: bool = False
 
 
 def prepare_embedding(
@@ -33,6 +34,7 @@ def prepare_embedding(
     pooling: str | None = None,
     normalize: bool | None = None,
     dimensions: int | None = None,
+    truncate: bool = False,
 ) -> Work[TextEmbedding]:
     """Check and tokenize texts, in which "[MASK]" is ordinary text.
 
@@ -43,6 +45,7 @@ def prepare_embedding(
         pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
         normalize: scale each vector to length 1.
         dimensions: number of values to keep of each vector; None: all.
+        truncate: cut off the end of texts that are too long.
 
     Raises:
         InvalidInputError: a text is empty or too long, the pooling is unknown, or a vector has fewer dimensions.
@@ -53,15 +56,19 @@ def prepare_embedding(
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
     if dimensions is not None and not 1 <= dimensions <= manifest.hidden_size:
         raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {manifest.hidden_size:,}")
-    items = make_items(tokenizer.encode([(text,) for text in texts]), (pooling,))
-    return Work(items, partial(_read, items, pooling, normalize, dimensions), 1_000 * len(items))
+    encodings, truncated = tokenizer.encode_or_truncate([(text,) for text in texts], truncate=truncate)
+    items = make_items(encodings, (pooling,))
+    return Work(items, partial(_read, items, truncated, pooling, normalize, dimensions), 1_000 * len(items))
 
 
-def _read(items: Sequence[Item], pooling: str, normalize: bool, dimensions: int | None) -> list[TextEmbedding]:
+def _read(
+    items: Sequence[Item], truncated: Sequence[bool], pooling: str, normalize: bool, dimensions: int | None
+) -> list[TextEmbedding]:
     vectors = np.stack([item.result[pooling][:dimensions] for item in items])
     if normalize:
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    return [TextEmbedding(tuple(values), item.size) for values, item in zip(vectors.tolist(), items, strict=True)]
+    rows = zip(vectors.tolist(), items, truncated, strict=True)
+    return [TextEmbedding(tuple(values), item.size, cut) for values, item, cut in rows]
 
 
 EMBEDDING_TASK = TextTask(EMBEDDING, "embeds text", prepare_embedding)

@@ -24,10 +24,16 @@ class ClassifiedText:
 
     labels: tuple[ScoredLabel, ...]
     token_count: int  # including [CLS] and [SEP]
+    truncated: bool = False
 
 
 def prepare_text_classification(
-    tokenizer: BertTokenizer, manifest: TextManifest, inputs: Sequence[TextInput], *, top_k: int | None = None
+    tokenizer: BertTokenizer,
+    manifest: TextManifest,
+    inputs: Sequence[TextInput],
+    *,
+    top_k: int | None = None,
+    truncate: bool = False,
 ) -> Work[ClassifiedText]:
     """Check and tokenize texts or (text, text) pairs.
 
@@ -38,6 +44,7 @@ def prepare_text_classification(
         manifest: tells whether the model takes texts, pairs or both.
         inputs: order is kept.
         top_k: labels of each input; None: all.
+        truncate: cut off the end of inputs that are too long, of a pair first that of the longer text.
 
     Raises:
         InvalidInputError: a text is empty or too long, the second text of a pair is missing or not accepted, or `top_k` is
@@ -48,9 +55,10 @@ def prepare_text_classification(
     output = NEXT_SENTENCE if manifest.next_sentence else PROBABILITIES
     labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
     parts = [_parts(index, given, manifest) for index, given in enumerate(inputs)]
-    items = make_items(tokenizer.encode(parts, NAMES), (output,))
+    encodings, truncated = tokenizer.encode_or_truncate(parts, NAMES, truncate=truncate)
+    items = make_items(encodings, (output,))
     size = 10 * len(labels) * len(items)
-    return Work(items, partial(_read, items, output, labels, top_k), size, "inputs")
+    return Work(items, partial(_read, items, truncated, output, labels, top_k), size, "inputs")
 
 
 def _takes_pairs(manifest: TextManifest) -> bool:
@@ -66,8 +74,11 @@ def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, .
     return parts
 
 
-def _read(items: Sequence[Item], output: str, labels: Sequence[str], top_k: int | None) -> list[ClassifiedText]:
-    return [ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size) for item in items]
+def _read(
+    items: Sequence[Item], truncated: Sequence[bool], output: str, labels: Sequence[str], top_k: int | None
+) -> list[ClassifiedText]:
+    rows = zip(items, truncated, strict=True)
+    return [ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut) for item, cut in rows]
 
 
 def _example(_: BertTokenizer, manifest: TextManifest, text: str) -> TextInput:

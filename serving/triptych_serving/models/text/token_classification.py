@@ -39,6 +39,7 @@ class LabelledText:
 
     entities: tuple[Entity, ...]
     token_count: int  # including [CLS] and [SEP]
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,12 @@ class _LabelledToken:
 
 
 def prepare_token_classification(
-    tokenizer: BertTokenizer, manifest: TextManifest, texts: Sequence[str], *, aggregation: str | None = None
+    tokenizer: BertTokenizer,
+    manifest: TextManifest,
+    texts: Sequence[str],
+    *,
+    aggregation: str | None = None,
+    truncate: bool = False,
 ) -> Work[LabelledText]:
     """Check and tokenize texts, in which "[MASK]" is ordinary text.
 
@@ -59,6 +65,7 @@ def prepare_token_classification(
         manifest: has the labels.
         texts: order is kept.
         aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
+        truncate: cut off the end of texts that are too long.
 
     Raises:
         InvalidInputError: a text is empty or too long, or the aggregation is unknown.
@@ -66,21 +73,26 @@ def prepare_token_classification(
     aggregation = SIMPLE if aggregation is None else aggregation
     if aggregation not in AGGREGATIONS:
         raise InvalidInputError("aggregation", f"{aggregation!r} is unknown, it must be one of: {', '.join(AGGREGATIONS)}")
-    encodings = tokenizer.encode([(text,) for text in texts], offsets=True)
+    encodings, truncated = tokenizer.encode_or_truncate([(text,) for text in texts], truncate=truncate, offsets=True)
     items = make_items(encodings, (PROBABILITIES,))
-    return Work(items, partial(_read, items, texts, encodings, manifest.labels, aggregation), sum(map(len, texts)))
+    return Work(items, partial(_read, items, truncated, texts, encodings, manifest.labels, aggregation), sum(map(len, texts)))
 
 
 def _read(
-    items: Sequence[Item], texts: Sequence[str], encodings: Sequence[Encoding], labels: Sequence[str], aggregation: str
+    items: Sequence[Item],
+    truncated: Sequence[bool],
+    texts: Sequence[str],
+    encodings: Sequence[Encoding],
+    labels: Sequence[str],
+    aggregation: str,
 ) -> list[LabelledText]:
     results = []
-    for item, text, encoding in zip(items, texts, encodings, strict=True):
+    for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
         tokens = _labelled_tokens(encoding, item.result[PROBABILITIES], labels)
         groups = (
             [[token] for token in tokens] if aggregation == NONE else [g for g in _groups(tokens) if not _is_blank(g, text)]
         )
-        results.append(LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size))
+        results.append(LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size, cut))
     return results
 
 

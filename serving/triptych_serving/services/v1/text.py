@@ -72,7 +72,8 @@ class TextServicer(
         return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
 
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
-        options = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
+        options: dict[str, Any] = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
+        options["truncate"] = request.truncate
         options["pooling"] = choice_from(request, "pooling", POOLING)
         query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
         return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")
@@ -83,13 +84,14 @@ class TextServicer(
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
-        query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, {"top_k": optional_from(request, "top_k")}, _classified_text_to)
+        options = {"top_k": optional_from(request, "top_k"), "truncate": request.truncate}
+        query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, options, _classified_text_to)
         return await self._run(request, context, query, text_classification_pb2.ClassifyTextResponse)
 
     async def ClassifyTokens(
         self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext
     ) -> token_classification_pb2.ClassifyTokensResponse:
-        options = {"aggregation": choice_from(request, "aggregation", AGGREGATION)}
+        options = {"aggregation": choice_from(request, "aggregation", AGGREGATION), "truncate": request.truncate}
         query = TextQuery(TOKEN_CLASSIFICATION_TASK, contents_from(request), options, _labelled_text_to)
         return await self._run(request, context, query, token_classification_pb2.ClassifyTokensResponse)
 
@@ -128,12 +130,14 @@ def _mask_to(mask: FilledMask) -> fill_mask_pb2.FilledMask:
 
 
 def _embedding_to(embedding: TextEmbedding) -> embedding_pb2.Embedding:
-    return embedding_pb2.Embedding(values=embedding.values, token_count=embedding.token_count)
+    return embedding_pb2.Embedding(values=embedding.values, token_count=embedding.token_count, truncated=embedding.truncated)
 
 
 def _classified_text_to(classified: ClassifiedText) -> text_classification_pb2.ClassifiedText:
     labels = labels_to(classified.labels)
-    return text_classification_pb2.ClassifiedText(labels=labels, token_count=classified.token_count)
+    return text_classification_pb2.ClassifiedText(
+        labels=labels, token_count=classified.token_count, truncated=classified.truncated
+    )
 
 
 def _labelled_text_to(labelled: LabelledText) -> token_classification_pb2.LabelledText:
@@ -141,7 +145,9 @@ def _labelled_text_to(labelled: LabelledText) -> token_classification_pb2.Labell
         token_classification_pb2.Entity(label=one.label, score=one.score, text=one.text, start=one.start, end=one.end)
         for one in labelled.entities
     ]
-    return token_classification_pb2.LabelledText(entities=entities, token_count=labelled.token_count)
+    return token_classification_pb2.LabelledText(
+        entities=entities, token_count=labelled.token_count, truncated=labelled.truncated
+    )
 
 
 def _answered_question_to(answered: AnsweredQuestion) -> question_answering_pb2.AnsweredQuestion:

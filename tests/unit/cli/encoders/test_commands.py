@@ -30,17 +30,17 @@ def fill(text: str, top_k: int, targets: Sequence[str]) -> FilledText:
     return FilledText((mask,) * text.count("[MASK]"), 9)
 
 
-def embed(text: str, pooling: str | None, normalize: bool | None) -> TextEmbedding:
-    if len(text) > 100:
+def embed(text: str, pooling: str | None, normalize: bool | None, truncate: bool) -> TextEmbedding:
+    if len(text) > 100 and not truncate:
         raise ValueError("too long")
-    return TextEmbedding((0.10000000149011612, float(len(text))), 5)
+    return TextEmbedding((0.10000000149011612, float(len(text))), 5, len(text) > 100)
 
 
-def classify_text(text: str | tuple[str, str], top_k: int | None) -> ClassifiedText:
+def classify_text(text: str | tuple[str, str], top_k: int | None, truncate: bool) -> ClassifiedText:
     return ClassifiedText((ScoredLabel("joy", 0.75, 1), ScoredLabel("anger", 0.25, 0))[: top_k or 2], 5)
 
 
-def classify_tokens(text: str, aggregation: str) -> LabelledText:
+def classify_tokens(text: str, aggregation: str, truncate: bool) -> LabelledText:
     return LabelledText((Entity("PER", 0.5, text[:3], 0, 3),), 5)
 
 
@@ -134,15 +134,17 @@ def test_embed_prints_json(run: Run, models: FakeModels, tmp_path: Path) -> None
     first, second, third = map(json.loads, result.out.splitlines())
     assert first == {"text": "abc", "token_count": 5, "values": [0.100000001, 3.0]}
     assert (second["error"], third["values"]) == ("too long", [0.100000001, 2.0])
-    assert models.calls[-1][1] == {"pooling": "cls", "normalize": True}
-    run("embed", "A text.")
-    assert models.calls[-1][1] == {"pooling": None, "normalize": None}
+    assert models.calls[-1][1] == {"pooling": "cls", "normalize": True, "truncate": False}
+    result = run("embed", "A text.", "a" * 101, "--truncate")
+    assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True}
+    assert (result.code, result.err) == (0, "text 2: only the first 5 tokens were read\n")
+    assert [json.loads(line).get("truncated") for line in result.out.splitlines()] == [None, True]
 
 
 def test_classify_text(run: Run, models: FakeModels) -> None:
     text = run("classify-text", "Great!", "a\tb").success
     assert text == "Great!\n 0.7500  joy\n 0.2500  anger\na\tb\n 0.7500  joy\n 0.2500  anger\n"
-    assert models.calls == [(["Great!", ("a", "b")], {"top_k": None})]
+    assert models.calls == [(["Great!", ("a", "b")], {"top_k": None, "truncate": False})]
     assert models.choices[0][1] == "text-classification"
     labels = [{"label": "joy", "score": 0.75, "index": 1}]
     found = json.loads(run("classify-text", "--top-k", "1", "--json", "Great!").success)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError, EngineError, InvalidInputError, UnsupportedError
 from triptych_serving.models.text.embedding import EMBEDDING
 from triptych_serving.models.text.question_answering import ExtractedAnswer
+from triptych_serving.models.text.task import TextTask
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
@@ -45,6 +47,29 @@ def test_mean_and_cls_pooling(repository: Path) -> None:
         assert model.run(FILL_MASK_TASK, ["[MASK] [SEP]"])[0].token_count == 6
         with pytest.raises(InvalidInputError, match="pooling: 'max' is unknown, it must be one of"):
             model.run(EMBEDDING_TASK, ["one"], pooling="max")
+
+
+@pytest.mark.parametrize("task", [EMBEDDING_TASK, TEXT_CLASSIFICATION_TASK, TOKEN_CLASSIFICATION_TASK])
+def test_long_texts_are_truncated_on_request(repository: Path, task: TextTask[Any]) -> None:
+    name = "fill-mask" if task is EMBEDDING_TASK else task.name
+    with text_model(repository, name) as model:
+        most = model.manifest.limits.max_tokens
+        whole = " ".join(["one"] * (most - 2))
+        texts = ["two", whole, f"{whole} two", "one " * most * 100, "a" * most * 101]
+        results = model.run(task, texts, truncate=True)
+        assert [result.truncated for result in results] == [False, False, True, True, True]
+        assert [result.token_count for result in results[:4]] == [3, most, most, most]
+        [same] = model.run(task, [whole])
+        assert replace(results[2], truncated=False) == same
+        with pytest.raises(InvalidInputError, match="too long"):
+            model.run(task, texts)
+
+
+def test_pairs_are_truncated(repository: Path) -> None:
+    with text_model(repository, "text-classification", pairs=True) as model:
+        most = model.manifest.limits.max_tokens
+        short, long = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two"), ("one", "two " * most)], truncate=True)
+        assert (short.truncated, long.truncated, long.token_count) == (False, True, most)
 
 
 def test_a_request_overrides_the_bundles_pooling(repository: Path) -> None:
