@@ -34,6 +34,7 @@ COMMANDS = {
     "answer": CommandEntry("encoders.text", "answer", "Answer questions from a text."),
     "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
     "serve": CommandEntry("serve.command", "command", "Serve a model repository over gRPC."),
+    "playground": CommandEntry("serve.playground", "command", "Try the models on a page in the browser."),
     "models": CommandEntry("admin.models", "command", "List the models of a repository or a server."),
     "load": CommandEntry("admin.server", "load", "Load a model on a running server."),
     "unload": CommandEntry("admin.server", "unload", "Unload a model on a running server."),

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -271,7 +271,7 @@ class Server:
             from triptych_serving.gateway.gateway import Gateway  # noqa: PLC0415 its libraries are an extra
         except ImportError as error:
             raise UnsupportedError(f"--http-port needs the extra http, {error.name} is not installed") from error
-        return Gateway(options, self.options.security, self._router, self.options.limits, self._pool)
+        return Gateway(options, self.options.security, self._router, self.options.limits, self._pool, lambda: self.port)
 
     async def _stop_gateway(self, seconds: float) -> None:
         if self._gateway is not None:
@@ -300,8 +300,12 @@ class Server:
         ]
 
 
-async def serve(options: ServerOptions) -> None:
+async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lambda _: None) -> None:
     """Run a server until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Args:
+        options: see ServerOptions.
+        on_ready: called when all models are loaded; must not block.
 
     Raises:
         ServingError: the server could not start.
@@ -319,6 +323,7 @@ async def serve(options: ServerOptions) -> None:
     gc.collect()
     gc.freeze()  # these objects stay: scanning them again and again cost 12 % of the requests per second
     logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
+    on_ready(server)
     await server.wait()
     logger.info("stopped")
     if server.manager.is_loading:  # its thread would delay an orderly exit

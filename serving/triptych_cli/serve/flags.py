@@ -39,6 +39,7 @@ SECTIONS = {
         (
             "http_host",
             "http_origin",
+            "playground",
             "reflection",
             "max_message_bytes",
             "grpc_max_connection_age_secs",
@@ -191,6 +192,7 @@ gateway = several(
         metavar="ORIGIN",
         help="Let pages of this origin (https://example.com, or *) call the gateway; repeatable.",
     ),
+    option("--playground/--no-playground", default=False, help="Serve a page for trying the models at / of the gateway."),
 )
 
 
@@ -313,12 +315,14 @@ def take_gateway(values: dict[str, Any], host: str) -> GatewayOptions | None:
     from triptych_serving.gateway.options import GatewayOptions
 
     port, own_host, origins = values.pop("http_port"), values.pop("http_host"), values.pop("http_origin")
-    if port is None and (own_host or origins):
-        raise click.UsageError(f"{'--http-host' if own_host else '--http-origin'} has no effect without --http-port")
+    playground = values.pop("playground")
+    given = {"--http-host": own_host, "--http-origin": origins, "--playground": playground}
+    if port is None and (idle := [flag for flag, value in given.items() if value]):
+        raise click.UsageError(f"{idle[0]} has no effect without --http-port")
     for origin in origins:
         if not ORIGIN.fullmatch(origin):
             raise click.UsageError(f"--http-origin: {origin!r} is not scheme://host, scheme://host:port or *")
-    return None if port is None else GatewayOptions(own_host or host, port, origins)
+    return None if port is None else GatewayOptions(own_host or host, port, origins, playground)
 
 
 def take_observability(values: dict[str, Any], host: str) -> ObservabilityOptions:

@@ -1,5 +1,6 @@
 """The HTTP gateway of a server: its application and its port."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 from starlette.responses import JSONResponse
@@ -12,6 +13,7 @@ from triptych_serving.gateway.http_server import HttpPort
 from triptych_serving.gateway.libretranslate import LibreTranslate
 from triptych_serving.gateway.openapi import describe
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.gateway.pages import playground_api
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
 from triptych_serving.rpc.direct_calls import DirectCalls
@@ -29,13 +31,20 @@ class Gateway:
         router: the gRPC methods.
         limits: of messages and documents.
         pool: threads for long work.
+        grpc_port: returns the port for gRPC.
 
     Raises:
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
     """
 
     def __init__(
-        self, options: GatewayOptions, security: SecurityOptions, router: Router, limits: LimitOptions, pool: Executor
+        self,
+        options: GatewayOptions,
+        security: SecurityOptions,
+        router: Router,
+        limits: LimitOptions,
+        pool: Executor,
+        grpc_port: Callable[[], int],
     ) -> None:
         security.check_host(options.host)
         parts = GatewayParts(DirectCalls(router), limits.message_bytes, limits.document_bytes, pool)
@@ -47,7 +56,8 @@ class Gateway:
             return JSONResponse(document)
 
         own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
-        self._port = HttpPort(options, security, make_application([own, *apis, connect.API], parts, options.origins))
+        pages = [playground_api(grpc_port)] if options.playground else []
+        self._port = HttpPort(options, security, make_application([own, *pages, *apis, connect.API], parts, options.origins))
 
     @property
     def port(self) -> int:

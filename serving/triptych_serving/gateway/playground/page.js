@@ -1,0 +1,59 @@
+// Parts that all tasks of the page use.
+
+/** Make an element with attributes and children. */
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Show a message for the user; errors are red. */
+export function say(text, isError = false) {
+  const status = byId("status");
+  status.textContent = text;
+  status.classList.toggle("error", isError);
+}
+
+/** Milliseconds of a response's timing, as text. */
+export function timeOf(timing, began) {
+  const server = ["queueSeconds", "preprocessSeconds", "inferenceSeconds", "postprocessSeconds"];
+  const seconds = server.reduce((sum, name) => sum + (timing?.[name] ?? 0), 0);
+  return `${Math.round(seconds * 1000)} ms on the server, ${Math.round(performance.now() - began)} ms here`;
+}
+
+/** Rows of a label, a bar and a percentage. */
+export function bars(results) {
+  return results.map(({ label, score, action }) => {
+    const name = action ? element("button", { type: "button" }, label) : element("span", {}, label);
+    if (action) name.addEventListener("click", action);
+    const percent = `${(100 * score).toFixed(1)} %`;
+    return element("div", { class: "result" }, name, element("meter", { min: 0, max: 1, value: score, "aria-label": `${label}: ${percent}` }), percent);
+  });
+}
+
+/**
+ * Run `work(signal)` for the newest input only: a call aborts the one before it, which ends silently.
+ * Errors are shown to the user.
+ */
+export function latest(work, delay = 0) {
+  let controller = null;
+  let timer = 0;
+  return () => {
+    controller?.abort();
+    clearTimeout(timer);
+    const own = (controller = new AbortController());
+    timer = setTimeout(async () => {
+      try {
+        await work(own.signal);
+        if (!own.signal.aborted && byId("status").classList.contains("error")) say("");
+      } catch (error) {
+        if (!own.signal.aborted) say(error.message, true);
+      }
+    }, delay);
+  };
+}

@@ -1,0 +1,162 @@
+"""The playground in a real, headless Chromium; skipped where there is none."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from triptych_embedded.request import embedded_repository
+from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.server import Server
+
+from .support.in_process import Pace, options_of, serving
+from .support.processes import eventually
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update")
+REJECTED = "Failed to load resource"  # reported for every response with an error status
+PHONE, DESK = {"width": 360, "height": 740}, {"width": 1200, "height": 900}
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Server, Pace]]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        pace = Pace(monkeypatch)
+        gateway = GatewayOptions("127.0.0.1", 0, playground=True)
+        with serving(replace(options_of(embedded_repository()), gateway=gateway)) as server:
+            yield server, pace
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS)) as browser:
+        yield browser
+
+
+@pytest.fixture(params=[("light", DESK), ("dark", PHONE)], ids=["desk", "phone"])
+def page(served: tuple[Server, Pace], browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """The page, with its first translation; at the end nothing was reported, and nothing else was asked for."""
+    scheme, size = request.param
+    url, faults = f"http://localhost:{served[0].http_port}/", []
+    with browser.new_context(color_scheme=scheme, viewport=size, permissions=["clipboard-read", "clipboard-write"]) as context:
+        page = context.new_page()
+        page.on("console", lambda message: is_fault(message) and faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", lambda sent: sent.url.startswith((url, "data:", "blob:")) or faults.append(sent.url))
+        page.goto(url)
+        expect(page.locator("#target .word").first).to_be_visible()
+        yield page
+        width = page.evaluate("document.documentElement.scrollWidth")
+    assert not faults
+    assert width <= size["width"]
+
+
+def is_fault(message: ConsoleMessage) -> bool:
+    return message.type in ("error", "warning") and REJECTED not in message.text
+
+
+def choose(page: Page, name: str) -> None:
+    page.get_by_role("tab", name=name).click()
+
+
+def test_translations_follow_the_typing(page: Page) -> None:
+    page.fill("#source", "I have a cat.")
+    expect(page.locator("#target")).to_have_text("Ich habe eine Katze.")
+    expect(page.locator("#count")).to_have_text("13 characters")
+    page.locator("#target .word", has_text="Katze").hover()
+    expect(page.locator("#source-words .source").last).to_have_text("cat")
+    page.locator("#alternatives summary").click()
+    expect(page.locator("#alternatives li")).to_have_count(4)
+    page.locator("#copy").click()
+    expect(page.locator("#status")).to_have_text("The translation was copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == "Ich habe eine Katze."
+
+
+def test_further_typing_cancels_a_translation(page: Page, served: tuple[Server, Pace]) -> None:
+    server, pace = served
+    pace.slow.set()
+    try:
+        page.fill("#source", "The weather was so bad that the company had to cancel most of its flights. " * 3)
+        eventually(lambda: server.calls.count > 0)
+        page.fill("#source", "")
+        eventually(lambda: server.calls.count == 0)
+    finally:
+        pace.slow.clear()
+    eventually(lambda: server.registry.translators[0].engine.load()[0] == 0)
+    expect(page.locator("#target")).to_have_text("")
+
+
+def test_errors_are_shown(page: Page) -> None:
+    page.fill("#source", "word " * 2_000)
+    expect(page.locator("#status.error")).to_contain_text("contents[0]")
+    page.fill("#source", "I have a cat.")
+    expect(page.locator("#target")).to_have_text("Ich habe eine Katze.")
+    expect(page.locator("#status")).to_have_text("")
+
+
+def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
+    page.get_by_label("File", exact=True).check()
+    page.set_input_files("#file", tmp_path / "notes.md")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="notes_de.md").click()
+    assert "Ich habe eine Katze." in download.value.path().read_text()
+
+
+def test_words_are_hidden_and_filled_in(page: Page) -> None:
+    choose(page, "Fill in")
+    expect(page.locator("#fill-result .result")).to_have_count(8)
+    with page.expect_response("**/FillMask"):
+        page.locator("#fill-words button", has_text="capital").click()
+    expect(page.locator("#fill-words [aria-pressed=true]")).to_have_text("[MASK]")
+    page.wait_for_timeout(100)  # for the new candidates
+    name = page.locator("#fill-result .result button").first.text_content()
+    page.locator("#fill-result .result button").first.click()
+    assert name in page.input_value("#fill-text")
+
+
+def test_pictures_are_classified(page: Page, tmp_path: Path) -> None:
+    Image.new("RGB", (64, 48), "navy").save(tmp_path / "blue.png")
+    choose(page, "Classify")
+    page.set_input_files("#image", tmp_path / "blue.png")
+    expect(page.locator("#classify-result .result")).to_have_count(5)
+    expect(page.locator("#classify-note")).to_contain_text("10 kinds of things: airplane")
+    (tmp_path / "no.png").write_bytes(b"no picture")
+    page.set_input_files("#image", tmp_path / "no.png")
+    expect(page.locator("#status.error")).to_contain_text("images[0]")
+
+
+def test_sentences_are_compared(page: Page) -> None:
+    choose(page, "Compare")
+    page.fill("#sentences", "A cat.\nA dog.\nA cat.")
+    expect(page.locator("#embed-result tr")).to_have_count(4)
+    cells = page.locator("#embed-result tr").nth(1).locator("td").all_text_contents()
+    assert (cells[0], cells[2]) == ("1.00", "1.00")
+
+
+def test_the_keyboard_is_enough(page: Page) -> None:
+    page.get_by_role("tab", name="Translate").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Fill in")).to_be_focused()
+    expect(page.locator("#fill")).to_be_visible()
+    with page.expect_request_finished(lambda request: request.url.endswith("/ScoreTranslations")):
+        page.keyboard.press("ArrowLeft")
+    page.locator("#target .word").nth(1).focus()
+    expect(page.locator("#source-words .source").first).to_be_visible()
+
+
+def test_the_request_is_shown_as_commands(page: Page, served: tuple[Server, Pace]) -> None:
+    page.locator("#request summary").click()
+    code: Any = page.locator("#request-code")
+    expect(code).to_contain_text("curl http://localhost")
+    page.get_by_role("button", name="grpcurl").click()
+    expect(code).to_contain_text(f"localhost:{served[0].port} triptych.v1.TranslationService/Translate")
+    page.get_by_role("button", name="Python").click()
+    expect(code).to_contain_text("client.translate(")
