@@ -25,14 +25,18 @@ def test_stream_with_length_limit(server: ServerProcess, run: Run) -> None:
     assert result.err == "standard input:2: the translation reached its length limit and is incomplete\n"
 
 
-TOO_LONG = "text 2: 101 tokens are too long for one sentence, the model takes at most 64 tokens; it begins"
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_a_long_sentence_is_translated_in_parts(server: ServerProcess, run: Run, stream: list[str]) -> None:
+    result = run("translate", "--server", server.address, *stream, " ".join([SOURCE[:-1]] * 20), SOURCE)
+    assert len(result.success.split()) > 20
+    assert result.out.endswith(f"\n{TARGET}\n")
+    result = run("translate", "--server", server.address, "--json", "1 " * 50)
+    assert (result.code, "101 tokens are too long for one sentence" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["a", "1 " * 50], TOO_LONG),
-        (["--stream", "a", "1 " * 50], TOO_LONG),
         (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: toy (request "),
         (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
         (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),
