@@ -34,7 +34,7 @@ from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
 from triptych_serving.rpc.descriptors import ALL_SERVICES, methods_of
 from triptych_serving.rpc.dispatch import CallEnvironment, Router
-from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit
+from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit, WatcherLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.process import give_way
@@ -252,8 +252,12 @@ class Server:
         return CallEnvironment(
             self.calls,
             self._leases,
-            # In this order: the limit applies to the caller that the first guard identifies.
-            guards=(AccessGuard(self.options.security), ClientLimit(self.options.limits.requests_per_client)),
+            # In this order: the limits apply to the caller that the first guard identifies.
+            guards=(
+                AccessGuard(self.options.security),
+                ClientLimit(self.options.limits.requests_per_client),
+                WatcherLimit(self.options.limits.health_watchers),
+            ),
             observers=Observers(*self.observability.observers, self._statistics),
             message_limit=self._message_limit,
         )

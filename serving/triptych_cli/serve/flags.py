@@ -55,7 +55,7 @@ SECTIONS = {
         ("max_queue_secs", "max_requests_per_client", "response_cache_bytes", "exit_timeout_secs"),
         (
             *("max_queue_requests", "max_queue_rows", "max_queue_tokens", "refuse_late", "max_documents", "max_document_bytes"),
-            *("deduplicate", "drain_delay_secs"),
+            *("max_document_secs", "max_health_watchers", "deduplicate", "drain_delay_secs"),
         ),
     ),
     "Security": (
@@ -115,6 +115,8 @@ limits = several(
     option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
     option("--max-documents", type=COUNT, default=8, help="Documents that are translated concurrently."),
     option("--max-document-bytes", type=COUNT, default=64 << 20, help="Largest document to translate."),
+    option("--max-document-secs", type=click.FloatRange(min=1), default=3_600.0, help="Longest time for a document, in all."),
+    option("--max-health-watchers", type=COUNT, default=1_000, help="Open streams of health checks and reflection."),
 )
 lifecycle = several(
     option(
@@ -261,6 +263,8 @@ def take_limits(values: dict[str, Any]) -> LimitOptions:
         message_bytes=values.pop("max_message_bytes"),
         documents=values.pop("max_documents"),
         document_bytes=values.pop("max_document_bytes"),
+        document_seconds=values.pop("max_document_secs"),
+        health_watchers=values.pop("max_health_watchers"),
     )
 
 

@@ -12,6 +12,7 @@ from triptych_serving.rpc.call_context import CallContext, GrpcContext
 from triptych_serving.scheduling.admission import QueueLimits
 
 RETRY_SECONDS = 0.5  # a client knows better than the server when one of its own calls ends
+WATCHER_SHARE = 4  # one client may have this part of the streams of health checks and reflection
 # gRPC's core accepts messages up to this multiple of the limit, so that they are rejected with an error that names the flag.
 CORE_FACTOR = 2
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
@@ -37,6 +38,8 @@ class LimitOptions:
     message_bytes: int = 64 << 20  # of requests and of responses
     documents: int = 8  # translated at a time, with all models together
     document_bytes: int = 64 << 20  # of each document
+    document_seconds: float = 3_600.0  # of each document's call, from its first message to its last
+    health_watchers: int = 1_000  # streams of health checks and reflection; of one client a quarter
 
     def __post_init__(self) -> None:
         unlimited = ("refuse_late", "requests_per_client")
@@ -124,17 +127,46 @@ class ClientLimit:
                 "(--max-requests-per-client)",
                 RETRY_SECONDS,
             )
-        return self._hold(client)
+        return _counted(self._running, client)
 
-    @contextmanager
-    def _hold(self, client: str) -> Iterator[None]:
-        self._running[client] += 1
-        try:
-            yield
-        finally:
-            self._running[client] -= 1
-            if not self._running[client]:
-                del self._running[client]
+
+class WatcherLimit:
+    """Guard that limits the open streams of health checks and reflection, which need no key and no other limit holds.
+
+    Args:
+        limit: open streams; one client may have a quarter of them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running: Counter[str] = Counter()
+
+    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
+        """Count a stream of its client until it ends.
+
+        Raises:
+            OverloadedError: there are too many streams.
+        """
+        if not call.is_background or call.method_type == "unary":
+            return None
+        client = client_of(call)
+        own = max(1, self._limit // WATCHER_SHARE)
+        for who, running, most in (("the server", self._running.total(), self._limit), (client, self._running[client], own)):
+            if running >= most:
+                problem = f"{who} has {running:,} open streams of health checks and reflection, at most {most:,} are allowed"
+                raise OverloadedError(f"{problem} (--max-health-watchers)", RETRY_SECONDS)
+        return _counted(self._running, client)
+
+
+@contextmanager
+def _counted(running: "Counter[str]", client: str) -> Iterator[None]:
+    running[client] += 1
+    try:
+        yield
+    finally:
+        running[client] -= 1
+        if not running[client]:
+            del running[client]
 
 
 def client_of(call: CallContext) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from time import monotonic
 from typing import TypeAlias
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
@@ -12,6 +13,7 @@ from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.descriptors import SERVICE_BY_CAPABILITY, services_of
 
 HEALTH_SERVICE: str = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+WATCH_SECONDS = 3_600.0  # after this a watch ends; clients begin another one
 TASK_SERVICES = frozenset(SERVICE_BY_CAPABILITY.values())
 HealthRequest: TypeAlias = health_pb2.HealthCheckRequest
 HealthResponse: TypeAlias = health_pb2.HealthCheckResponse
@@ -59,7 +61,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return self._response(request.service)
 
     async def Watch(self, request: HealthRequest, context: GrpcContext) -> AsyncIterator[HealthResponse]:
-        sent = None
+        sent, last = None, monotonic() + WATCH_SECONDS
         while True:
             # Read together: a stop while a response is being sent is reported in the next round.
             changed, stopped, response = self._changed, self._stopped, self._response(request.service)
@@ -68,7 +70,10 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                 sent = response
             if stopped:
                 return
-            await changed.wait()
+            try:
+                await asyncio.wait_for(changed.wait(), last - monotonic())
+            except TimeoutError:
+                return
 
     def _response(self, service: str) -> HealthResponse:
         if service not in self._services:

@@ -11,6 +11,7 @@ from enum import Enum
 from html.parser import HTMLParser
 
 from triptych_documents.formats.shared.spans import Span
+from triptych_documents.interruption import checkpoint
 
 
 def _names(names: str) -> frozenset[str]:
@@ -189,6 +190,7 @@ class _Scanner(HTMLParser):
             self._add(HtmlTokenKind.OTHER, text_end)
 
     def _place(self) -> int:
+        checkpoint()
         line, column = self.getpos()
         while self._line < line:
             self._begin = self._text.index("\n", self._begin) + 1

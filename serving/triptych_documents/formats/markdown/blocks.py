@@ -21,6 +21,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from triptych_documents.formats.markdown.tokens import PlacedInline, parts_of
 from triptych_documents.formats.shared.inline_codes import ScannedPart
 from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.interruption import checkpoint
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
@@ -80,12 +81,18 @@ def inline(content: str, references: References) -> list[ScannedPart] | None:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).enable(["table", "strikethrough"])
     parser.inline = PlacedInline(parser.inline)
+    parser.block.ruler.before("code", "checkpoint", _checkpoint)
     parser.use(deflist_plugin).use(footnote_plugin, inline=False, move_to_end=False)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
     parser.use(container_plugin, "any", validate=lambda *_: True)
     parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose offsets, one takes quadratic time
     parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # accept any URL
     return parser
+
+
+def _checkpoint(*_: object) -> bool:
+    checkpoint()
+    return False
 
 
 def _shape(token: Token) -> tuple[str, ...]:

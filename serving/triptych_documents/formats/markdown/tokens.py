@@ -14,6 +14,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
+from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Role
 
 _PLACE = "place"  # in a token's meta
@@ -23,6 +24,7 @@ _FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
 _KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
 _LONGEST = 64  # maximum parts of such an element
+_DEEPEST = 10  # brackets in brackets that are read as links
 _VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
 
@@ -40,12 +42,21 @@ class PlacedInline(ParserInline):
         outTokens.append(Token("text", "", 0, content=src, meta={_PLACE: (0, len(src))}))
         return outTokens
 
+    def skipToken(self, state: StateInline) -> None:  # noqa: N802
+        """Go behind the next token without making it; behind all of them within too many brackets, as each level costs time."""
+        checkpoint()
+        if state.level < _DEEPEST or state.pos in state.cache:
+            super().skipToken(state)
+        else:
+            state.cache[state.pos] = state.pos = state.posMax + 1
+
     def tokenize(self, state: StateInline) -> None:
         """Apply the rules between state.pos and state.posMax."""
         rules = self.ruler.getRules("")
         end, text_start = state.posMax, state.pos
         deepest: int = state.md.options["maxNesting"]
         while state.pos < end:
+            checkpoint()
             start, before = state.pos, len(state.tokens)
             text_start = text_start if state.pending else start
             if state.level < deepest and any(rule(state, False) for rule in rules):

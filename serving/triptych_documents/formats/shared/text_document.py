@@ -9,6 +9,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.spans import Span, replaced
+from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Piece, Unit, joined
 
 
@@ -59,7 +60,9 @@ class UnitLimit:
 
         Raises:
             DamagedDocumentError: there are too many.
+            InterruptionError: nobody waits for the document any more.
         """
+        checkpoint()
         if self._most is not None and len(units) > self._most:
             raise DamagedDocumentError(f"more than {self._most:,} segments, the maximum; split the document")
 

@@ -17,6 +17,7 @@ from xml.parsers import expat
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, DocumentError
+from triptych_documents.interruption import checkpoint
 
 MAX_DEPTH = 1_000  # nested elements
 MAX_DEFAULTS = 100  # declared default values of attributes: expat checks each of them for every element
@@ -144,6 +145,7 @@ class _Reader:
 
     def _place(self) -> int:
         """Return the character offset of the event; events come in order, so each byte is counted once."""
+        checkpoint()
         byte = self._parser.CurrentByteIndex
         if self._plain:
             return byte

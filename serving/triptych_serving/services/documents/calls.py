@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 from triptych.v1 import translation_pb2
@@ -21,26 +22,32 @@ Result = TypeVar("Result")
 CHUNK_BYTES = 64 * 1024  # of a message
 OVERHEAD_BYTES = 64  # of a message beside its chunk
 RETRY_SECONDS = 2.0  # documents take seconds to minutes
-IDLE_SECONDS = 60.0  # a caller that sends nothing for this long loses its place
-HEAVY_THREADS = 2  # Python runs one of them at a time: more would only slow down the engine
+# A caller may take this long to send its document, and a second more for so many bytes that have arrived.
+RECEIVE_SECONDS, BYTES_PER_SECOND = 60.0, 16_384
+SEND_SECONDS = 60.0  # a caller that does not read its responses for this long is disconnected
+RECEIVING = 8  # documents that may be received at a time, for each that may be translated
+SMALL_BYTES = 256 * 1024  # of a document that is read within a second or two
 
 
 class DocumentThreads:
     """Threads for reading and writing documents, which must not block the event loop or other callers' texts.
 
-    They are started when they are first needed. A thread finishes its task even if its caller is gone.
+    They are started when they are first needed. Small documents have a thread of their own, so that they do not wait for large
+    ones; more threads would not help, as Python runs one at a time.
 
     Args:
         begin: first action of each thread.
     """
 
     def __init__(self, begin: Callable[[], None] | None = None) -> None:
-        self._heavy = ThreadPoolExecutor(HEAVY_THREADS, "triptych-document", begin)
+        self._small = ThreadPoolExecutor(1, "triptych-document", begin)
+        self._large = ThreadPoolExecutor(1, "triptych-large-document", begin)
         self._light = ThreadPoolExecutor(1, "triptych-segments", begin)
 
-    def run_heavy(self, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
-        """Call `function(*arguments)` for a whole document, which takes seconds."""
-        return asyncio.get_running_loop().run_in_executor(self._heavy, function, *arguments)
+    def run_heavy(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        """Call `function(*arguments)` for a whole document, which takes seconds; `size` in bytes."""
+        pool = self._small if size <= SMALL_BYTES else self._large
+        return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
     def run_light(self, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
         """Call `function(*arguments)` for some segments, which takes milliseconds."""
@@ -48,23 +55,27 @@ class DocumentThreads:
 
     def close(self) -> None:
         """Drop all tasks that have not started."""
-        for pool in (self._heavy, self._light):
+        for pool in (self._small, self._large, self._light):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 class DocumentCalls:
     """Translate documents, a limited number at a time. Not thread-safe: for the event loop only.
 
+    A document has a place from when it has been received until its translation has been sent: slow senders block nobody.
+
     Args:
         calls: translate the sentences.
-        limits: number and size of documents.
+        limits: number, size and time of documents.
         threads: read and write documents.
     """
 
     def __init__(self, calls: TranslationCalls, limits: LimitOptions, threads: DocumentThreads) -> None:
         self._calls, self._limits, self._threads = calls, limits, threads
         self._chunk = max(1, min(CHUNK_BYTES, limits.message_bytes - OVERHEAD_BYTES))
-        self.active = 0  # documents in memory, including those that are being received
+        self._places = asyncio.Semaphore(limits.documents)
+        self.receiving = 0  # documents
+        self.held_bytes = 0  # of all documents, as they were received
 
     async def translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[DocumentEvent]:
         """Yield the detected format, then progress and findings, the translated document in chunks, and a summary.
@@ -72,32 +83,88 @@ class DocumentCalls:
         Raises:
             ServingError: the document cannot be translated.
         """
-        config = await receive_config(requests, self._limits.document_bytes)
+        last = monotonic() + self._limits.document_seconds
+        async with aclosing(self._translate(requests, context)) as events:
+            while True:
+                try:
+                    async with asyncio.timeout(last - monotonic()):
+                        event = await anext(events, None)
+                except TimeoutError:
+                    most = f"{self._limits.document_seconds:g} s"
+                    raise DeadlineError(f"the document took longer than {most} (--max-document-secs)") from None
+                if event is None:
+                    return
+                with _sending():
+                    yield event
+
+    async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[DocumentEvent]:
+        limit = self._limits.document_bytes
+        config = await receive_config(requests, limit)
         query = query_from(config)
-        with self._admit():
-            translator = self._calls.find(query.selector)
-            with current_call.get().leases.hold(translator):  # the same version for the whole document
+        self._check_places()
+        translator = self._calls.find(query.selector)
+        with current_call.get().leases.hold(translator), self._memory() as hold:  # the same version for the whole document
+            with self._receive():
                 sentences = SentenceTranslator(self._calls, translator, query, context)
                 sentences.check()
                 job = DocumentJob(query, sentences, self._threads.run_heavy, self._threads.run_light, self._chunk)
                 await job.open()
                 yield query.format
-                content = await receive_document(requests, config, self._limits.document_bytes)
-                async with aclosing(job.events(content)) as events:
-                    async for event in events:
-                        yield event
+                content = await receive_document(requests, config, limit, hold)
+            async with self._places, aclosing(job.events(content)) as events:
+                del content
+                async for event in events:
+                    yield event
+
+    def _check_places(self) -> None:
+        if self._places.locked():
+            limit = self._limits.documents
+            raise OverloadedError(
+                f"{limit:,} documents are being translated, at most {limit:,} are allowed (--max-documents)", RETRY_SECONDS
+            )
 
     @contextmanager
-    def _admit(self) -> Iterator[None]:
-        limit = self._limits.documents
-        if self.active >= limit:
-            message = f"{self.active:,} documents are being translated, at most {limit:,} are allowed (--max-documents)"
-            raise OverloadedError(message, RETRY_SECONDS)
-        self.active += 1
+    def _receive(self) -> Iterator[None]:
+        """Count a document that is being received."""
+        limit = RECEIVING * self._limits.documents
+        if self.receiving >= limit:
+            allowed = f"at most {limit:,} are allowed ({RECEIVING} x --max-documents)"
+            raise OverloadedError(f"{self.receiving:,} documents are being received, {allowed}", RETRY_SECONDS)
+        self.receiving += 1
         try:
             yield
         finally:
-            self.active -= 1
+            self.receiving -= 1
+
+    @contextmanager
+    def _memory(self) -> Iterator[Callable[[int], None]]:
+        """Count the bytes of a document until its call ends."""
+        limit, mine = self._limits.documents * self._limits.document_bytes, 0
+
+        def hold(size: int) -> None:
+            nonlocal mine
+            if self.held_bytes + size > limit:
+                allowed = f"at most {limit:,} are allowed (--max-documents x --max-document-bytes)"
+                raise OverloadedError(f"documents of {self.held_bytes:,} bytes are in memory, {allowed}", RETRY_SECONDS)
+            mine += size
+            self.held_bytes += size
+
+        try:
+            yield hold
+        finally:
+            self.held_bytes -= mine
+
+
+@contextmanager
+def _sending() -> Iterator[None]:
+    """Cancel the call if its caller does not read a response for SEND_SECONDS."""
+    task = asyncio.current_task()
+    assert task is not None, "a call is a task"
+    stalled = asyncio.get_running_loop().call_later(SEND_SECONDS, task.cancel)
+    try:
+        yield
+    finally:
+        stalled.cancel()
 
 
 async def receive_config(requests: AsyncIterator[Request], limit: int) -> Config:
@@ -105,9 +172,9 @@ async def receive_config(requests: AsyncIterator[Request], limit: int) -> Config
 
     Raises:
         InvalidInputError: not a config, or one that announces a document above the limit.
-        DeadlineError: nothing was received for IDLE_SECONDS.
+        DeadlineError: it took too long.
     """
-    first = await _next(requests)
+    first = await _next(requests, RECEIVE_SECONDS)
     if first is None or first.WhichOneof("part") != "config":
         raise InvalidInputError("config", "missing; it must be the first message")
     if first.config.total_bytes > limit:
@@ -115,20 +182,31 @@ async def receive_config(requests: AsyncIterator[Request], limit: int) -> Config
     return first.config
 
 
-async def receive_document(requests: AsyncIterator[Request], config: Config, limit: int) -> bytes:
-    """Receive the content that follows the config; `limit` in bytes.
+async def receive_document(
+    requests: AsyncIterator[Request], config: Config, limit: int, hold: Callable[[int], None] = lambda _: None
+) -> bytes:
+    """Receive the content that follows the config.
+
+    Args:
+        requests: of the call.
+        config: its first message.
+        limit: bytes.
+        hold: called with the number of bytes before they are kept; may reject them.
 
     Raises:
         InvalidInputError: a message has no chunk, or the size is above the limit or not as announced.
-        DeadlineError: nothing was received for IDLE_SECONDS.
+        DeadlineError: it took too long.
+        OverloadedError: too many bytes are in memory.
     """
     content = bytearray()
-    while (request := await _next(requests)) is not None:
+    last = monotonic() + RECEIVE_SECONDS
+    while (request := await _next(requests, last + len(content) / BYTES_PER_SECOND - monotonic())) is not None:
         if request.WhichOneof("part") != "chunk":
             raise InvalidInputError("chunk", "missing; every message after the first must have one")
-        content += request.chunk
-        if len(content) > limit:
+        if len(content) + len(request.chunk) > limit:
             raise _too_large("document", f"more than {limit:,}", limit)
+        hold(len(request.chunk))
+        content += request.chunk
     if config.HasField("total_bytes") and len(content) != config.total_bytes:
         problem = f"{config.total_bytes:,} bytes were announced, {len(content):,} were received"
         raise InvalidInputError("config.total_bytes", problem)
@@ -139,9 +217,10 @@ def _too_large(field: str, size: str, limit: int) -> InvalidInputError:
     return InvalidInputError(field, f"the document has {size} bytes, at most {limit:,} are accepted (--max-document-bytes)")
 
 
-async def _next(requests: AsyncIterator[Request]) -> Request | None:
+async def _next(requests: AsyncIterator[Request], seconds: float) -> Request | None:
     try:
-        async with asyncio.timeout(IDLE_SECONDS):
+        async with asyncio.timeout(seconds):
             return await anext(requests, None)
     except TimeoutError as error:
-        raise DeadlineError(f"the document is incomplete, and nothing was received for {IDLE_SECONDS:g} s") from error
+        allowed = f"{RECEIVE_SECONDS:g} s, and a second more for each {BYTES_PER_SECOND:,} bytes"
+        raise DeadlineError(f"the document is incomplete; it may take {allowed}") from error

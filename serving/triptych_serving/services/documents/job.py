@@ -1,6 +1,7 @@
 """Translation of one document: read, translate in batches, write."""
 
 import asyncio
+import threading
 from asyncio import Future
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -12,6 +13,7 @@ from triptych_documents.driver import DocumentDriver
 from triptych_documents.errors import DocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import Document, FormatInfo, ReadOptions, load_format
+from triptych_documents.interruption import checkpoint, interruptible
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceResult
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
@@ -42,7 +44,7 @@ class DocumentJob:
     Args:
         query: of the document.
         sentences: translates its sentences.
-        run_heavy: calls a function for a whole document in a thread.
+        run_heavy: calls a function for a whole document of so many bytes in a thread.
         run_light: calls a function for some segments in a thread.
         chunk: most bytes of one event.
     """
@@ -77,9 +79,11 @@ class DocumentJob:
         """
         use, began = self._sentences.use, monotonic()
         options = self._query.read_options(self._sentences.languages)
-        reading: Future[Document] = self._run_heavy(_read, data, self._query.format, options)
-        async for event in _keepalive(reading, DocumentProgress(0, 0)):
-            yield event
+        size, stop = len(data), threading.Event()
+        reading: Future[Document] = self._run_heavy(size, _run, stop, _read, data, self._query.format, options)
+        async with aclosing(_keepalive(reading, stop, DocumentProgress(0, 0))) as waiting:
+            async for event in waiting:
+                yield event
         document = await reading
         del data, reading  # as large as the document
         use.stages["preprocess"] = began, monotonic()
@@ -90,9 +94,10 @@ class DocumentJob:
             async for one in translating:
                 yield one
         total, began = len(document.units), monotonic()
-        writing: Future[bytes] = self._run_heavy(_render, document, self._translations)
-        async for event in _keepalive(writing, DocumentProgress(total, total)):
-            yield event
+        writing: Future[bytes] = self._run_heavy(size, _run, stop, _render, document, self._translations)
+        async with aclosing(_keepalive(writing, stop, DocumentProgress(total, total))) as waiting:
+            async for event in waiting:
+                yield event
         content = await writing
         for finding in document.findings[known:]:
             yield finding
@@ -191,10 +196,21 @@ def _as_invalid_input() -> Iterator[None]:
         raise document_error(error) from error
 
 
-async def _keepalive(work: "Future[Document] | Future[bytes]", event: DocumentProgress) -> AsyncGenerator[DocumentProgress]:
-    """Yield an event every KEEPALIVE_SECONDS until the work is done."""
+def _run(stop: threading.Event, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call `function(*arguments)` unless `stop` is set, and until it is."""
+    with interruptible(stop):
+        checkpoint()
+        return function(*arguments)
+
+
+async def _keepalive(
+    work: "Future[Document] | Future[bytes]", stop: threading.Event, event: DocumentProgress
+) -> AsyncGenerator[DocumentProgress]:
+    """Yield an event every KEEPALIVE_SECONDS until the work is done; stop it if the call ends before."""
     try:
         while not (await asyncio.wait((work,), timeout=KEEPALIVE_SECONDS))[0]:
             yield event
     finally:
-        work.cancel()  # has no effect once the work has started
+        if not work.done():
+            work.cancel()  # has no effect on a thread that has started
+            stop.set()

@@ -1,12 +1,16 @@
 """Limits for documents that would take much more memory than they have bytes."""
 
+import threading
+
 import pytest
 
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats import tabular
+from triptych_documents.formats.markdown import tokens
 from triptych_documents.formats.office import parts
 from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.interruption import InterruptionError, interruptible
 
 from .office import docx
 from .roundtrips import read, texts
@@ -68,3 +72,39 @@ def test_members_with_too_many_tags_are_rejected(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parts, "MAX_TAGS", 5)
     with pytest.raises(DamagedDocumentError, match="tags, the maximum is 5"):
         read("docx", data)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("text", "ab cd"),
+        ("markdown", "ab"),
+        ("markdown", "[ab](c)"),
+        ("html", "<p>ab"),
+        ("csv", "ab,cd\n"),
+        ("json", '["Some text"]'),
+        ("yaml", "- Some text\n"),
+        ("xliff", "<xliff>"),
+    ],
+)
+def test_reading_can_be_interrupted(name: str, data: str) -> None:
+    stop = threading.Event()
+    stop.set()
+    with interruptible(stop), pytest.raises(InterruptionError):
+        read(name, data, ReadOptions())
+
+
+@pytest.mark.parametrize("sign", ["![", "[", "[[a]", "*[", "![a `b ", "<a ["])
+def test_unclosed_markup_takes_linear_time(sign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def steps(length: int) -> int:
+        count = 0
+
+        def checkpoint() -> None:
+            nonlocal count
+            count += 1
+
+        monkeypatch.setattr(tokens, "checkpoint", checkpoint)
+        read("markdown", (sign * length)[:length], ReadOptions())
+        return count
+
+    assert steps(4_000) < 2.5 * steps(2_000) < 50 * 4_000

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from triptych_cli.serve import flags as serve_flags
 from triptych_serving.errors import OverloadedError, TooLargeError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
-from triptych_serving.rpc.limits import MAX_MESSAGE_BYTES, ClientLimit, LimitOptions, MessageLimit, client_of
+from triptych_serving.rpc.limits import MAX_MESSAGE_BYTES, ClientLimit, LimitOptions, MessageLimit, WatcherLimit, client_of
 
 NO_CONTEXT: Any = None
 
@@ -37,7 +38,7 @@ def test_client_is_the_principal_or_the_address(peer: str, principal: str, clien
     assert client_of(call_from(peer, principal)) == client
 
 
-def admitted(limit: ClientLimit, call: CallContext) -> AbstractContextManager[None]:
+def admitted(limit: ClientLimit | WatcherLimit, call: CallContext) -> AbstractContextManager[None]:
     manager = limit.admit(call, NO_CONTEXT)
     assert manager is not None
     return manager
@@ -63,6 +64,24 @@ def test_concurrent_calls_of_a_client_are_limited() -> None:
     assert not limit._running
 
 
+def test_streams_of_health_checks_are_limited_in_all_and_for_each_client() -> None:
+    def watch(host: int) -> CallContext:
+        return replace(call_from(f"ipv4:10.0.0.{host}:1", service="grpc.health.v1.Health"), method_type="server_stream")
+
+    limit = WatcherLimit(8)
+    assert limit.admit(call_from(service="grpc.health.v1.Health"), NO_CONTEXT) is None
+    assert limit.admit(replace(call_from(), method_type="bidi_stream"), NO_CONTEXT) is None
+    with ExitStack() as streams:
+        for host in range(4):
+            for _ in range(2):
+                streams.enter_context(admitted(limit, watch(host)))
+            with pytest.raises(OverloadedError, match=f"10.0.0.{host} has 2 open|the server has 8 open"):
+                limit.admit(watch(host), NO_CONTEXT)
+        with pytest.raises(OverloadedError, match=r"the server has 8 open .*, at most 8 are allowed \(--max-health-watchers\)"):
+            limit.admit(watch(9), NO_CONTEXT)
+    assert not limit._running
+
+
 def test_zero_means_unlimited() -> None:
     limit = ClientLimit(0)
     assert all(limit.admit(call_from(), NO_CONTEXT) is None for _ in range(100))
@@ -83,7 +102,11 @@ def test_grpc_core_accepts_more_than_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes", "documents", "document_bytes"]
+    "name",
+    [
+        *("queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes"),
+        *("documents", "document_bytes", "document_seconds", "health_watchers"),
+    ],
 )
 def test_limit_of_zero_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 0, must be above 0"):
@@ -115,8 +138,9 @@ def test_flags_and_environment() -> None:
         "--max-queue-requests=1", "--max-queue-rows=2", "--max-queue-tokens=3", "--max-queue-secs=4.5", "--no-refuse-late",
         TRIPTYCH_MAX_REQUESTS_PER_CLIENT="5", TRIPTYCH_MAX_MESSAGE_BYTES="2048",
         TRIPTYCH_MAX_DOCUMENTS="6", TRIPTYCH_MAX_DOCUMENT_BYTES="7",
+        TRIPTYCH_MAX_DOCUMENT_SECS="8", TRIPTYCH_MAX_HEALTH_WATCHERS="9",
     )  # fmt: skip
-    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048, 6, 7)
+    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048, 6, 7, document_seconds=8, health_watchers=9)
     queue = given.queue
     assert (queue.waiting_calls, queue.waiting_rows, queue.waiting_tokens) == (1, 2, 3)
     assert (queue.waiting_seconds, queue.refuses_late) == (4.5, False)

@@ -104,7 +104,7 @@ def test_document_threads_run_their_initializer() -> None:
     async def level() -> int:
         threads = DocumentThreads(give_way)
         try:
-            return await threads.run_heavy(own)
+            return await threads.run_heavy(1, own)
         finally:
             threads.close()
 

@@ -1,7 +1,8 @@
 """Admission of document calls, and receiving a document."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from triptych_serving.errors import DeadlineError, InvalidInputError, Overloaded
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents import calls as document_calls
 from triptych_serving.services.documents.calls import DocumentCalls, receive_config, receive_document
+from triptych_serving.services.documents.codec import DocumentEvent
 
 LIMIT = 10
 NOTHING: Any = None
@@ -68,18 +70,62 @@ def test_invalid_stream_is_rejected(requests: list[TranslateDocumentRequest], fi
 
 @pytest.mark.parametrize("requests", [[], [config()], [config(), chunk(b"a")]])
 def test_idle_caller_is_cut_off(requests: list[TranslateDocumentRequest], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_calls, "IDLE_SECONDS", 0.01)
-    with pytest.raises(DeadlineError, match=r"nothing was received for 0\.01 s"):
+    monkeypatch.setattr(document_calls, "RECEIVE_SECONDS", 0.01)
+    with pytest.raises(DeadlineError, match=r"incomplete; it may take 0\.01 s, and a second more for each 16,384 bytes"):
         receive(*requests, hangs=True)
 
 
-def test_concurrent_documents_are_limited() -> None:
-    calls = DocumentCalls(NOTHING, LimitOptions(documents=2), NOTHING)
-    message = r"2 documents are being translated, at most 2 are allowed \(--max-documents\)"
-    with calls._admit():
-        with calls._admit(), pytest.raises(OverloadedError, match=message), calls._admit():
-            pass
-        assert calls.active == 1
-        with pytest.raises(ZeroDivisionError), calls._admit():
-            raise ZeroDivisionError
-    assert calls.active == 0
+def test_concurrent_documents_and_their_bytes_are_limited() -> None:
+    async def main() -> None:
+        calls = DocumentCalls(NOTHING, LimitOptions(documents=2, document_bytes=5), NOTHING)
+        message = r"2 documents are being translated, at most 2 are allowed \(--max-documents\)"
+        async with calls._places:
+            calls._check_places()
+            async with calls._places:
+                with pytest.raises(OverloadedError, match=message):
+                    calls._check_places()
+        calls._check_places()
+        with ExitStack() as stack:
+            for _ in range(16):
+                stack.enter_context(calls._receive())
+            with pytest.raises(OverloadedError, match="16 documents are being received, at most 16"), calls._receive():
+                pass
+        with calls._memory() as hold, calls._memory() as other:
+            hold(4)
+            other(6)
+            with pytest.raises(OverloadedError, match="documents of 10 bytes are in memory, at most 10"):
+                hold(1)
+        assert (calls.receiving, calls.held_bytes) == (0, 0)
+
+    asyncio.run(main())
+
+
+class StuckCalls(DocumentCalls):
+    """Calls that yield one event and then nothing."""
+
+    async def _translate(self, requests: Any, context: Any) -> AsyncGenerator[DocumentEvent]:
+        yield b"one"
+        await asyncio.Event().wait()
+
+
+def test_the_time_of_a_document_is_limited() -> None:
+    async def main() -> None:
+        calls = StuckCalls(NOTHING, LimitOptions(document_seconds=0.01), NOTHING)
+        with pytest.raises(DeadlineError, match=r"longer than 0\.01 s \(--max-document-secs\)"):
+            assert [event async for event in calls.translate(NOTHING, NOTHING)] == []
+
+    asyncio.run(main())
+
+
+def test_a_caller_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document_calls, "SEND_SECONDS", 0.01)
+
+    async def send() -> None:
+        async for _ in StuckCalls(NOTHING, LimitOptions(), NOTHING).translate(NOTHING, NOTHING):
+            await asyncio.Event().wait()  # as gRPC does while its flow control holds back a response
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(send())
+
+    asyncio.run(main())

@@ -13,6 +13,7 @@ from triptych.v1.translation_pb2 import DocumentConfig
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, FindingKind, Severity
+from triptych_documents.interruption import checkpoint
 from triptych_documents.sentences import SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit
 from triptych_documents.unit import Piece, Unit
@@ -234,11 +235,34 @@ def test_invalid_rules_and_too_many_segments(
         events_of(threads, b"one\ntwo\nthree\n")
 
 
+def test_reading_ends_with_its_call(lines: LinesFormat, threads: DocumentThreads) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def read() -> None:
+        began.set()
+        try:
+            while True:
+                checkpoint()
+        finally:
+            ended.set()
+
+    async def main() -> None:
+        lines.before_read = read
+        job = job_of(threads)
+        await job.open(lambda rules: EchoTranslator())  # type: ignore[arg-type, return-value]
+        task = asyncio.create_task(anext(job.events(b"one\n")))  # type: ignore[arg-type]
+        await asyncio.to_thread(began.wait)
+        task.cancel()
+        await asyncio.to_thread(ended.wait)
+
+    asyncio.run(main())
+
+
 def test_cancelled_document_is_not_read(lines: LinesFormat, threads: DocumentThreads) -> None:
     held, read = threading.Event(), []
 
     async def main() -> None:
-        busy = [threads.run_heavy(held.wait) for _ in range(4)]
+        busy = [threads.run_heavy(1, held.wait) for _ in range(4)]
         lines.before_read = lambda: read.append(True)
         job = job_of(threads)
         await job.open(lambda rules: EchoTranslator())  # type: ignore[arg-type, return-value]
@@ -248,7 +272,7 @@ def test_cancelled_document_is_not_read(lines: LinesFormat, threads: DocumentThr
         await asyncio.gather(task, return_exceptions=True)
         held.set()
         await asyncio.gather(*busy)
-        await threads.run_heavy(int)
+        await threads.run_heavy(1, int)
 
     asyncio.run(main())
     assert not read
