@@ -14,7 +14,7 @@ from triptych_serving.decoding.cuda.slots import DeviceSlots
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.kv_cache import HostKVCache, KVCache, cache_lengths
 from triptych_serving.decoding.lane import Lane
-from triptych_serving.decoding.logits_processor import single_tokens
+from triptych_serving.decoding.logits_processor import make_processor, single_tokens
 from triptych_serving.decoding.search_lane import MAX_CANDIDATES, SearchLane
 from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
 from triptych_serving.decoding.slots import SearchSlots
@@ -78,7 +78,7 @@ class LaneFactory:
         return loaded and not any(row.search.suppressed for row in rows)
 
     def open_for(self, rows: Sequence[Row]) -> None:
-        """Load what the rows' lanes need before the engine does: about 0.1 s for the first such row.
+        """Load what the rows' lanes need before the engine does: about 0.1 s for the first such row. Compile suppressed texts.
 
         Raises:
             UnsupportedError: the bundle is an old one, without a search graph.
@@ -86,8 +86,13 @@ class LaneFactory:
         """
         for kind in {LaneKind.of(row) for row in rows}:
             self.open(kind)
-        for text in {text for row in rows for text in row.search.suppressed}:
-            self._vocabulary.pattern(text)
+        processors = {}
+        for row in rows:
+            if row.search.suppressed:
+                key = id(row.search), row.frame.forced
+                if key not in processors:
+                    processors[key] = make_processor(row, self._manifest.tokens, self._vocabulary)
+                row.processor = processors[key]
 
     def open_all(self) -> list[LaneKind]:
         """Load all graphs of the bundle; return the kinds of lanes that it has.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
 from triptych_serving.decoding.lane import group_by_length, shortlists
-from triptych_serving.decoding.logits_processor import LogitEdits, LogitsProcessor
+from triptych_serving.decoding.logits_processor import LogitEdits, make_processor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.scheduling.request import Row
@@ -66,7 +66,7 @@ class SearchLane:
         for similar in group_by_length(rows, self._slots.cache.padding):
             slots = self._slots.encode([row.source for row in similar])
             for row, slot in zip(similar, slots, strict=True):
-                group = HypothesisGroup(row, slot, self._processor(row))
+                group = HypothesisGroup(row, slot, row.processor or make_processor(row, self._tokens, self._vocabulary))
                 self._slots.so_far[slot] = 0.0
                 self._groups.append(group)
                 self._owners.append(group)
@@ -92,11 +92,6 @@ class SearchLane:
         self._choose()
         self._slots.positions[: self._slots.used] += 1
         return self._end_groups()
-
-    def _processor(self, row: Row) -> LogitsProcessor | None:
-        if not row.search.constrained:
-            return None
-        return LogitsProcessor(row.search, self._tokens, self._vocabulary, row.frame.forced)
 
     def _force(self) -> None:
         forced, subset = self._slots.forced, self._slots.subset

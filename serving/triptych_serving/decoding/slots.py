@@ -7,7 +7,7 @@ import numpy as np
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.hypotheses import Continuation
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
-from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens
+from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array
@@ -123,8 +123,8 @@ class SearchSlots(Slots):
         self._best: dict[int, Mapping[str, Array]] = {}
         self._edits: dict[int, Mapping[str, Array]] = {}
         banned = single_tokens(manifest.generation.suppressed_tokens)
-        self._bans = ban(banned) if banned else None  # of every row, whatever its options
-        self._no_edits: Mapping[str, Array] = dict(zip(EDITS, merge([self._bans] * count), strict=True))
+        self._bans = ban(np.array([*banned], np.int64)) if banned else None  # of every row, whatever its options
+        self._no_edits = self._edit_arrays([self._bans] * count, {})
 
     def search(self, candidates: int, edits: Sequence[LogitEdits | None]) -> None:
         """Run the graph; results are in this object's arrays.
@@ -199,15 +199,16 @@ class SearchSlots(Slots):
         """Copy edits to the graph's inputs; return the number of edits per row."""
         if self.subset is not None:
             edits = [edit and self.subset.translate(edit) for edit in edits]
-        arrays: tuple[Array, ...] = merge(edits)
-        width = int(arrays[0].shape[1])
-        if width not in self._edits:
-            self._edits[width] = {
-                name: np.zeros((self.count, width), array.dtype) for name, array in zip(EDITS, arrays, strict=True)
-            }
-        for name, array in zip(EDITS, arrays, strict=True):
-            self._edits[width][name][: self.used] = array
-        return width
+        return int(self._edit_arrays(edits, self._edits)[EDITS[0]].shape[1])
+
+    def _edit_arrays(self, edits: Sequence[LogitEdits | None], known: dict[int, Mapping[str, Array]]) -> Mapping[str, Array]:
+        """Write edits into arrays `[count, E]`, the `known` ones of this width or new ones."""
+        width = width_of(edits)
+        if width not in known:
+            types = (np.int64, np.float32, np.float32)
+            known[width] = {name: np.zeros((self.count, width), dtype) for name, dtype in zip(EDITS, types, strict=True)}
+        merge(edits, *(known[width][name] for name in EDITS))
+        return known[width]
 
     def _arrays(self, candidates: int, edits: int) -> StepArrays:
         constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}

@@ -60,11 +60,11 @@ def test_rows_with_edits_have_the_bans_too(bundle: Bundle) -> None:
     step = Recording()
     slots = make(bundle, step)
     for more in ({11, 12, 13, 14}, {3}):
-        slots.search(8, [ban(BANS | more), None])
+        slots.search(8, [ban(np.array([*BANS, *more])), None])
         assert [step.banned(row) for row in range(2)] == [BANS | more, BANS]
 
 
-@pytest.mark.parametrize("edits", [(), (None, ban(BANS | {11}))])
+@pytest.mark.parametrize("edits", [(), (None, ban(np.array([*BANS, 11])))])
 def test_a_shortlist_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...]) -> None:
     step = Recording()
     rng = np.random.default_rng(1)
