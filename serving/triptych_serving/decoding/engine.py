@@ -74,6 +74,8 @@ class DecodeWorker(Worker):
         super().__init__(number)
         self._make_lane = make_lane
         self.lanes: dict[LaneKind, Lane] = {}
+        self._used: dict[LaneKind, float] = {}  # virtual seconds of each lane that has rows
+        self._now = 0.0  # virtual seconds of the last lane that was chosen, before its step
         self.ready = threading.Event()  # the first lanes are made, or cannot be
         self.error: BaseException | None = None  # why they cannot
 
@@ -105,6 +107,18 @@ class DecodeWorker(Worker):
     def rows(self, kind: LaneKind) -> Sequence[Row]:
         """Rows that run in one of the lanes."""
         return self.lanes[kind].rows if kind in self.lanes else ()
+
+    def next_lane(self) -> LaneKind | None:
+        """Return the lane to step next, if any has rows. They share the thread's time equally (start-time fair queueing)."""
+        used = self._used = {kind: self._used.get(kind, self._now) for kind, lane in self.lanes.items() if lane.rows}
+        chosen = min(used, key=used.__getitem__, default=None)
+        if chosen is not None:
+            self._now = used[chosen]
+        return chosen
+
+    def use(self, kind: LaneKind, seconds: float) -> None:
+        """Count time that the chosen lane took."""
+        self._used[kind] += seconds
 
     @property
     def is_busy(self) -> bool:
@@ -185,9 +199,8 @@ class DecodeEngine(Engine[Row]):
         if not worker.get_ready(self._kinds):
             return
         while self._change_rows(worker):
-            for kind, lane in worker.lanes.items():
-                if lane.rows:
-                    self._step(worker, kind, lane)
+            if (kind := worker.next_lane()) is not None:
+                self._step(worker, kind, worker.lanes[kind])
 
     def _rebuild(self, worker: DecodeWorker) -> None:
         kinds = {*self._kinds, *worker.lanes}
@@ -202,7 +215,9 @@ class DecodeEngine(Engine[Row]):
         except Exception as error:  # the server must survive any failure of a step
             self._recover(worker, kind, error)
         else:
-            worker.steps.add(self._clock() - began, rows)
+            seconds = self._clock() - began
+            worker.use(kind, seconds)
+            worker.steps.add(seconds, rows)
             self._report(worker, lane, ended)
 
     def _change_rows(self, worker: DecodeWorker) -> bool:

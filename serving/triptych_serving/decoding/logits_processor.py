@@ -68,11 +68,13 @@ class LogitsProcessor:
         )
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
         self._always = {
-            (empty, short): np.append(ids, tokens.end) if short else ids
+            (empty, short): ban(np.append(ids, tokens.end) if short else ids)
             for empty, ids in ((False, within), (True, first))
             for short in (False, True)
         }
-        self._always_sets = {key: frozenset(ids.tolist()) for key, ids in self._always.items()} if self._penalizes else {}
+        self._always_sets = (
+            {key: frozenset(bans.tokens.tolist()) for key, bans in self._always.items()} if self._penalizes else {}
+        )
 
     def edits(self, history: Ints) -> LogitEdits:
         """Return the edits for the next token.
@@ -90,10 +92,12 @@ class LogitsProcessor:
         tail = self._vocabulary.tail(tokens[self._hidden :], size) if self._suppresses else b""
         key = tail is None, len(tokens) < self._min_length
         more = [ids for size in self._heads if tail and (ids := self._after.get(tail[-size:])) is not None]
-        more.append(np.array(self._last_tokens(tokens, history), np.int64))
-        banned = np.concatenate((self._always[key], *more))
+        if last := self._last_tokens(tokens, history):
+            more.append(np.array(last, np.int64))
+        always = self._always[key]
+        banned = np.concatenate((always.tokens, *more)) if more else always.tokens
         if not self._penalizes:
-            return ban(banned)
+            return ban(banned) if more else always
         penalized = set(tokens).difference(self._always_sets[key], *(ids.tolist() for ids in more))
         return _with_penalty(banned, np.array([*penalized], np.int64), self._penalty)
 

@@ -62,7 +62,7 @@ class DecodeScheduler(CallQueue[Row]):
     """
 
     def __init__(self, limits: DecodeLimits, running: Callable[[LaneKind], int] = lambda _: 0, busy: int = 1) -> None:
-        super().__init__(limits, LaneKind, lambda _: 1)
+        super().__init__(limits, LaneKind, lambda row: row.search.slots)
         self._gather_seconds = limits.gather_seconds
         self._prefill_tokens = PREFILL_TOKENS if limits.prefill_tokens is None else limits.prefill_tokens
         self._refill_rows = REFILL_ROWS if limits.refill_rows is None else limits.refill_rows
@@ -142,26 +142,40 @@ class DecodeScheduler(CallQueue[Row]):
 
     def _forecast(self, call: Call[Row], now: float) -> Forecast | None:
         """The lane that takes longest decides."""
-        lanes: dict[LaneKind, list[int]] = {}
+        lanes: dict[LaneKind, list[Row]] = {}
         for row in call.rows:
-            lanes.setdefault(LaneKind.of(row), []).append(row.size)
-        forecasts = [self._forecast_for(kind, len(own), sum(own[:-1]), call.deadline, now) for kind, own in lanes.items()]
+            lanes.setdefault(LaneKind.of(row), []).append(row)
+        forecasts = [self._forecast_rows(kind, own, call.deadline, now) for kind, own in lanes.items()]
         return max(filter(None, forecasts), key=lambda forecast: forecast.total, default=None)
 
     def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
         """Any of the lanes that are in use may be meant: the quickest decides."""
         kinds = (LaneKind.GREEDY, LaneKind.SHORT_GREEDY) if expected.greedy else (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
         used = [kind for kind in kinds if self._estimators[kind].is_known]
-        forecasts = [self._forecast_for(kind, expected.rows, 0, deadline, now) for kind in used]
+        forecasts = [self._forecast_for(kind, (expected.rows, 1), 0, deadline, now) for kind in used]
         known = [forecast for forecast in forecasts if forecast]
         return min(known, key=lambda forecast: forecast.total) if known and len(known) == len(used) else None
 
-    def _forecast_for(self, kind: LaneKind, rows: int, own: int, deadline: float | None, now: float) -> Forecast | None:
-        """Forecast for one lane, None if the engine is not busy; `own` tokens are those of all rows but the last."""
+    def _forecast_rows(self, kind: LaneKind, rows: Sequence[Row], deadline: float | None, now: float) -> Forecast | None:
+        costs, tokens = sum(row.search.slots for row in rows), sum(row.size for row in rows[:-1])
+        return self._forecast_for(kind, (costs, rows[-1].search.slots), tokens, deadline, now)
+
+    def _forecast_for(
+        self, kind: LaneKind, costs: tuple[int, int], own: int, deadline: float | None, now: float
+    ) -> Forecast | None:
+        """Forecast for one lane, None if the engine is not busy.
+
+        Args:
+            kind: of the lane.
+            costs: of all rows and of the last one.
+            own: tokens of all rows but the last.
+            deadline: clock seconds.
+            now: clock seconds.
+        """
         queue = self._queues[kind]
         if not queue.rows:
             return self._estimators[kind].forecast(own) if self._running(kind) >= self._busy else None
-        ahead = queue.ahead(rows, deadline, now) * queue.tokens / queue.rows
+        ahead = queue.ahead(*costs, deadline, now) * queue.tokens / queue.cost
         return self._estimators[kind].forecast(ahead + own)
 
 

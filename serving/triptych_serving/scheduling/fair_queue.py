@@ -57,6 +57,7 @@ class FairQueue(Generic[RowT]):
         self._now = 0  # virtual time
         self.rows = 0
         self.tokens = 0
+        self.cost = 0  # of the waiting rows
         self.whole = 0  # cost of the waiting calls, rows that they have been given included
 
     @property
@@ -79,6 +80,7 @@ class FairQueue(Generic[RowT]):
             self.tokens += row.size
         entry = self._entries[call] = _Entry(call, rows, tag - start, urgency)
         self.rows += len(rows)
+        self.cost += entry.cost
         self.whole += entry.cost
         insort(self._urgencies, urgency)
         heapq.heappush(self._heap, (rows[0].order, entry))
@@ -109,6 +111,7 @@ class FairQueue(Generic[RowT]):
         row.waiting = False
         self.rows -= 1
         self.tokens -= row.size
+        self.cost -= self._cost(row)
         entry = self._entries[row.call]
         entry.left -= 1
         if not entry.left:
@@ -129,14 +132,15 @@ class FairQueue(Generic[RowT]):
         heapq.heapify(self._heap)
         self._latest = {tag: urgency for tag, urgency in self._latest.items() if tag >= self._now}
 
-    def ahead(self, rounds: int, deadline: float | None, now: float) -> int:
-        """Cost of other calls' rows that would be served before a call's last row, if it joined now for so many rounds.
+    def ahead(self, cost: int, last: int, deadline: float | None, now: float) -> int:
+        """Cost of other calls' rows that would be served before a call's last row, if it joined now.
 
-        No call is served before it for more than one row in each round, and in its last round only the more urgent ones are.
+        `cost` is that of all its rows, `last` that of the last one. No call is served for more than its rows before the last
+        cost, and while the last one waits only the more urgent ones are.
         Where calls keep coming, they take the place of those that end meanwhile: their cost is counted as it was at first.
         """
         urgent = bisect_right(self._urgencies, _urgency(deadline, now))
-        return min(self.whole, (rounds - 1) * len(self._urgencies) + urgent)
+        return min(self.whole, (cost - last) * len(self._urgencies) + last * urgent)
 
     def _note(self, head: RowT) -> None:
         tag, urgency, _ = head.order

@@ -74,7 +74,9 @@ class Row(EngineRow):
     prefix: tuple[int, ...] = ()  # the translation starts with these ids; the frame's forced ids come first
     frame: FrameTokens = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
-    processor: Any = field(default=None, repr=False)  # edits its logits, made once for all rows of a request; None: made by the lane
+    processor: Any = field(
+        default=None, repr=False
+    )  # edits its logits, made once for all rows of a request; None: made by the lane
     # Final so far; at the end those of the best hypothesis, end of sentence not included.
     tokens: list[int] = field(default_factory=list)
     hypotheses: tuple[Hypothesis, ...] = ()  # best first

@@ -12,7 +12,7 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.engine import DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
@@ -21,7 +21,7 @@ from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import PAIRS, SOURCES, TARGETS
-from ..calls import RecordedCall, call_of, eventually, make_call
+from ..calls import RecordedCall, call_of, eventually, make_call, row_of
 from ..conftest import MakeLane
 from ..stub_lane import POISON, Gate, StubLane
 
@@ -187,6 +187,30 @@ def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
     assert {output.finish for output in outputs} == {Finish.STOP}
     assert "".join(map(str, text)) == TARGETS[0]
     assert whole == outputs[0]
+
+
+def test_lanes_share_the_time_of_a_thread() -> None:
+    worker = DecodeWorker(lambda _kind, _number: StubLane(), 0)
+    seconds = {LaneKind.GREEDY: 1.0, LaneKind.SEARCH: 5.0}
+
+    def step(count: int) -> list[LaneKind | None]:
+        chosen = []
+        for _ in range(count):
+            chosen.append(kind := worker.next_lane())
+            if kind is not None:
+                worker.use(kind, seconds[kind])
+        return chosen
+
+    search, greedy = worker.lane(LaneKind.SEARCH), worker.lane(LaneKind.GREEDY)
+    assert step(1) == [None]
+    search.join([row_of([5, 2], 9)])
+    assert step(3) == [LaneKind.SEARCH] * 3
+    greedy.join([row_of([5, 2], 9)])
+    assert step(12).count(LaneKind.GREEDY) == 10
+    search.reset()
+    assert step(30) == [LaneKind.GREEDY] * 30
+    search.join([row_of([5, 2], 9)])
+    assert step(12).count(LaneKind.GREEDY) == 9, "the other lane owes nothing for the time that it had alone"
 
 
 def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:

@@ -47,6 +47,12 @@ def test_a_small_call_waits_for_one_row_of_a_big_one() -> None:
     assert calls_of(plan(scheduler_with(big, small), slots=4)) == [big, small, big, big]
 
 
+def test_a_call_with_wide_beams_gets_fewer_rows() -> None:
+    wide, narrow = searching(rows=50, beam_size=8), searching(rows=50, beam_size=2)
+    joined = calls_of(scheduler_with(wide, narrow).plan(LaneKind.SEARCH, (), 32, 1, 0.0))
+    assert (joined.count(wide), joined.count(narrow)) == (2, 8)
+
+
 def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
     big, small = make_call(rows=2_000), make_call()
     scheduler = scheduler_with(big)

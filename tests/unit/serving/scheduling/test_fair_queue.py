@@ -80,7 +80,7 @@ def test_a_more_urgent_call_joins_the_current_round() -> None:
     ],
 )
 def test_rows_ahead_of_a_new_call(waiting: list[RecordedCall], rows: int, deadline: float | None, ahead: int) -> None:
-    assert queue_of(*waiting).ahead(rows, deadline, 0.0) == ahead
+    assert queue_of(*waiting).ahead(rows, 1, deadline, 0.0) == ahead
 
 
 def test_dropped_and_served_calls_are_not_ahead() -> None:
@@ -88,9 +88,9 @@ def test_dropped_and_served_calls_are_not_ahead() -> None:
     queue = queue_of(*calls)
     assert queue.drop(calls[2]) == list(calls[2].rows)
     queue.compact()
-    assert queue.ahead(1, 9.0, 0.0) == 3
+    assert queue.ahead(1, 1, 9.0, 0.0) == 3
     assert take(queue, 3) == [calls[0], calls[1], calls[3]]
-    assert (queue.peek(), queue.ahead(1, 9.0, 0.0), queue.rows, queue.tokens, len(queue)) == (None, 0, 0, 0, 0)
+    assert (queue.peek(), queue.ahead(1, 1, 9.0, 0.0), queue.rows, queue.tokens, len(queue)) == (None, 0, 0, 0, 0)
 
 
 def test_rows_taken_out_of_turn_are_skipped() -> None:
