@@ -1,7 +1,7 @@
 """Files of a bundle that all families write alike: graphs, weights, tokenizer, manifest."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from triptych.version import __version__
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.blocks import quantize_blocks
 from triptych_export.quantization.dynamic import quantize
+from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FP16
@@ -21,7 +22,8 @@ from triptych_serving.runtime.session import Session
 PRECISIONS = ("fp32", "int8")
 HALF_PRECISION = FP16  # for CUDA; traced separately
 STABLE_PRECISION = "int8-stable"  # translation only: batch-invariant
-EXTRAS = (HALF_PRECISION, STABLE_PRECISION)  # written only on request
+WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
+EXTRAS = (HALF_PRECISION, STABLE_PRECISION, WEIGHT_PRECISION)  # written only on request, or for embeddings
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -45,15 +47,17 @@ def _convert(graph: Graph, precision: str) -> Graph:
         return quantize(graph, WEIGHT_BITS)
     if precision == STABLE_PRECISION:
         return quantize_blocks(graph)
+    if precision == WEIGHT_PRECISION:
+        return quantize_weights(graph)
     return graph.copy()
 
 
-def write_encoder(graph: Graph, folder: Path, half: Graph | None = None) -> None:
-    """Write the graph of an encoder model in every precision; `half` is the float16 graph, if requested."""
-    graphs = dict.fromkeys(PRECISIONS, graph) | ({HALF_PRECISION: half} if half else {})
-    for precision, traced in graphs.items():
+def write_encoder(folder: Path, extras: Sequence[str], trace: Callable[[bool], Graph]) -> None:
+    """Write the graph of an encoder model in every precision; `trace` makes it, in float16 if asked to."""
+    graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in (*PRECISIONS, *extras)}}
+    for precision in (*PRECISIONS, *extras):
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        write_graph(traced, folder / f"graph.{precision}.onnx", weights, precision)
+        write_graph(graphs[precision == HALF_PRECISION], folder / f"graph.{precision}.onnx", weights, precision)
 
 
 def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:

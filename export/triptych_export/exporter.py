@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     """
     options.check()
     family, weights = open_checkpoint(str(checkpoint), options)
+    options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
     target = _target(options.name or family.default_name, options)
     with _scratch_folder(options.repository) as work:
         full, shipped = work / "full", work / "shipped"

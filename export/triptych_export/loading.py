@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from triptych_export.bundle_files import STABLE_PRECISION
+from triptych_export.bundle_files import STABLE_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
 from triptych_export.families.image import ImageFamily
@@ -37,6 +37,7 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, tuple[Pa
         )
     loaded = registry.load(folder, options.source_language, options.target_language)
     if isinstance(loaded, TranslationSource):
+        _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.extras)
         return family, _weight_files(folder.path)
     _refuse_translation_options(folder, options)
@@ -50,6 +51,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
     if options.source_language or options.target_language:
         raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
     if architecture == TRANSFORMER:
+        _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
         _require_samples(folder, "sentences", "pairs", bool(pairs))
@@ -71,11 +73,18 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
 
 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
-    stable = STABLE_PRECISION in options.shipped
-    for name, wanted in (("shortlist", options.shortlist), (f"precision {STABLE_PRECISION}", stable)):
-        if wanted:
-            kind = folder.config.get("architecture") or folder.model_type
-            raise SourceError(f"{name}: only for translation models; {folder.path} is a {kind}")
+    _refuse_precision(STABLE_PRECISION, "translation models", folder, options)
+    if options.shortlist:
+        raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
+
+
+def _refuse_precision(precision: str, models: str, folder: Folder, options: ExportOptions) -> None:
+    if precision in options.shipped:
+        raise SourceError(f"precision {precision}: only for {models}; {folder.path} is a {_kind(folder)}")
+
+
+def _kind(folder: Folder) -> str:
+    return str(folder.config.get("architecture") or folder.model_type)
 
 
 def _weight_files(folder: Path) -> tuple[Path, ...]:

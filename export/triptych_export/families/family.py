@@ -26,6 +26,10 @@ class Family(Protocol):
         """Name of the model if the user gives none."""
 
     @property
+    def default_precisions(self) -> Sequence[str]:
+        """Precisions to ship if the user names none; empty: the usual ones."""
+
+    @property
     def provenance(self) -> Mapping[str, Any]:
         """Provenance of the training."""
 
@@ -51,6 +55,8 @@ class EncoderFamily(ABC):
         provenance: provenance of the training, with quality under "metrics".
         extras: precisions to write besides the usual ones.
     """
+
+    default_precisions: Sequence[str] = ()
 
     def __init__(self, model: nn.Module, provenance: Mapping[str, Any], extras: Sequence[str]) -> None:
         self.provenance, self.extras = provenance, extras

@@ -5,12 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from triptych_export.bundle_files import (
-    HALF_PRECISION,
-    encoder_precisions,
-    write_encoder,
-    write_manifest,
-)
+from triptych_export.bundle_files import encoder_precisions, write_encoder, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import EncoderFamily, Say
@@ -82,8 +77,7 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Seq
     say("tracing the graph")
     image = checkpoint.image
     arguments = checkpoint.model, image.mean, image.std
-    half = trace_image(*arguments, half=True) if HALF_PRECISION in extras else None
-    write_encoder(trace_image(*arguments), folder, half)
+    write_encoder(folder, extras, lambda half: trace_image(*arguments, half=half))
     lines = [" ".join(label.split()) + "\n" for label in checkpoint.labels]  # one line per label
     (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
     write_manifest(folder, image_manifest(checkpoint, extras))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych_export.bundle_files import (
-    HALF_PRECISION,
+    WEIGHT_PRECISION,
     encoder_precisions,
     write_encoder,
     write_manifest,
@@ -64,7 +64,11 @@ class TextFamily(EncoderFamily):
     """
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), extras: Sequence[str] = ()) -> None:
-        super().__init__(checkpoint.model.bert, checkpoint.provenance, extras)
+        self.embeds = isinstance(checkpoint.model, BertForEmbedding)
+        written = dict.fromkeys((*extras, *([WEIGHT_PRECISION] if self.embeds else [])))
+        super().__init__(checkpoint.model.bert, checkpoint.provenance, tuple(written))
+        if self.embeds:  # quantized activations would change which texts are nearest
+            self.default_precisions = (WEIGHT_PRECISION, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
         self._absent = absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size)
 
@@ -103,8 +107,7 @@ class TextFamily(EncoderFamily):
 
     def _compared(self, answers: list[Outputs]) -> list[Outputs]:
         """Add what is decided by a model that only makes vectors: which text is nearest."""
-        embeds = isinstance(self.checkpoint.model, BertForEmbedding)
-        return with_neighbours(answers, self.checkpoint.pooling) if embeds else answers
+        return with_neighbours(answers, self.checkpoint.pooling) if self.embeds else answers
 
 
 def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
@@ -112,8 +115,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Seque
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    half = trace_text(checkpoint.model, absent, half=True) if HALF_PRECISION in extras else None
-    write_encoder(trace_text(checkpoint.model, absent), folder, half)
+    write_encoder(folder, extras, lambda half: trace_text(checkpoint.model, absent, half=half))
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, extras))
 

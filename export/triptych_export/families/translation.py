@@ -96,6 +96,8 @@ class TranslationFamily:
         if lexicon_pairs:
             check_shortlist(source)
 
+    default_precisions: Sequence[str] = ()
+
     @property
     def default_name(self) -> str:
         if len(self.source.sources) > 1 or len(self.source.targets) > 1 or UNDETERMINED in self.source.targets:

@@ -41,6 +41,7 @@ FLOORS: Mapping[str, Floor] = {
     "int8": QUANTIZED,
     "int8-shortlist": QUANTIZED,
     "int8-stable": QUANTIZED,
+    "int8-weights": Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")
 OVERRIDE = "shipped_despite"

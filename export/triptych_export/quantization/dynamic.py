@@ -39,11 +39,13 @@ def quantize(graph: Graph, weight_bits: int = 8) -> Graph:
     if weight_bits not in LARGEST:
         raise ValueError(f"weight_bits: {weight_bits} is not one of {', '.join(map(str, sorted(LARGEST)))}")
     result = graph.copy()
-    _Quantizer(result, LARGEST[weight_bits]).run()
+    Quantizer(result, LARGEST[weight_bits]).run()
     return result
 
 
-class _Quantizer:
+class Quantizer:
+    """Rewriter of a graph in place: `largest` is the largest quantized weight."""
+
     def __init__(self, whole: Graph, largest: int) -> None:
         model = whole.model
         self.whole, self.originals, self.graph = whole, Graph(model, dict(whole.tensors)), model.graph
@@ -81,7 +83,7 @@ class _Quantizer:
     def _is_projection(self, node: NodeProto) -> bool:
         if node.op_type not in ("Gemm", "MatMul") or self._rank(node.input[1]) != 2 or not _is_plain(node):
             return False
-        return self.weights[node.input[1]].dims[0 if _is_transposed(node) else 1] >= NARROWEST
+        return self.weights[node.input[1]].dims[0 if is_transposed(node) else 1] >= NARROWEST
 
     def _is_attention(self, node: NodeProto) -> bool:
         return node.op_type == "Attention" and node.domain == DOMAIN and self._rank(node.input[1]) == 2
@@ -97,7 +99,7 @@ class _Quantizer:
         return len(self.weights[name].dims) if name in self.weights else -1
 
     def _project(self, node: NodeProto, absorbed: set[str]) -> NodeProto:
-        weight, scale = self._quantized(node.input[1], transpose=_is_transposed(node))
+        weight, scale = self._quantized(node.input[1], transpose=is_transposed(node))
         bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
         if not bias and (add := self._bias_add(output)) is not None:
             bias = next(name for name in add.input if name != output)
@@ -112,7 +114,7 @@ class _Quantizer:
         """Multiply bytes by weights. Bytes are centred, so that rounding errors of weights meet small numbers of both signs."""
         matrix: Floats = self._values(node.input[1])
         given = self._values(bias) if bias else 0.0
-        shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if _is_transposed(node) else 0)
+        shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if is_transposed(node) else 0)
         name = f"{node.input[1]}_shift"
         self.added[name] = numpy_helper.from_array((given + shift).astype(np.float32), name)
         one, centre = f"{node.input[1]}_one", f"{node.input[1]}_centre"
@@ -199,7 +201,7 @@ def _is_plain(node: NodeProto) -> bool:
     return all(helper.get_attribute_value(a) == plain[a.name] for a in node.attribute if a.name in plain)
 
 
-def _is_transposed(node: NodeProto) -> bool:
+def is_transposed(node: NodeProto) -> bool:
     return any(a.name == "transB" and a.i for a in node.attribute)
 
 

@@ -17,6 +17,7 @@ from triptych_export.errors import GraphError
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import NARROWEST, SMALLEST_TABLE, quantize_columns
 from triptych_export.quantization.dynamic import quantize as quantize_graph
+from triptych_export.quantization.weight_only import quantize_weights
 from triptych_serving.runtime.session import Session
 
 from ....fixtures.toy import BUNDLE
@@ -225,3 +226,21 @@ def test_bytes_are_multiplied_without_quantizing_them_again(tmp_path: Path, bias
     _, scales = quantize_columns(WEIGHT, 64)
     errors = 0.5 * scales * np.abs(pixels.astype(int) - 128).sum(axis=1, keepdims=True)
     assert np.all(np.abs(actual - expected) <= errors + 1e-2)
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["one block", "three blocks"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_weight_only_int8_keeps_operators_and_activations(tmp_path: Path, times: int, turned: bool) -> None:
+    weight = RNG.standard_normal((times * INNER, OUTER), np.float32)
+    wide = make_node("Concat", ["x"] * times, ["wide"], axis=1)
+    product = make_node("Gemm", ["wide", "first", "bias"], ["y"], transB=int(turned))
+    again = make_node("MatMul", ["wide", "second"], ["z"])
+    first = np.ascontiguousarray(weight.T) if turned else weight
+    model = make_graph([wide, product, again], ("y", "z"), first=first, second=weight)
+    rounded = quantize_weights(Graph.of(model)).whole()
+    assert {"Gemm", "MatMul"} < set(kinds(rounded))
+    shapes = [list(tensor.dims) for tensor in rounded.graph.initializer if tensor.data_type == TensorProto.INT8]
+    assert shapes == [[times, INNER, OUTER]] * 2
+    for got, exact in zip(run(rounded, tmp_path), run(model, tmp_path), strict=True):
+        assert np.abs(got - exact).max() > 0
+        assert_near(got, exact)
