@@ -4,9 +4,12 @@ Decoding and encoding again gives the same bytes. Line ends are ordinary charact
 """
 
 import codecs
+import encodings
+import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from encodings.aliases import aliases
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, OptionError
 
@@ -21,6 +24,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _OTHERS = frozenset(
     {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"}
 )  # text codecs that are not charsets
+# Other names never reach Python's codecs, which would keep every name that they were ever asked for.
+_KNOWN = frozenset({*aliases, *aliases.values(), *(module.name for module in pkgutil.iter_modules(encodings.__path__))})
+_LONGEST = 40  # characters of a name
 _MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # codecs that write a byte order mark
 
 
@@ -89,12 +95,15 @@ def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, En
 
 def _named(encoding: str, problem: Callable[[str], DocumentError]) -> str:
     try:
-        codec = codecs.lookup(encoding)
+        known = encodings.normalize_encoding(encoding[: _LONGEST + 1]).lower()
+        if len(encoding) > _LONGEST or known not in _KNOWN:
+            raise LookupError
+        codec = codecs.lookup(known)
         "".encode(codec.name)  # fails for binary codecs
         if codec.name.replace("-", "_") in _OTHERS:
             raise LookupError(codec.name)
     except (LookupError, ValueError):
-        raise problem(f"{encoding!r} is not a known character encoding") from None
+        raise problem(f"{encoding[:_LONGEST]!r} is not a known character encoding") from None
     return codec.name
 
 

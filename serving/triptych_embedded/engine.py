@@ -146,7 +146,7 @@ class EngineSentenceTranslator:
     def _read(self, calls: "list[_SentenceCall]") -> list[SentenceOutcome]:
         pairs = [pair for call in calls for pair in zip(call.requests, call.texts, strict=True)]
         aligned = [(request, text) for request, text in pairs if request.aligned]
-        outputs = self.translator.outputs(PreparedRequest(tuple(text for _, text in aligned))) if aligned else ()
+        outputs = self.translator.outputs(PreparedRequest(tuple(text for _, text in aligned)))
         outcomes: list[SentenceOutcome] = [
             (request, sentence_translation_of(output)) for (request, _), output in zip(aligned, outputs, strict=True)
         ]

@@ -34,7 +34,7 @@ from triptych_serving.rpc.active_calls import ActiveCalls, ModelLeases
 from triptych_serving.rpc.call_context import Observers
 from triptych_serving.rpc.descriptors import ALL_SERVICES, methods_of
 from triptych_serving.rpc.dispatch import CallEnvironment, Router
-from triptych_serving.rpc.limits import ClientLimit, LimitOptions, MessageLimit, WatcherLimit
+from triptych_serving.rpc.limits import ClientLimit, LimitOptions, WatcherLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
 from triptych_serving.runtime.process import give_way
@@ -121,7 +121,7 @@ class Server:
         self._stop = asyncio.Event()
         self._health = HealthServicer(["", *ALL_SERVICES])
         self._statistics = Statistics(self.repeats.is_on)
-        self._message_limit = MessageLimit(options.limits.message_bytes)
+        self._message_limit = options.limits.messages
         self._leases = ModelLeases()
         self._loader = options.loader
         self.manager = ModelManager(options.repository, self._loader, self._leases.idle)

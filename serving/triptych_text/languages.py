@@ -2,20 +2,40 @@
 
 import re
 from functools import lru_cache
+from typing import Any
 
-from langcodes import Language, standardize_tag
+from langcodes import Language, language_distance, standardize_tag
 from langcodes.tag_parser import LanguageTagError
 
 UNDETERMINED = "und"  # unknown language
 LONGEST = 100  # maximum characters of a code
 NO_REGION = "XX"  # placeholder for a region in codes such as en_XX
+CACHED = 4096  # codes, which come from callers
+CODE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST}}}")
 
 
-@lru_cache(maxsize=4096)
+class BoundedCache(dict[Any, Any]):
+    """A cache that keeps its first entries and takes no more once it is full. Thread-safe, as nothing ever leaves it."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if len(self) < 4 * CACHED:  # langcodes makes several entries for a code
+            super().__setitem__(key, value)
+
+
+# langcodes itself would keep every code that it has ever seen.
+Language._PARSE_CACHE, Language._INSTANCES = BoundedCache(Language._PARSE_CACHE), BoundedCache(Language._INSTANCES)
+language_distance._DISTANCE_CACHE = BoundedCache(language_distance._DISTANCE_CACHE)
+
+
 def parse_language(code: str) -> Language | None:
     """Parse a BCP 47 or FLORES-200 code; None if it is neither."""
+    return _parse(code) if CODE.fullmatch(code) else None
+
+
+@lru_cache(maxsize=CACHED)
+def _parse(code: str) -> Language | None:
     try:
-        return Language.get(code) if len(code) <= LONGEST else None
+        return Language.get(code)
     except LanguageTagError:
         return None
 
@@ -36,10 +56,9 @@ def primary_language(code: str) -> str:
     return (found.language if found else None) or UNDETERMINED
 
 
-@lru_cache(maxsize=4096)
 def standard_tag(code: str) -> str:
     """Return the code as BCP 47 recommends it: `de` for deu_Latn, `pt-BR` for pt_BR; "" if it names no language."""
-    found = parse_language(code) if code else None
+    found = parse_language(code)
     if found is None or found.language is None:
         return ""
     return standardize_tag(Language.make(found.language, found.extlangs, found.script, region_of(found)).to_tag())

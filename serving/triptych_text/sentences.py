@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sentencex  # type: ignore[import-untyped]
 
 from triptych_text.languages import primary_language
+from triptych_text.steps import Steps, finish
 
 # Character class of scripts without spaces: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
 UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 WINDOW = 10_000  # characters per call of sentencex, which takes quadratic time on unbalanced quotation marks
 SPACE = re.compile(r"\s")
+LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as str.splitlines has them
 # Also matches inside of quotation marks and brackets, which sentencex never splits.
 INNER_END = re.compile(r"""[.!?…]["'”’»)\]]*\s+|[。！？।؟]["'”’」』）]*\s*""")
 
@@ -66,6 +68,10 @@ def whole(text: str) -> Sentences:
     return Sentences((text,), ("", ""))
 
 
+class TooManySentencesError(Exception):
+    """A text has more sentences than it may have."""
+
+
 class Splitter:
     """Split texts of one language at the ends of sentences and lines. Thread-safe.
 
@@ -83,11 +89,26 @@ class Splitter:
 
     def split(self, text: str) -> Sentences:
         """Return the sentences without surrounding white space; none for a blank text."""
-        return _sentences(segment for line in text.splitlines(keepends=True) for segment in self._split_line(line))
+        return finish(self.split_steps(text, len(text)))
+
+    def split_steps(self, text: str, most: int) -> Steps[Sentences]:
+        """Split a text in small steps, as `split`.
+
+        Args:
+            text: any text.
+            most: number of sentences that it may have.
+
+        Raises:
+            TooManySentencesError: it has more; the rest of it is not looked at.
+        """
+        return _sentences((segment for line in _at_ends(text, LINE_END) for segment in self._split_line(line)), most)
 
     def _split_line(self, line: str) -> Iterator[str]:
+        if line.isspace():
+            yield line
+            return
         for segment in _with_letters(self._segments(line)):
-            if self._fits(segment.strip()):
+            if not segment or self._fits(segment.strip()):
                 yield segment
             else:
                 yield from _at_ends(segment, INNER_END)
@@ -148,18 +169,24 @@ def _with_letters(segments: Iterable[str]) -> Iterator[str]:
             if ready:
                 yield ready
             ready, pending = pending, ""
+        yield ""  # a step, however long it takes to find letters
     if ready or pending:
         yield ready + pending
 
 
-def _sentences(segments: Iterable[str]) -> Sentences:
-    texts, gaps, gap = [], [], ""
+def _sentences(segments: Iterable[str], most: int) -> Steps[Sentences]:
+    texts: list[str] = []
+    gaps: list[str] = []
+    gap = ""
     for segment in segments:
+        yield
         text = segment.strip()
         if not text:
             gap += segment
             continue
         start = segment.index(text)
+        if len(texts) == most:
+            raise TooManySentencesError
         gaps.append(gap + segment[:start])
         texts.append(text)
         gap = segment[start + len(text) :]

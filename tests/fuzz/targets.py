@@ -9,8 +9,10 @@ from triptych_serving.bundle.manifest import FILE_NAME, TextManifest, read_manif
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
 from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
+from triptych_text.steps import finish
 
 from ..fixtures.toy import BUNDLE
 from .messages import IMAGES, WORDS
@@ -51,8 +53,8 @@ def text(data: bytes) -> None:
     codec, bert, content = _codec(), _bert(), data.decode("utf-8", "surrogateescape" if data[:1] == b"s" else "replace")
     _attempt(lambda: [codec.decode_stable(ids) for ids in codec.encode([content])])
     _attempt(lambda: codec.decode(codec.encode_prefixes([content, "a"], MAX_TOKENS)))
-    _attempt(lambda: bert.encode([(content,), (content, content[::-1])], offsets=True))
-    _attempt(lambda: bert.encode_masked([content]))
+    _attempt(lambda: finish(bert.encode([(content,), (content, content[::-1])], KeptEncoding, offsets=True)))
+    _attempt(lambda: finish(bert.encode_masked([content], KeptEncoding)))
 
 
 def sentences(data: bytes) -> None:

@@ -184,7 +184,7 @@ def test_the_deadline_of_a_call(translation: TranslationServiceStub) -> None:
 
 def test_more_rows_than_the_queue_can_ever_hold_are_refused_for_good(server: ServerProcess) -> None:
     with Client(server.address, texts_per_call=100_000, retries=0) as client:
-        with pytest.raises(InvalidArgumentError, match="16,385 rows in one request, at most 16,384 can wait"):
+        with pytest.raises(InvalidArgumentError, match="16,385 elements in one request, at most 16,384 can wait"):
             client.translate_many(["a"] * 16_385)
         assert client.translate(SOURCE).text == TARGET
 
@@ -238,7 +238,7 @@ def test_a_panic_of_a_library_is_internal_and_no_more(monkeypatch: pytest.Monkey
             raise Panic("index out of bounds")
 
         with monkeypatch.context() as patch:
-            patch.setattr(translator, "outputs", fail)
+            patch.setattr(translator, "output_steps", fail)
             request = translation_pb2.TranslateRequest(contents=[SOURCE])
             assert failure(lambda: stub.Translate(request)).code() is grpc.StatusCode.INTERNAL
             stream = translation_pb2.TranslateStreamRequest(contents=[SOURCE])

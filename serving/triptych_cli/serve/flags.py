@@ -113,6 +113,19 @@ limits = several(
         help="Concurrent calls per API key, certificate or else address; a stream is one; 0: no limit.",
     ),
     option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
+    option(
+        "--max-text-message-bytes",
+        type=click.IntRange(min=1024),
+        default=8 << 20,
+        help="Largest request that carries texts, and neither images nor a document.",
+    ),
+    option("--max-request-characters", type=COUNT, default=4 << 20, help="Characters of all texts of a request."),
+    option(
+        "--max-decode-tokens",
+        type=COUNT,
+        default=4 << 20,
+        help="Tokens that a request may decode: sentences x beams (or samples) x max_length.",
+    ),
     option("--max-documents", type=COUNT, default=8, help="Documents that are translated concurrently."),
     option("--max-document-bytes", type=COUNT, default=64 << 20, help="Largest document to translate."),
     option("--max-document-secs", type=click.FloatRange(min=1), default=3_600.0, help="Longest time for a document, in all."),
@@ -265,6 +278,9 @@ def take_limits(values: dict[str, Any]) -> LimitOptions:
         document_bytes=values.pop("max_document_bytes"),
         document_seconds=values.pop("max_document_secs"),
         health_watchers=values.pop("max_health_watchers"),
+        text_message_bytes=values.pop("max_text_message_bytes"),
+        request_characters=values.pop("max_request_characters"),
+        decode_tokens=values.pop("max_decode_tokens"),
     )
 
 

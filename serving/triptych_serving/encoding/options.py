@@ -1,6 +1,6 @@
 """Options of text and image models, and the items of one request."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
@@ -77,9 +77,9 @@ def describe_devices(precision: str, devices: Sequence[Device], weight_bytes: in
 
 @dataclass(frozen=True)
 class Work(Generic[Result]):
-    """One request, checked and tokenized: `items` go to the engine; once they are done, `read` returns the results in order."""
+    """One request, checked and tokenized: `items` go to the engine; once they are done, `read` yields the results in order."""
 
     items: Sequence[Item]
-    read: Callable[[], list[Result]]
+    read: Callable[[], Iterator[Result]]
     size: int  # characters that `read` processes, roughly
     field: str = "contents"  # of the request, that the items come from

@@ -18,6 +18,7 @@ from triptych_serving.text.languages import describe_pair, has_pair, resolve_pai
 
 ModelT = TypeVar("ModelT", bound=Model)
 
+SHOWN = 100  # characters of a name in errors
 MEMO_ENTRIES, MEMO_CHARACTERS = 64, 256  # selectors whose translator is remembered, and their maximum length
 AUTO = "auto"  # a source language
 
@@ -177,11 +178,11 @@ class Registry:
         named = [each for each in self.models if name in ("", each.name)]
         if not named:
             names = ", ".join(sorted({each.name for each in self.models})) or "none"
-            raise NotFoundError(f"model {name!r} not found; available: {names}")
+            raise NotFoundError(f"model {name[:SHOWN]!r} not found; available: {names}")
         found = [each for each in named if not version or each.is_called(version)]
         if not found:
             available = ", ".join(f"{each.name} version {_with_labels(each)}" for each in named)
-            raise NotFoundError(f"version {version!r} of {name or 'any model'} not found; available: {available}")
+            raise NotFoundError(f"version {version[:SHOWN]!r} of {name or 'any model'} not found; available: {available}")
         return found
 
     def default(self, name: str, version: str = "") -> ModelVersion:

@@ -58,7 +58,7 @@ class CallContext:
     principal: str = ""  # name of the API key or certificate; empty without authentication
     uses: list[ModelUse] = field(default_factory=list)  # of a bidirectional stream only the last one
     code: str = ""  # name of the gRPC status, set when the call has ended
-    error: BaseException | None = None
+    error: BaseException | None = None  # until the observers have been told of the end
 
     @property
     def full_method(self) -> str:

@@ -26,8 +26,11 @@ from triptych_serving.rpc.call_context import (
     Observers,
     current_call,
 )
-from triptych_serving.rpc.limits import MessageLimit
+from triptych_serving.rpc.descriptors import DESCRIPTORS
+from triptych_serving.rpc.limits import BINARY, DOCUMENTS, MessageLimit
 from triptych_serving.rpc.status import DETAILS, REQUEST_ID, public_error, status_of
+from triptych_serving.rpc.wire import Lists, lists_of
+from triptych_serving.runtime.process import forget_frames
 
 MAX_REQUEST_ID = 128  # characters of a caller's id that are kept
 
@@ -88,6 +91,8 @@ class _Method:
         self._behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         self._parse: Any = handler.request_deserializer or bytes
         self._serialize: Any = handler.response_serializer or bytes
+        self._has_texts = service not in BINARY and f"{service}/{name}" != DOCUMENTS
+        self._lists = _lists_of(service, name)
         self._argument: Any = self._incoming if handler.stream_stream else self._parsed
         self._environment = environment
         self._method_type: MethodType = (
@@ -114,6 +119,7 @@ class _Method:
         except OUTSIDE:
             raise
         except BaseException as error:
+            del request  # as for `forget_frames` below
             await _abort(context, error, call.request_id)
 
     async def stream(self, request: Any, context: GrpcContext) -> AsyncIterator[Any]:
@@ -128,6 +134,7 @@ class _Method:
         except OUTSIDE:
             raise
         except BaseException as error:
+            del request  # as for `forget_frames` below
             await _abort(context, error, call.request_id)
 
     async def _incoming(self, requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -171,7 +178,9 @@ class _Method:
         return call
 
     def _parsed(self, request: bytes) -> Any:
-        self._environment.message_limit.check_request(len(request))
+        limit = self._environment.message_limit
+        limit.check_request(len(request), self._has_texts)
+        limit.check_elements(request, self._lists)
         try:
             return self._parse(request)
         except DecodeError as error:
@@ -221,12 +230,22 @@ class _CallScope:
             call.error, call.code = error, "OK" if error is None else _code_of(error, self._context)
             call.ended = monotonic()
             self._environment.observers.on_end(call)
+            call.error = None  # its frames refer to the call: such a cycle would keep the request until it is collected
 
 
 def request_id_of(metadata: Metadata) -> str:
     """Return the caller's x-request-id, or a new one."""
     given = metadata.get(REQUEST_ID)
     return given[:MAX_REQUEST_ID] if isinstance(given, str) and given else f"{_ids.getrandbits(128):032x}"
+
+
+def _lists_of(service: str, method: str) -> Lists:
+    """Return the lists of a method's requests; none for documents, whose size is limited in other ways."""
+    try:
+        descriptor = DESCRIPTORS.FindServiceByName(service).methods_by_name[method].input_type
+    except KeyError:  # a service that has no descriptor, as in tests
+        return {}
+    return {} if f"{service}/{method}" == DOCUMENTS else lists_of(descriptor)
 
 
 async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
@@ -246,6 +265,7 @@ async def _abort(context: GrpcContext, error: BaseException, request_id: str) ->
     if isinstance(error, aio.AbortError):
         raise error  # a handler has aborted already
     shown = public_error(error, request_id)
+    forget_frames(error)  # gRPC keeps an aborted call until its cycles are collected: without the request
     status = status_of(shown, request_id)
     metadata = ((REQUEST_ID, request_id), (DETAILS, status.SerializeToString()))
     await context.abort(grpc.StatusCode[shown.status], status.message, metadata)

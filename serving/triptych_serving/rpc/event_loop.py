@@ -4,11 +4,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from time import monotonic
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from triptych_serving.errors import DeadlineError
+from triptych_text.steps import Steps, advance, finish
+
 Result = TypeVar("Result")
 
+TURN_SECONDS = 0.02  # of long work in a thread, before others get their turn
 INLINE_CHARACTERS = 2_000  # shorter work runs in the event loop: a hop to a thread costs more than the work
 
 
@@ -23,6 +28,28 @@ class Offload:
         if size <= INLINE_CHARACTERS:
             return function(*arguments)
         return await self.run_in_thread(function, *arguments)
+
+    async def run_steps(self, size: int, deadline: float | None, steps: Steps[Result]) -> Result:
+        """Run work in small steps: short work at once, long work in a thread, a few steps at a time.
+
+        Other calls' work gets its turn in between. A call that is cancelled, or whose deadline has passed, has no further turn.
+
+        Args:
+            size: roughly the number of characters that it processes.
+            deadline: clock seconds.
+            steps: the work.
+
+        Raises:
+            DeadlineError: the deadline passed.
+        """
+        if size <= INLINE_CHARACTERS:
+            return finish(steps)
+        done: tuple[Result] | None = None
+        while done is None:
+            if deadline is not None and deadline <= monotonic():
+                raise DeadlineError("the deadline passed before the request was prepared and its result converted")
+            done = await self.run_in_thread(advance, steps, TURN_SECONDS)
+        return done[0]
 
     async def run_in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call `function(*arguments)` in a thread."""

@@ -7,8 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from triptych_serving.errors import OverloadedError, TooLargeError
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
+from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.call_context import CallContext, GrpcContext
+from triptych_serving.rpc.descriptors import INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
+from triptych_serving.rpc.wire import Lists, LongListError, check_lists
 from triptych_serving.scheduling.admission import QueueLimits
 
 RETRY_SECONDS = 0.5  # a client knows better than the server when one of its own calls ends
@@ -16,6 +19,10 @@ WATCHER_SHARE = 4  # one client may have this part of the streams of health chec
 # gRPC's core accepts messages up to this multiple of the limit, so that they are rejected with an error that names the flag.
 CORE_FACTOR = 2
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
+FEWEST_ELEMENTS = 1_024  # that every list may have, however short the queue is
+# Services and methods whose messages carry images, documents or tensors; all others carry texts.
+BINARY = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], INFERENCE_SERVICE}
+DOCUMENTS = f"{SERVICE_BY_CAPABILITY[TRANSLATION]}/TranslateDocument"
 
 _QUEUE = QueueLimits()
 
@@ -40,6 +47,9 @@ class LimitOptions:
     document_bytes: int = 64 << 20  # of each document
     document_seconds: float = 3_600.0  # of each document's call, from its first message to its last
     health_watchers: int = 1_000  # streams of health checks and reflection; of one client a quarter
+    text_message_bytes: int = 8 << 20  # of requests that carry texts: neither images nor documents
+    request_characters: int = 4 << 20  # of all texts of a request: four for each token that may wait
+    decode_tokens: int = 4 << 20  # of one request: rows x beams or samples x max_length
 
     def __post_init__(self) -> None:
         unlimited = ("refuse_late", "requests_per_client")
@@ -52,7 +62,21 @@ class LimitOptions:
     @property
     def queue(self) -> QueueLimits:
         """Limits of the queue of one model."""
-        return QueueLimits(self.queue_rows, self.queue_tokens, self.queue_requests, self.queue_seconds, self.refuse_late)
+        return QueueLimits(
+            self.queue_rows,
+            self.queue_tokens,
+            self.queue_requests,
+            self.queue_seconds,
+            self.refuse_late,
+            self.request_characters,
+            self.decode_tokens,
+            self.message_bytes,
+        )
+
+    @property
+    def messages(self) -> "MessageLimit":
+        """Limits of messages."""
+        return MessageLimit(self.message_bytes, self.text_message_bytes, max(FEWEST_ELEMENTS, self.queue_rows))
 
 
 class MessageLimit:
@@ -60,10 +84,14 @@ class MessageLimit:
 
     Args:
         limit: bytes, of requests and of responses.
+        text_limit: bytes, of requests that carry texts.
+        elements: of each list of a request.
     """
 
-    def __init__(self, limit: int = MAX_MESSAGE_BYTES) -> None:
-        self._limit = limit
+    def __init__(
+        self, limit: int = MAX_MESSAGE_BYTES, text_limit: int = MAX_MESSAGE_BYTES, elements: int = MAX_MESSAGE_BYTES
+    ) -> None:
+        self._limit, self._text_limit, self._elements = limit, text_limit, elements
 
     @property
     def channel_options(self) -> list[tuple[str, int]]:
@@ -73,17 +101,33 @@ class MessageLimit:
             ("grpc.max_send_message_length", -1),
         ]
 
-    def check_request(self, size: int) -> None:
+    def check_request(self, size: int, has_texts: bool = False) -> None:
         """Reject an oversized request; `size` in bytes.
 
         Raises:
             TooLargeError: above the limit.
         """
-        if size > self._limit:
+        limit, flag = self._limit, "--max-message-bytes"
+        if has_texts and self._text_limit < limit:
+            limit, flag = self._text_limit, "--max-text-message-bytes"
+        if size > limit:
             raise TooLargeError(
-                f"request has {size:,} bytes, at most {self._limit:,} are accepted (--max-message-bytes): "
+                f"request has {size:,} bytes, at most {limit:,} are accepted ({flag}): "
                 "send fewer texts or images per request, or raise the server's message size limit"
             )
+
+    def check_elements(self, message: bytes, lists: Lists) -> None:
+        """Reject a request with a very long list before it is parsed, which would take much more memory than the message.
+
+        Raises:
+            InvalidInputError: a list is above the limit; names it.
+        """
+        try:
+            check_lists(message, lists, self._elements)
+        except LongListError as error:
+            most = f"at most {self._elements:,} can wait (--max-queue-rows)"
+            problem = f"at least {self._elements + 1:,} elements in one request, {most}"
+            raise InvalidInputError(str(error), f"{problem}; send fewer") from None
 
     def check_response(self, size: int) -> None:
         """Reject an oversized response; `size` in bytes.

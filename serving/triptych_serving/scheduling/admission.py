@@ -4,6 +4,7 @@
 """
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
@@ -30,13 +31,17 @@ SWEEP_SECONDS = 0.05  # between two searches of the whole queue for dead calls
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """Bounds of a queue."""
+    """Bounds of a queue, and of what one request may cost."""
 
     waiting_rows: int = 16_384
     waiting_tokens: int = 1_048_576  # tokens of all waiting rows
     waiting_calls: int = 4_096
     waiting_seconds: float = math.inf  # reject a call that would have to wait longer
     refuses_late: bool = True  # reject a call whose deadline would pass
+    # Of one request; a process that serves nobody else has no such bounds.
+    request_characters: int = sys.maxsize  # to split and tokenize
+    decode_tokens: int = sys.maxsize  # rows x beams or samples x max_length
+    result_bytes: int = sys.maxsize  # of the response, at most
 
 
 LimitsT = TypeVar("LimitsT", bound=QueueLimits)

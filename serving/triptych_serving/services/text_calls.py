@@ -1,19 +1,20 @@
 """The path of every text-task request: find the model, tokenize, wait for the engine, convert the results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from triptych_serving.encoding.options import Work
-from triptych_serving.models.text.task import TextInput, TextTask
+from triptych_serving.models.text.task import TextInput, TextTask, characters_of
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import Offload
+from triptych_text.steps import Steps
 
 Result = TypeVar("Result")
 Message = TypeVar("Message")
@@ -32,12 +33,11 @@ class TextQuery(Generic[Result, Message]):
     @property
     def characters(self) -> int:
         """Length of all texts."""
-        options = sum(len(text) for value in self.options.values() if isinstance(value, tuple) for text in value)
-        return options + sum(len(given) if isinstance(given, str) else sum(map(len, given)) for given in self.inputs)
+        return characters_of(self.inputs, self.options)
 
-    def prepare(self, model: TextModel) -> Work[Result]:
-        """Check and tokenize."""
-        return model.prepare(self.task, self.inputs, **self.options)
+    def prepare(self, model: TextModel) -> Steps[Work[Result]]:
+        """Check and tokenize in small steps."""
+        return model.prepare_steps(self.task, self.inputs, **self.options)
 
     def content(self) -> RequestContent:
         """Return all that the results depend on, except the model."""
@@ -79,12 +79,19 @@ class TextCalls:
         expected = model.coming.expect(len(query.inputs), characters)
         model.engine.check(expected, arrival.deadline)  # rejecting is cheap, tokenizing is not
         with model.coming.hold(expected):
-            work = await self._offload.run(characters, query.prepare, model)
+            work = await self._offload.run_steps(characters, arrival.deadline, query.prepare(model))
         model.coming.learn(sum(item.size for item in work.items), characters)
         query.check(work)
         engine_call = await EngineCall.run(model.engine, work, arrival, use)
-        return await engine_call.postprocessed(self._offload.run(work.size, _convert, work, query.convert))
+        messages = converted(work.read(), query.convert)
+        return await engine_call.postprocessed(self._offload.run_steps(work.size, arrival.deadline, messages))
 
 
-def _convert(work: Work[Result], convert: Callable[[Result], Message]) -> list[Message]:
-    return [convert(result) for result in work.read()]
+def converted(results: Iterable[Result | None], convert: Callable[[Result], Message]) -> Steps[list[Message]]:
+    """Convert results in small steps, and keep none of them; None is a step without a result."""
+    messages = []
+    for result in results:
+        if result is not None:
+            messages.append(convert(result))
+        yield
+    return messages

@@ -1,10 +1,11 @@
 """Translation, streaming and scoring, for every protocol."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
 from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation
@@ -14,17 +15,25 @@ from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
-from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
 from triptych_serving.scheduling.request import Call, Row
+from triptych_serving.services.text_calls import converted
+
+ANY_SIZE = INLINE_CHARACTERS + 1
+
+
+def _itself(result: Any) -> Any:
+    return result
 
 
 @dataclass(frozen=True)
 class TranslationQuery:
-    """A request to translate texts."""
+    """A request to translate texts; `convert` makes what is returned of each translation."""
 
     selector: ModelSelector
     contents: Sequence[str]
     options: DecodingOptions = DEFAULTS
+    convert: Callable[[Translation], Any] = _itself
 
     @property
     def characters(self) -> int:
@@ -45,11 +54,16 @@ class ScoreQuery:
 
     selector: ModelSelector
     pairs: Sequence[tuple[str, str]]  # sources and translations
+    convert: Callable[[TranslationScore], Any] = _itself
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts."""
+        return sum(len(source) + len(target) for source, target in self.pairs)
 
     def content(self) -> RequestContent:
         """Return all that the results depend on, except the model."""
-        characters = sum(len(source) + len(target) for source, target in self.pairs)
-        return RequestContent((*self.selector.languages, self.pairs), characters)
+        return RequestContent((*self.selector.languages, self.pairs), self.characters)
 
 
 @dataclass(frozen=True)
@@ -62,10 +76,10 @@ class TranslationPiece:
 
 @dataclass(frozen=True)
 class FinishedTranslation:
-    """The complete translation of one text, after its last piece."""
+    """The complete translation of one text, after its last piece, as `TranslationQuery.convert` made it."""
 
     index: int
-    translation: Translation
+    translation: Any
 
 
 TranslationEvent = TranslationPiece | FinishedTranslation | ModelUse
@@ -85,8 +99,8 @@ class TranslationCalls:
         self._offload = Offload(pool)
         self._get_results = get_results
 
-    async def translate(self, query: TranslationQuery, context: GrpcContext) -> tuple[list[Translation], ModelUse]:
-        """Return all translations, in order.
+    async def translate(self, query: TranslationQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
+        """Return all translations, converted and in order.
 
         Raises:
             ServingError: the texts cannot be translated.
@@ -107,7 +121,7 @@ class TranslationCalls:
 
     async def translate_with(
         self, translator: Translator, query: TranslationQuery, context: GrpcContext
-    ) -> tuple[list[Translation], ModelUse]:
+    ) -> tuple[list[Any], ModelUse]:
         """Translate with a model that the caller keeps in use, without the response cache.
 
         Raises:
@@ -127,13 +141,13 @@ class TranslationCalls:
         with UseModel(translator) as use:
             call = await self._prepare(query, translator, arrival, use, streams=True)
             with call:
-                async for event in self._events(call):
+                async for event in self._events(call, query, arrival.deadline):
                     yield event
                 await call.listener.end()  # the times of the last rows follow their text
             yield use
 
-    async def score(self, query: ScoreQuery, context: GrpcContext) -> tuple[list[TranslationScore], ModelUse]:
-        """Return the score of each pair, in order.
+    async def score(self, query: ScoreQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
+        """Return the score of each pair, converted and in order.
 
         Raises:
             ServingError: the pairs cannot be scored.
@@ -144,40 +158,34 @@ class TranslationCalls:
             compute = partial(self._score, query, translator, arrival, use)
             return await self._get_results(translator, use, query.content, arrival.deadline, compute), use
 
-    async def _translate(
-        self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse
-    ) -> list[Translation]:
+    async def _translate(self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Any]:
         call = await self._prepare(query, translator, arrival, use)
         with call:
             await call.listener.end()
             call.raise_error()
-        return await call.postprocessed(self._outputs(call, call.prepared))
+        return await call.postprocessed(self._outputs(call, call.prepared, query, arrival.deadline))
 
-    async def _score(
-        self, query: ScoreQuery, translator: Translator, arrival: Arrival, use: ModelUse
-    ) -> list[TranslationScore]:
-        # In a thread: the first call loads a graph.
-        work = await self._offload.run_in_thread(translator.prepare_scores, query.pairs, *query.selector.languages)
-        await EngineCall.run(translator.scorer.engine, work, arrival, use)
-        return work.read()
+    async def _score(self, query: ScoreQuery, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Any]:
+        # In a thread, even if it is short: the first call loads a graph.
+        steps = translator.score_steps(arrival.deadline, query.pairs, *query.selector.languages)
+        work = await self._offload.run_steps(ANY_SIZE, arrival.deadline, steps)
+        call = await EngineCall.run(translator.scorer.engine, work, arrival, use)
+        scores = converted(work.read(), query.convert)
+        return await call.postprocessed(self._offload.run_steps(work.size, arrival.deadline, scores))
 
     async def _prepare(
         self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
     ) -> "_DecodeCall":
         """Check and tokenize the texts, and load the graphs that the search needs."""
-        prepared = await self._offload.run(
-            query.characters,
-            translator.admit,
-            arrival.deadline,
-            query.contents,
-            query.options,
-            *query.selector.languages,
-        )
+        steps = translator.admit_steps(arrival.deadline, query.contents, query.options, *query.selector.languages)
+        prepared = await self._offload.run_steps(query.characters, arrival.deadline, steps)
         if not translator.has_graphs_for(prepared):
             await self._offload.run_in_thread(translator.load_graphs_for, prepared)
         return _DecodeCall(translator, prepared, arrival, use, streams)
 
-    async def _events(self, call: "_DecodeCall") -> AsyncIterator[TranslationPiece | FinishedTranslation]:
+    async def _events(
+        self, call: "_DecodeCall", query: TranslationQuery, deadline: float | None
+    ) -> AsyncIterator[TranslationPiece | FinishedTranslation]:
         growing = [GrowingText(text, call.translator.tokenizer) for text in call.prepared.texts]
         owners = {id(row): index for index, text in enumerate(call.prepared.texts) for row in text.rows}
         left = len(growing)
@@ -192,13 +200,31 @@ class TranslationCalls:
                     yield TranslationPiece(index, piece)
                 if text.is_done:
                     left -= 1
-                    [translation] = await self._outputs(call, PreparedRequest((text.text,)))
+                    [translation] = await self._outputs(call, PreparedRequest((text.text,)), query, deadline)
                     yield FinishedTranslation(index, translation)
             call.raise_error()
 
-    async def _outputs(self, call: "_DecodeCall", prepared: PreparedRequest) -> list[Translation]:
-        size = 4 * sum(len(hypothesis.tokens) for row in prepared.rows for hypothesis in row.hypotheses)  # characters, roughly
-        return await self._offload.run(size, call.translator.outputs, prepared)
+    async def _outputs(
+        self, call: "_DecodeCall", prepared: PreparedRequest, query: TranslationQuery, deadline: float | None
+    ) -> list[Any]:
+        """Convert the rows of texts, which all have ended."""
+        rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
+        size = 4 * sum([len(hypothesis.tokens) for _, hypothesis in rows])  # characters, roughly
+        if prepared.rows[0].search.alignment:
+            size += sum([len(hypothesis.tokens) * row.size for row, hypothesis in rows])
+        rows.clear()  # so that nothing but the prepared rows keeps their results
+        steps = converted(_released(prepared, call.translator.output_steps(prepared)), query.convert)
+        return await self._offload.run_steps(size, deadline, steps)
+
+
+def _released(prepared: PreparedRequest, steps: Iterable[Translation | None]) -> Iterator[Translation | None]:
+    """Drop the rows' results as soon as they are converted: with alignments, they are as large as the response."""
+    texts = iter(prepared.texts)
+    for translation in steps:
+        yield translation
+        if translation is not None:
+            for row in next(texts).rows:
+                row.hypotheses = ()
 
 
 class _DecodeCall(EngineCall[Row]):

@@ -1,15 +1,18 @@
 """The tokenizer of a BERT-family bundle: texts or pairs of texts to ids with segments."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import TextTokens
 from triptych_serving.errors import BundleError
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
-from triptych_serving.text.validation import CONTENTS, InputNames, TextLimits, encode_inputs
+from triptych_serving.text.validation import CONTENTS, UNLIMITED, InputNames, TextLimits, encode_steps
+from triptych_text.steps import Steps
+
+Read = TypeVar("Read")
 
 CHARACTERS_PER_TOKEN = 100  # maximum length of a WordPiece token
 ANY_TEXT = "a"
@@ -56,39 +59,55 @@ class BertTokenizer:
         """Id of the unknown token."""
         return self._marks[1]
 
-    def encode(self, inputs: Sequence[tuple[str, ...]], names: InputNames = CONTENTS, offsets: bool = False) -> list[Encoding]:
-        """Tokenize texts (1-tuples) or pairs. Releases the GIL.
+    def encode(
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        read: Callable[[Encoding], Read],
+        names: InputNames = CONTENTS,
+        offsets: bool = False,
+        most: int = UNLIMITED,
+    ) -> Steps[list[Read]]:
+        """Tokenize texts (1-tuples) or pairs in small steps. Releases the GIL.
 
         Args:
             inputs: as many parts each as `names` has, or fewer.
+            read: makes what is returned of each encoding; encodings themselves take a hundred bytes for each token.
             names: for errors.
             offsets: True if the encodings' offsets are needed.
+            most: tokens of all inputs.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
         tokenizer = self._tokenizer
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        return encode_inputs(encode, inputs, names, self._limits)
+        return encode_steps(encode, inputs, names, self._limits, most, read)
 
     def encode_or_truncate(
-        self, inputs: Sequence[tuple[str, ...]], names: InputNames = CONTENTS, *, truncate: bool, offsets: bool = False
-    ) -> tuple[list[Encoding], list[bool]]:
+        self,
+        inputs: Sequence[tuple[str, ...]],
+        read: Callable[[Encoding], Read],
+        names: InputNames = CONTENTS,
+        *,
+        truncate: bool,
+        offsets: bool = False,
+        most: int = UNLIMITED,
+    ) -> Steps[tuple[list[Read], list[bool]]]:
         """Tokenize as `encode`; with `truncate`, cut off what is too long. Also return which inputs were cut off."""
         if not truncate:
-            return self.encode(inputs, names, offsets), [False] * len(inputs)
-        cut = [tuple(text[: self._limits.characters // len(parts)] for text in parts) for parts in inputs]
-        encodings = encode_inputs(self._truncating.encode_batch, cut, names, self._limits)
-        rows = zip(encodings, cut, inputs, strict=True)
-        return encodings, [bool(encoding.overflowing) or kept != given for encoding, kept, given in rows]
+            return (yield from self.encode(inputs, read, names, offsets, most)), [False] * len(inputs)
+        kept = [tuple(text[: self._limits.characters // len(parts)] for text in parts) for parts in inputs]
+        cut = [one != given for one, given in zip(kept, inputs, strict=True)]
+        encode = self._truncating.encode_batch
+        encoded = yield from encode_steps(
+            encode, kept, names, self._limits, most, lambda encoding: (read(encoding), bool(encoding.overflowing))
+        )
+        return [result for result, _ in encoded], [one or over for one, (_, over) in zip(cut, encoded, strict=True)]
 
-    def encode_masked(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokenize texts in which `mask` is the mask token, with offsets.
-
-        Raises:
-            InvalidInputError: as for `encode`.
-        """
-        return encode_inputs(self._masking.encode_batch, [(text,) for text in texts], CONTENTS, self._limits)
+    def encode_masked(self, texts: Sequence[str], read: Callable[[Encoding], Read], most: int = UNLIMITED) -> Steps[list[Read]]:
+        """Tokenize texts in which `mask` is the mask token, with offsets; arguments and errors as for `encode`."""
+        inputs = [(text,) for text in texts]
+        return encode_steps(self._masking.encode_batch, inputs, CONTENTS, self._limits, most, read)
 
     def pieces(self, word: str) -> list[int]:
         """Return the ids of one word, which must be Unicode, without special tokens."""

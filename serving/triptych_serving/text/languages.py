@@ -65,7 +65,8 @@ def find_language(code: str, offered: Sequence[str], field: str) -> str | None:
         InvalidInputError: `code` is malformed; names `field`.
     """
     if not is_language(code):
-        raise InvalidInputError(field, f"{code!r:.{LONGEST}} is not a language code such as de, de-DE or deu_Latn")
+        problem = f"{code[:LONGEST]!r} is not a language code such as de, de-DE or deu_Latn"
+        raise InvalidInputError(field, f"{problem}, of at most {LONGEST} letters, digits, - and _")
     return _find(code, tuple(offered))
 
 

@@ -7,6 +7,7 @@ from triptych_text.sentences import Sentences
 
 Span = tuple[int, int]  # [start, end) in Unicode code points
 
+DECODED_TOGETHER = 16  # beginnings of a translation
 Decode = Callable[[Sequence[Sequence[int]]], list[str]]  # rows of ids to texts
 
 
@@ -44,7 +45,10 @@ def target_spans(text: str, tokens: Sequence[int], decode: Decode) -> tuple[Span
     Returns:
         Spans in order, without overlap. Of the tokens that share a character, only the last one has a non-empty span.
     """
-    beginnings = decode([tokens[:count] for count in range(1, len(tokens))])
+    counts = range(1, len(tokens))
+    # A few in each call, which keeps Python's lock until it ends.
+    some = (counts[start : start + DECODED_TOGETHER] for start in range(0, len(counts), DECODED_TOGETHER))
+    beginnings = [beginning for part in some for beginning in decode([tokens[:count] for count in part])]
     # The end of a decoded beginning may change with more tokens: half a character, a space.
     ends = [*accumulate((_common(beginning, text) for beginning in beginnings), max), len(text)]
     return tuple(_bare(text, start, end) for start, end in zip((0, *ends), ends if tokens else (), strict=False))

@@ -9,7 +9,16 @@ from pathlib import Path
 from triptych_serving.bundle.manifest import BARE, Framing
 from triptych_serving.text.spans import Span, source_spans
 from triptych_serving.text.tokenizers import Encoding, Tokenizer, read_tokenizer
-from triptych_serving.text.validation import CONTENTS, InputNames, PartNames, PrefixNames, TextLimits, encode_inputs
+from triptych_serving.text.validation import (
+    CONTENTS,
+    UNLIMITED,
+    InputNames,
+    PartNames,
+    PrefixNames,
+    TextLimits,
+    encode_steps,
+)
+from triptych_text.steps import Steps, finish
 
 REPLACEMENT = "\ufffd"  # result of decoding an unfinished UTF-8 sequence
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")  # a token for one byte of a character that the vocabulary lacks
@@ -65,10 +74,26 @@ class TranslationTokenizer:
         """
         return [source.ids for source in self.encode_sources(texts, BARE, names)]
 
-    def encode_sources(
-        self, texts: Sequence[str], framing: Framing, names: InputNames = CONTENTS, spans: bool = False
-    ) -> list[EncodedSource]:
-        """Encode texts with their frames; `spans` requests the spans of their tokens. Releases the GIL.
+    def encode_sources(self, texts: Sequence[str], framing: Framing, names: InputNames = CONTENTS) -> list[EncodedSource]:
+        """Encode texts in one call; arguments and errors as for `encode_source_steps`."""
+        return finish(self.encode_source_steps(texts, framing, names))
+
+    def encode_source_steps(
+        self,
+        texts: Sequence[str],
+        framing: Framing,
+        names: InputNames = CONTENTS,
+        spans: bool = False,
+        most: int = UNLIMITED,
+    ) -> Steps[list[EncodedSource]]:
+        """Encode texts with their frames in small steps. Releases the GIL.
+
+        Args:
+            texts: sources.
+            framing: tokens and text around each.
+            names: for errors.
+            spans: True if the spans of their tokens are needed.
+            most: tokens of all texts.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it, and the tokens that the frame leaves.
@@ -83,25 +108,32 @@ class TranslationTokenizer:
             sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
             return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
 
-        return encode_inputs(frame, [(text,) for text in texts], names, limits)
+        return encode_steps(frame, [(text,) for text in texts], names, limits, most)
 
-    def encode_targets(self, texts: Sequence[str], names: PartNames, forced: int = 0) -> list[list[int]]:
-        """Return the ids of target texts, end of sentence last.
+    def encode_targets(
+        self, texts: Sequence[str], names: PartNames, forced: int = 0, most: int = UNLIMITED
+    ) -> Steps[list[list[int]]]:
+        """Encode target texts in small steps: their ids, end of sentence last.
 
         Args:
             texts: translations.
             names: for errors.
             forced: number of tokens that the model's frame puts before each.
+            most: tokens of all texts.
 
         Raises:
             InvalidInputError: as for `encode`.
         """
         limits = TextLimits(self._target.tokens - forced, self._target.characters)
-        encodings = encode_inputs(self._target_tokenizer.encode_batch_fast, [(text,) for text in texts], names, limits)
-        return [encoding.ids for encoding in encodings]
+        inputs = [(text,) for text in texts]
+        return encode_steps(self._target_tokenizer.encode_batch_fast, inputs, names, limits, most, lambda target: target.ids)
 
     def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
-        """Return the ids of target prefixes, without an end of sentence; none for a blank prefix.
+        """Encode target prefixes in one call; arguments and errors as for `encode_prefix_steps`."""
+        return finish(self.encode_prefix_steps(prefixes, max_tokens))
+
+    def encode_prefix_steps(self, prefixes: Sequence[str], max_tokens: int) -> Steps[list[tuple[int, ...]]]:
+        """Encode target prefixes in small steps: their ids, without an end of sentence; none for a blank prefix.
 
         Args:
             prefixes: beginnings of the translations.
@@ -113,13 +145,14 @@ class TranslationTokenizer:
         owners = [index for index, prefix in enumerate(prefixes) if prefix.strip()]
         if not owners:
             return [()] * len(prefixes)
-        encodings = encode_inputs(
+        encoded = yield from encode_steps(
             lambda texts: self._target_tokenizer.encode_batch_fast(texts, add_special_tokens=False),
             [(prefixes[index],) for index in owners],
             PrefixNames(owners=owners),
             TextLimits(max_tokens - 1, self._target.characters),
+            read=lambda encoding: tuple(encoding.ids),
         )
-        found = {index: tuple(encoding.ids) for index, encoding in zip(owners, encodings, strict=True)}
+        found = dict(zip(owners, encoded, strict=True))
         return [found.get(index, ()) for index in range(len(prefixes))]
 
     def fits(self, sentence: str, framing: Framing = BARE) -> bool:

@@ -1,13 +1,18 @@
 """Validation of a request's texts, whose errors name them as the wire does."""
 
-from collections.abc import Callable, Sequence, Sized
+import sys
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.text.tokenizers import is_unicode
+from triptych_text.steps import Steps
 
 Encoded = TypeVar("Encoded", bound=Sized)
+BATCH_CHARACTERS = 16_384  # that are tokenized in one step, unless a text is longer
+BATCH_TEXTS = 512
+UNLIMITED = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -91,30 +96,59 @@ class TextLimits:
     characters: int  # longer inputs are rejected before tokenization, which would be expensive
 
 
-def encode_inputs(
-    encode: Callable[[list[Any]], list[Encoded]], inputs: Sequence[tuple[str, ...]], names: InputNames, limits: TextLimits
-) -> list[Encoded]:
-    """Tokenize texts (1-tuples) or pairs.
+def encode_steps(
+    encode: Callable[[list[Any]], list[Encoded]],
+    inputs: Sequence[tuple[str, ...]],
+    names: InputNames,
+    limits: TextLimits,
+    most: int = UNLIMITED,
+    read: Callable[[Encoded], Any] | None = None,
+) -> Steps[list[Any]]:
+    """Tokenize texts (1-tuples) or pairs in small steps.
 
     Args:
         encode: a batch call of a tokenizer; the length of a result is its number of tokens.
         inputs: as many parts each as `names` has, or fewer.
         names: for errors.
         limits: for each input.
+        most: tokens of all inputs.
+        read: makes what is returned of each result of `encode`, which takes much memory.
 
     Raises:
         InvalidInputError: a text is empty, too long or not Unicode; names it.
     """
     for index, parts in enumerate(inputs):
         _check(index, parts, names, limits)
-    try:
-        encodings = encode([parts[0] if len(parts) == 1 else parts for parts in inputs])
-    except TypeError as error:  # tokenizers reject lone surrogates
-        raise _not_unicode(inputs, names) from error
-    for index, encoding in enumerate(encodings):
-        if len(encoding) > limits.tokens:
-            raise names.too_long(index, f"{len(encoding):,} tokens", limits, inputs[index][0])
-    return encodings
+    done: list[Any] = []
+    left = most
+    for start, end in _batches(inputs):
+        try:
+            encodings = encode([parts[0] if len(parts) == 1 else parts for parts in inputs[start:end]])
+        except TypeError as error:  # tokenizers reject lone surrogates
+            raise _not_unicode(inputs, names) from error
+        for index, encoding in enumerate(encodings, start):
+            left -= len(encoding)
+            if len(encoding) > limits.tokens:
+                raise names.too_long(index, f"{len(encoding):,} tokens", limits, inputs[index][0])
+        if left < 0:
+            problem = f"more than {most:,} tokens in one request, at most {most:,} can wait (--max-queue-tokens); send fewer"
+            raise InvalidInputError(names.list, problem)
+        done += encodings if read is None else map(read, encodings)
+        yield
+    return done
+
+
+def _batches(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of inputs that are tokenized together."""
+    start = characters = 0
+    for index, parts in enumerate(inputs):
+        size = sum(map(len, parts))
+        if index > start and (characters + size > BATCH_CHARACTERS or index - start == BATCH_TEXTS):
+            yield start, index
+            start, characters = index, 0
+        characters += size
+    if start < len(inputs):
+        yield start, len(inputs)
 
 
 def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLimits) -> None:

@@ -1,6 +1,7 @@
 """Character encodings."""
 
 import codecs
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,16 @@ def test_unknown_encodings_raise_the_matching_error(name: str) -> None:
         decode(b"a", name)
     with pytest.raises(DamagedDocumentError):
         decode(b"a", declared=name)
+
+
+@pytest.mark.parametrize("name", ["utf" + "-" * 50 + "8", "x" * 1_000_000, "kept_9", "kept 9", "utf--8"])
+def test_python_keeps_no_name_of_an_encoding_but_its_own(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    asked: list[str] = []
+    lookup = codecs.lookup
+    monkeypatch.setattr(codecs, "lookup", lambda name: asked.append(name) or lookup(name))
+    with suppress(OptionError):
+        decode(b"a", name)
+    assert asked in ([], ["utf_8"])
 
 
 def test_unencodable_characters_are_reported_or_escaped() -> None:

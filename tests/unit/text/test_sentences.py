@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_text import sentences as splitting
-from triptych_text.sentences import Splitter, whole
+from triptych_text.sentences import Splitter, TooManySentencesError, whole
+from triptych_text.steps import finish
 
 LETTERS = (
     *("a", "B", ". ", ".", "! ", "? ", '"', "'", "“", "”", "(", ")", "\n", "\n\n", " ", "\t", "\r\n", "1.", "Dr. ", "e.g. "),
@@ -52,6 +53,21 @@ def test_rules_depend_on_the_language(language: str) -> None:
 
 def test_languages_without_rules_are_split() -> None:
     assert len(split("Foo. Bar.", language="tlh")) == 2
+
+
+@pytest.mark.parametrize("text", ["a\n" * 100_000, "今天。" * 50_000, "Good. " * 30_000])
+def test_splitting_stops_at_the_limit(text: str) -> None:
+    looked_at: list[str] = []
+    splitter = Splitter("en", lambda sentence: not looked_at.append(sentence))
+    with pytest.raises(TooManySentencesError):
+        finish(splitter.split_steps(text, 10))
+    assert len(looked_at) < 20
+    assert len(finish(splitter.split_steps(text[:60], 30)).texts) <= 30
+
+
+@pytest.mark.parametrize("text", ["a\n" * 1_000, "\n" * 1_000, "1. " * 1_000, "今天。" * 1_000])
+def test_splitting_has_many_small_steps(text: str) -> None:
+    assert sum(1 for _ in Splitter("zh", lambda _: True).split_steps(text, len(text))) >= 900
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

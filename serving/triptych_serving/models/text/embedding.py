@@ -1,6 +1,6 @@
 """Text embedding: texts as vectors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,9 +10,14 @@ from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.bundle.manifest.text import POOLINGS
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.text.task import TextTask, make_items
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.text.task import TextTask, item_maker
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_text.steps import Steps
+
+READ_TOGETHER = 64  # vectors that are normalized together
 
 EMBEDDING = "embedding"  # the capability; every model of the text family has it
 
@@ -29,18 +34,20 @@ class TextEmbedding:
 def prepare_embedding(
     tokenizer: BertTokenizer,
     manifest: TextManifest,
+    limits: QueueLimits,
     texts: Sequence[str],
     *,
     pooling: str | None = None,
     normalize: bool | None = None,
     dimensions: int | None = None,
     truncate: bool = False,
-) -> Work[TextEmbedding]:
-    """Check and tokenize texts, in which "[MASK]" is ordinary text.
+) -> Steps[Work[TextEmbedding]]:
+    """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
         tokenizer: the model's.
         manifest: has the defaults of pooling and normalize.
+        limits: of the queue and of one request.
         texts: order is kept.
         pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
         normalize: scale each vector to length 1.
@@ -48,7 +55,8 @@ def prepare_embedding(
         truncate: cut off the end of texts that are too long.
 
     Raises:
-        InvalidInputError: a text is empty or too long, the pooling is unknown, or a vector has fewer dimensions.
+        InvalidInputError: a text is empty or too long, the pooling is unknown, a vector has fewer dimensions, or the vectors
+            would be too large.
     """
     pooling = manifest.pooling if pooling is None else pooling
     normalize = manifest.normalize if normalize is None else normalize
@@ -56,19 +64,24 @@ def prepare_embedding(
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
     if dimensions is not None and not 1 <= dimensions <= manifest.hidden_size:
         raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {manifest.hidden_size:,}")
-    encodings, truncated = tokenizer.encode_or_truncate([(text,) for text in texts], truncate=truncate)
-    items = make_items(encodings, (pooling,))
+    count, width = len(texts), manifest.hidden_size
+    what = f"{count:,} vectors of {width:,} numbers"
+    check_results("contents", count * (NUMBER_BYTES * width + ROW_BYTES), what, limits, "send fewer texts per request")
+    inputs, most = [(text,) for text in texts], limits.waiting_tokens
+    items, truncated = yield from tokenizer.encode_or_truncate(inputs, item_maker(pooling), truncate=truncate, most=most)
     return Work(items, partial(_read, items, truncated, pooling, normalize, dimensions), 1_000 * len(items))
 
 
 def _read(
     items: Sequence[Item], truncated: Sequence[bool], pooling: str, normalize: bool, dimensions: int | None
-) -> list[TextEmbedding]:
-    vectors = np.stack([item.result[pooling][:dimensions] for item in items])
-    if normalize:
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    rows = zip(vectors.tolist(), items, truncated, strict=True)
-    return [TextEmbedding(tuple(values), item.size, cut) for values, item, cut in rows]
+) -> Iterator[TextEmbedding]:
+    for start in range(0, len(items), READ_TOGETHER):
+        some = slice(start, start + READ_TOGETHER)
+        vectors = np.stack([item.result[pooling][:dimensions] for item in items[some]])
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        for vector, item, cut in zip(vectors, items[some], truncated[some], strict=True):
+            yield TextEmbedding(tuple(vector.tolist()), item.size, cut)
 
 
 EMBEDDING_TASK = TextTask(EMBEDDING, "embeds text", prepare_embedding)

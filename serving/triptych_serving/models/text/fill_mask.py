@@ -5,8 +5,8 @@ space, is rejected, where the pipeline takes the target's first piece; and `sequ
 put in, not the decoded tokens. The mask is written as in the model's own tokenizer: "[MASK]", or "<mask>".
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,16 +17,22 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import check_range
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
 from triptych_serving.models.text.task import TextTask, make_row
 from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, is_unicode
 from triptych_serving.text.validation import CONTENTS
+from triptych_text.steps import Steps
 
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000
-MAX_ANSWER_CHARACTERS = 16_000_000  # in all sequences of one request; each candidate has the whole text
+CANDIDATE_BYTES = 2 * ROW_BYTES  # of a candidate in a response, besides its sequence
+MAX_ANSWER_BYTES = 1 << 26  # of one request, also where no response limits it: each candidate has the whole text
+LONGEST_TARGET = 256  # characters; no token is longer
+TARGETS_TOGETHER = 64  # looked up in one step
 
 Span = tuple[int, int]
 Ids = NDArray[np.int64]
@@ -60,16 +66,18 @@ class FilledText:
 def prepare_fill_mask(
     tokenizer: BertTokenizer,
     manifest: TextManifest,
+    limits: QueueLimits,
     texts: Sequence[str],
     *,
     top_k: int | None = None,
     targets: Sequence[str] = (),
-) -> Work[FilledText]:
-    """Check and tokenize texts with one mask or several each.
+) -> Steps[Work[FilledText]]:
+    """Check and tokenize texts with one mask or several each, in small steps.
 
     Args:
         tokenizer: the model's.
         manifest: the model's.
+        limits: of the queue and of one request.
         texts: order is kept.
         top_k: candidates for each mask, 1 to 1,000; 5 by default.
         targets: rank only these words, each one token of the model.
@@ -79,15 +87,27 @@ def prepare_fill_mask(
             results would be too large.
     """
     k = check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1, MAX_TOP_K)
-    ids = _target_ids(tokenizer, targets) if targets else None
-    encodings = tokenizer.encode_masked(texts)
-    rows = [_row(encoding, index, tokenizer, manifest, k, ids) for index, encoding in enumerate(encodings)]
-    size = sum(len(row.places) * k * len(text) for row, text in zip(rows, texts, strict=True))
-    if size > MAX_ANSWER_CHARACTERS:
-        limit = f"at most {MAX_ANSWER_CHARACTERS:,} fit into one response; lower top_k, or send fewer texts"
-        raise InvalidInputError("top_k", f"{k:,} candidates of each mask make {size:,} characters of text, {limit}")
-    items = [Item(row, len(row.ids)) for row in rows]
-    spans = [_spans(text, encoding, row, tokenizer.mask) for text, encoding, row in zip(texts, encodings, rows, strict=True)]
+    ids = (yield from _target_ids(tokenizer, targets)) if targets else None
+    candidates = k if ids is None else min(k, len(ids))
+    limits = replace(limits, result_bytes=min(limits.result_bytes, MAX_ANSWER_BYTES))
+    items: list[Item] = []
+    spans: list[list[Span]] = []
+    masks = size = 0
+
+    def read(encoding: Encoding) -> None:
+        nonlocal masks, size
+        index = len(items)
+        row = _row(encoding, index, tokenizer, manifest, k, ids)
+        items.append(Item(row, len(row.ids)))
+        spans.append(_spans(texts[index], encoding, row, tokenizer.mask))
+        masks += len(row.places)
+        # Each candidate has the whole text; a mask has the probabilities of all targets, too.
+        ranked = 0 if ids is None else NUMBER_BYTES * len(ids)
+        size += len(row.places) * (candidates * (len(texts[index].encode()) + CANDIDATE_BYTES) + ranked)
+        what = f"{masks:,} masks x {candidates:,} candidates with the whole text"
+        check_results("top_k", size, what, limits, "lower top_k, or send fewer texts or targets")
+
+    yield from tokenizer.encode_masked(texts, read, limits.waiting_tokens)
     return Work(items, partial(_read, items, texts, spans, tokenizer), size)
 
 
@@ -102,15 +122,22 @@ def _row(
     return row
 
 
-def _target_ids(tokenizer: BertTokenizer, targets: Sequence[str]) -> Ids:
+def _target_ids(tokenizer: BertTokenizer, targets: Sequence[str]) -> Steps[Ids]:
     """Return the id of each target, without duplicates."""
-    return np.array(list(dict.fromkeys(_target_id(tokenizer, index, word) for index, word in enumerate(targets))), np.int64)
+    ids: dict[int, None] = {}
+    for index, word in enumerate(targets):
+        ids[_target_id(tokenizer, index, word)] = None
+        if index % TARGETS_TOGETHER == 0:
+            yield
+    return np.array(list(ids), np.int64)
 
 
 def _target_id(tokenizer: BertTokenizer, index: int, word: str) -> int:
     field = f"targets[{index}]"
     if not word.strip():
         raise InvalidInputError(field, "the target is empty")
+    if len(word) > LONGEST_TARGET:
+        raise InvalidInputError(field, f"{len(word):,} characters are too long for one token, at most {LONGEST_TARGET} can be")
     if not is_unicode(word):
         raise InvalidInputError(field, "the target is not Unicode, it has a lone surrogate")
     ids = tokenizer.pieces(word)
@@ -134,11 +161,9 @@ def _spans(text: str, encoding: Encoding, row: TextRow, mask: str) -> list[Span]
 
 def _read(
     items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], tokenizer: BertTokenizer
-) -> list[FilledText]:
-    return [
-        FilledText(_masks(item, text, places, tokenizer), item.size)
-        for item, text, places in zip(items, texts, spans, strict=True)
-    ]
+) -> Iterator[FilledText]:
+    for item, text, places in zip(items, texts, spans, strict=True):
+        yield FilledText(_masks(item, text, places, tokenizer), item.size)
 
 
 def _masks(item: Item, text: str, spans: Sequence[Span], tokenizer: BertTokenizer) -> tuple[FilledMask, ...]:

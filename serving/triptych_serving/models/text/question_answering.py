@@ -1,6 +1,6 @@
 """Extractive question answering: the parts of a context that answer a question (Devlin et al. 2019, section 4.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,12 +10,14 @@ from triptych_serving.bundle.manifest import QUESTION_ANSWERING, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
 from triptych_serving.models.labels import check_range
-from triptych_serving.models.text.task import TextInput, TextTask, make_items, trim
+from triptych_serving.models.text.task import TextInput, TextTask, make_item, trim
 from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
-from triptych_serving.text.tokenizers import Encoding
+from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_serving.text.validation import InputNames
+from triptych_text.steps import Steps
 
 NAMES = InputNames("inputs", ("question", "context"))
 MAX_TOP_K = 100
@@ -43,15 +45,19 @@ class AnsweredQuestion:
 def prepare_question_answering(
     tokenizer: BertTokenizer,
     _: TextManifest,
+    limits: QueueLimits,
     inputs: Sequence[tuple[str, str]],
     *,
     top_k: int | None = None,
     max_answer_length: int | None = None,
-) -> Work[AnsweredQuestion]:
-    """Check and tokenize (question, context) pairs. Answers are extended to whole words, and no two of them overlap.
+) -> Steps[Work[AnsweredQuestion]]:
+    """Check and tokenize (question, context) pairs in small steps.
+
+    Answers are extended to whole words, and no two of them overlap.
 
     Args:
         tokenizer: the model's.
+        limits: of the queue and of one request.
         inputs: order is kept.
         top_k: answers to each question, 1 to 100; 1 by default.
         max_answer_length: tokens; 15 by default.
@@ -61,22 +67,20 @@ def prepare_question_answering(
     """
     k = check_range("top_k", 1 if top_k is None else top_k, 1, MAX_TOP_K)
     length = check_range("max_answer_length", DEFAULT_LENGTH if max_answer_length is None else max_answer_length, 1)
-    encodings = tokenizer.encode(inputs, NAMES, offsets=True)
-    items = make_items(encodings, (START, END))
+    encodings = yield from tokenizer.encode(inputs, KeptEncoding, NAMES, offsets=True, most=limits.waiting_tokens)
+    items = [make_item(encoding, (START, END)) for encoding in encodings]
     size = sum(len(context) for _, context in inputs)
     return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
 
 
 def _read(
-    items: Sequence[Item], inputs: Sequence[tuple[str, str]], encodings: Sequence[Encoding], k: int, length: int
-) -> list[AnsweredQuestion]:
-    return [
-        AnsweredQuestion(_answers(item, context, encoding, k, length), item.size)
-        for item, (_, context), encoding in zip(items, inputs, encodings, strict=True)
-    ]
+    items: Sequence[Item], inputs: Sequence[tuple[str, str]], encodings: Sequence[KeptEncoding], k: int, length: int
+) -> Iterator[AnsweredQuestion]:
+    for item, (_, context), encoding in zip(items, inputs, encodings, strict=True):
+        yield AnsweredQuestion(_answers(item, context, encoding, k, length), item.size)
 
 
-def _answers(item: Item, context: str, encoding: Encoding, k: int, length: int) -> tuple[ExtractedAnswer, ...]:
+def _answers(item: Item, context: str, encoding: KeptEncoding, k: int, length: int) -> tuple[ExtractedAnswer, ...]:
     places = [place for place, part in enumerate(encoding.sequence_ids) if part == 1]  # the context's tokens, in one run
     if not places:
         return ()
@@ -123,4 +127,4 @@ def _example(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
     return text, text
 
 
-QUESTION_ANSWERING_TASK = TextTask(QUESTION_ANSWERING, "answers questions", prepare_question_answering, _example)
+QUESTION_ANSWERING_TASK = TextTask(QUESTION_ANSWERING, "answers questions", prepare_question_answering, _example, NAMES)

@@ -1,8 +1,9 @@
 """The description of one text task, and the helpers that the tasks share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
-from triptych_serving.text.tokenizers import Encoding
+from triptych_serving.text.tokenizers import Encoding, KeptEncoding
+from triptych_serving.text.validation import CONTENTS, InputNames
+from triptych_text.steps import Steps
 
 Result = TypeVar("Result")
 TextInput = str | tuple[str, ...]  # a text, or a pair of texts
@@ -31,25 +34,38 @@ class TextTask(Generic[Result]):
     Args:
         name: the capability that a model needs, such as "fill-mask".
         verb: completes "the model ..." in logs and errors, such as "fills masks".
-        prepare: `prepare(tokenizer, manifest, inputs, **options)` checks and tokenizes a request. Its options are keyword
-            arguments; None selects the default. Raises InvalidInputError, which names the field.
+        prepare: `prepare(tokenizer, manifest, limits, inputs, **options)` checks and tokenizes a request in small steps. Its
+            options are keyword arguments; None selects the default. Raises InvalidInputError, which names the field.
         example: `example(tokenizer, manifest, text)` makes a valid input of a text; the warm-up runs it.
+        names: of the inputs, for errors.
     """
 
     name: str
     verb: str
-    prepare: Callable[..., Work[Result]]
+    prepare: Callable[..., Steps[Work[Result]]]
     example: Callable[[BertTokenizer, TextManifest, str], TextInput] = _text_itself
+    names: InputNames = CONTENTS
 
 
-def make_row(encoding: Encoding, outputs: tuple[str, ...]) -> TextRow:
+def characters_of(inputs: Sequence[TextInput], options: Mapping[str, Any]) -> int:
+    """Return the length of all inputs, and of all texts among the options, which are in tuples."""
+    more = sum(len(text) for value in options.values() if isinstance(value, tuple) for text in value)
+    return more + sum(len(given) if isinstance(given, str) else sum(map(len, given)) for given in inputs)
+
+
+def make_row(encoding: Encoding | KeptEncoding, outputs: tuple[str, ...]) -> TextRow:
     """Return a row that requests `outputs`, none of them per mask."""
-    return TextRow(np.array(encoding.ids, np.int32), np.array(encoding.type_ids, np.int32), outputs, NO_PLACES)
+    return TextRow(np.asarray(encoding.ids, np.int32), np.asarray(encoding.type_ids, np.int32), outputs, NO_PLACES)
 
 
-def make_items(encodings: Sequence[Encoding], outputs: tuple[str, ...]) -> list[Item]:
-    """Return an engine item for each encoding, as `make_row`."""
-    return [Item(make_row(encoding, outputs), len(encoding)) for encoding in encodings]
+def make_item(encoding: Encoding | KeptEncoding, outputs: tuple[str, ...]) -> Item:
+    """Return an engine item, as `make_row`."""
+    return Item(make_row(encoding, outputs), len(encoding))
+
+
+def item_maker(*outputs: str) -> Callable[[Encoding], Item]:
+    """Return a function that makes an item of an encoding."""
+    return partial(make_item, outputs=outputs)
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:

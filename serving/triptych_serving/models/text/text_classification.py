@@ -1,6 +1,6 @@
 """Text classification: labels of whole texts, or of pairs of texts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,10 +9,13 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import NEXT_SENTENCE, PROBABILITIES
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
-from triptych_serving.models.text.task import TextInput, TextTask, make_items
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.text.task import TextInput, TextTask, item_maker
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.validation import InputNames
+from triptych_text.steps import Steps
 
 NAMES = InputNames("inputs", ("text", "text_pair"))
 NEXT_SENTENCE_LABELS = ("not_next", "next")
@@ -30,33 +33,40 @@ class ClassifiedText:
 def prepare_text_classification(
     tokenizer: BertTokenizer,
     manifest: TextManifest,
+    limits: QueueLimits,
     inputs: Sequence[TextInput],
     *,
     top_k: int | None = None,
     truncate: bool = False,
-) -> Work[ClassifiedText]:
-    """Check and tokenize texts or (text, text) pairs.
+) -> Steps[Work[ClassifiedText]]:
+    """Check and tokenize texts or (text, text) pairs in small steps.
 
     A model with next-sentence prediction tells whether the second text of a pair follows the first.
 
     Args:
         tokenizer: the model's.
         manifest: tells whether the model takes texts, pairs or both.
+        limits: of the queue and of one request.
         inputs: order is kept.
         top_k: labels of each input; None: all.
         truncate: cut off the end of inputs that are too long, of a pair first that of the longer text.
 
     Raises:
-        InvalidInputError: a text is empty or too long, the second text of a pair is missing or not accepted, or `top_k` is
-            out of range.
+        InvalidInputError: a text is empty or too long, the second text of a pair is missing or not accepted, `top_k` is out
+            of range, or the labels would be too large.
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
     output = NEXT_SENTENCE if manifest.next_sentence else PROBABILITIES
     labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
+    k, width = min(top_k or len(labels), len(labels)), NUMBER_BYTES * len(labels)
+    longest = max((len(label.encode()) for label in labels), default=0)
+    what = f"{len(inputs):,} inputs x {k:,} labels"
+    remedy = "send fewer inputs per request, or lower top_k"
+    check_results("inputs", len(inputs) * max(width, k * (longest + ROW_BYTES)), what, limits, remedy)
     parts = [_parts(index, given, manifest) for index, given in enumerate(inputs)]
-    encodings, truncated = tokenizer.encode_or_truncate(parts, NAMES, truncate=truncate)
-    items = make_items(encodings, (output,))
+    most = limits.waiting_tokens
+    items, truncated = yield from tokenizer.encode_or_truncate(parts, item_maker(output), NAMES, truncate=truncate, most=most)
     size = 10 * len(labels) * len(items)
     return Work(items, partial(_read, items, truncated, output, labels, top_k), size, "inputs")
 
@@ -76,13 +86,13 @@ def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, .
 
 def _read(
     items: Sequence[Item], truncated: Sequence[bool], output: str, labels: Sequence[str], top_k: int | None
-) -> list[ClassifiedText]:
+) -> Iterator[ClassifiedText]:
     rows = zip(items, truncated, strict=True)
-    return [ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut) for item, cut in rows]
+    return (ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut) for item, cut in rows)
 
 
 def _example(_: BertTokenizer, manifest: TextManifest, text: str) -> TextInput:
     return (text, text) if _takes_pairs(manifest) else text
 
 
-TEXT_CLASSIFICATION_TASK = TextTask(TEXT_CLASSIFICATION, "classifies text", prepare_text_classification, _example)
+TEXT_CLASSIFICATION_TASK = TextTask(TEXT_CLASSIFICATION, "classifies text", prepare_text_classification, _example, NAMES)

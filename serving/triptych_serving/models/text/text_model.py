@@ -10,12 +10,14 @@ from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.models.capabilities import capabilities_of, describe, unsupported
-from triptych_serving.models.text.task import TextInput, TextTask
+from triptych_serving.models.request_cost import check_characters, check_rows
+from triptych_serving.models.text.task import TextInput, TextTask, characters_of
 from triptych_serving.models.text.text_classification import NEXT_SENTENCE_LABELS
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.wait_estimator import IncomingTexts
 from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_text.steps import Steps, finish
 
 Result = TypeVar("Result")
 
@@ -40,13 +42,18 @@ class TextModel:
         self.tokenizer = BertTokenizer(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
         self.weight_bytes = bundle.weight_bytes(self.precision)
         self.devices = options.devices
+        self._limits = options.limits
         self._encoder = load_encoder(self._graph(bundle), options)
         self.engine = self._encoder.engine
         self.engines = (self.engine,)
         self.coming = IncomingTexts()
 
     def prepare(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> Work[Result]:
-        """Check and tokenize a request; the returned work's items go to `engine`.
+        """Prepare a request in one call; arguments and errors as for `prepare_steps`."""
+        return finish(self.prepare_steps(task, inputs, **options))
+
+    def prepare_steps(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> Steps[Work[Result]]:
+        """Check and tokenize a request in small steps; the resulting work's items go to `engine`.
 
         Args:
             task: one of `models.text.tasks`.
@@ -59,7 +66,9 @@ class TextModel:
         """
         if task.name not in self.capabilities:
             raise unsupported(self.name, task.name, self.capabilities)
-        return task.prepare(self.tokenizer, self.manifest, inputs, **options)
+        check_rows(task.names.list, len(inputs), self._limits)
+        check_characters(task.names.list, characters_of(inputs, options), self._limits)
+        return task.prepare(self.tokenizer, self.manifest, self._limits, inputs, **options)
 
     def run(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> list[Result]:
         """Run a task in this process and wait; results are in the order of the inputs. Arguments as for `prepare`.
@@ -71,7 +80,7 @@ class TextModel:
         if not work.items:
             return []
         run_rows(self.engine, work.items, work.field)
-        return work.read()
+        return list(work.read())
 
     @property
     def reserved(self) -> Mapping[Device, int]:

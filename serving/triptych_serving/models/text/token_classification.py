@@ -11,11 +11,14 @@ from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import PROBABILITIES
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.text.task import TextTask, make_items, trim
+from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
+from triptych_serving.models.text.task import TextTask, make_item, trim
 from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
-from triptych_serving.text.tokenizers import Encoding
+from triptych_serving.text.tokenizers import KeptEncoding
+from triptych_text.steps import Steps
 
 NONE, SIMPLE = "none", "simple"
 AGGREGATIONS = (NONE, SIMPLE)
@@ -53,28 +56,38 @@ class _LabelledToken:
 def prepare_token_classification(
     tokenizer: BertTokenizer,
     manifest: TextManifest,
+    limits: QueueLimits,
     texts: Sequence[str],
     *,
     aggregation: str | None = None,
     truncate: bool = False,
-) -> Work[LabelledText]:
-    """Check and tokenize texts, in which "[MASK]" is ordinary text.
+) -> Steps[Work[LabelledText]]:
+    """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
         tokenizer: the model's.
         manifest: has the labels.
+        limits: of the queue and of one request.
         texts: order is kept.
         aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
         truncate: cut off the end of texts that are too long.
 
     Raises:
-        InvalidInputError: a text is empty or too long, or the aggregation is unknown.
+        InvalidInputError: a text is empty or too long, the aggregation is unknown, or the results would be too large.
     """
     aggregation = SIMPLE if aggregation is None else aggregation
     if aggregation not in AGGREGATIONS:
         raise InvalidInputError("aggregation", f"{aggregation!r} is unknown, it must be one of: {', '.join(AGGREGATIONS)}")
-    encodings, truncated = tokenizer.encode_or_truncate([(text,) for text in texts], truncate=truncate, offsets=True)
-    items = make_items(encodings, (PROBABILITIES,))
+    inputs, most = [(text,) for text in texts], limits.waiting_tokens
+    encodings, truncated = yield from tokenizer.encode_or_truncate(
+        inputs, KeptEncoding, truncate=truncate, offsets=True, most=most
+    )
+    tokens, labels = sum(map(len, encodings)), manifest.labels
+    # A token has a probability of each label, and may be an entity of its own.
+    entity = max((len(label.encode()) for label in labels), default=0) + 2 * ROW_BYTES
+    size = tokens * max(NUMBER_BYTES * len(labels), entity)
+    check_results("contents", size, f"{tokens:,} tokens x {len(labels):,} labels", limits, "send fewer texts per request")
+    items = [make_item(encoding, (PROBABILITIES,)) for encoding in encodings]
     return Work(items, partial(_read, items, truncated, texts, encodings, manifest.labels, aggregation), sum(map(len, texts)))
 
 
@@ -82,21 +95,19 @@ def _read(
     items: Sequence[Item],
     truncated: Sequence[bool],
     texts: Sequence[str],
-    encodings: Sequence[Encoding],
+    encodings: Sequence[KeptEncoding],
     labels: Sequence[str],
     aggregation: str,
-) -> list[LabelledText]:
-    results = []
+) -> Iterator[LabelledText]:
     for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
         tokens = _labelled_tokens(encoding, item.result[PROBABILITIES], labels)
         groups = (
             [[token] for token in tokens] if aggregation == NONE else [g for g in _groups(tokens) if not _is_blank(g, text)]
         )
-        results.append(LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size, cut))
-    return results
+        yield LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size, cut)
 
 
-def _labelled_tokens(encoding: Encoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
+def _labelled_tokens(encoding: KeptEncoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
     """Label the tokens of the text itself, without [CLS] and [SEP]."""
     best = np.argmax(probabilities, axis=1)
     scores = np.take_along_axis(probabilities, best[:, None], axis=1)[:, 0]

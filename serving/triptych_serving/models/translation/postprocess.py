@@ -1,9 +1,9 @@
 """Postprocessing of translations: finished rows, one for each sentence, become texts again."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.spans import Span, joined_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 from triptych_text.sentences import Sentences
+
+DECODED_TOGETHER = 64  # texts whose tokens are decoded in one call
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,9 @@ class PreparedRequest:
     @cached_property
     def rows(self) -> list[Row]:
         """Rows of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
-        turns = zip_longest(*(text.rows for text in self.texts))
-        return [row for turn in turns for row in turn if row is not None]
+        turns = [(turn, row) for text in self.texts for turn, row in enumerate(text.rows)]
+        turns.sort(key=itemgetter(0))
+        return [row for _, row in turns]
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,21 @@ class Translation:
         return self.hypotheses[0].token_count
 
 
-def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> list[Translation]:
+def assemble(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation]:
     """Convert finished rows to translations, one for each text."""
-    every = [(row, hypothesis) for text in texts for row in text.rows for hypothesis in row.hypotheses]
-    spoken = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
-    decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
-    return [_output(text, decoded, tokenizer) for text in texts]
+    return filter(None, assemble_steps(texts, tokenizer))
+
+
+def assemble_steps(texts: Sequence[PreparedText], tokenizer: TranslationTokenizer) -> Iterator[Translation | None]:
+    """Convert finished rows in small steps: yields translations, and None in between."""
+    for start in range(0, len(texts), DECODED_TOGETHER):
+        some = texts[start : start + DECODED_TOGETHER]
+        every = [(row, hypothesis) for text in some for row in text.rows for hypothesis in row.hypotheses]
+        spoken = tokenizer.decode([row.shown(hypothesis.tokens) for row, hypothesis in every])
+        decoded = {id(hypothesis): text for (_, hypothesis), text in zip(every, spoken, strict=True)}
+        del every
+        for text in some:
+            yield (yield from _output(text, decoded, tokenizer))
 
 
 class GrowingText:
@@ -123,16 +135,15 @@ class GrowingText:
         return self.text.rows[self._done]
 
 
-def _output(text: PreparedText, decoded: dict[int, str], tokenizer: TranslationTokenizer) -> Translation:
+def _output(text: PreparedText, decoded: dict[int, str], tokenizer: TranslationTokenizer) -> Generator[None, None, Translation]:
     """Combine hypotheses by rank; a sentence with fewer contributes its last one."""
     rows = [row.hypotheses for row in text.rows]
-    count = max(map(len, rows))
-    ranked = [[hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows] for rank in range(count)]
-    return Translation(
-        tuple(_joined(text, sentences, decoded, tokenizer) for sentences in ranked),
-        sum(row.text_size for row in text.rows),
-        text.spans,
-    )
+    joined = []
+    for rank in range(max(map(len, rows))):
+        sentences = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in rows]
+        joined.append(_joined(text, sentences, decoded, tokenizer))
+        yield
+    return Translation(tuple(joined), sum(row.text_size for row in text.rows), text.spans)
 
 
 def _joined(
@@ -161,6 +172,8 @@ def _spans(
 
 def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[np.float32]:
     every = [_own_attention(row, sentence) for row, sentence in zip(text.rows, sentences, strict=True)]
+    if len(every) == 1:
+        return every[0]
     weights = np.zeros(np.sum([own.shape for own in every], axis=0), np.float32)
     token = source = 0
     for own in every:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
 from triptych_serving.models.translation.options import (
     DecodingOptions,
     ModelDefaults,
@@ -15,19 +17,23 @@ from triptych_serving.models.translation.options import (
     resolve_options,
 )
 from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
 from triptych_serving.text.languages import LanguagePair, resolve_pair
 from triptych_serving.text.spans import joined_spans
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.translation_tokenizer import EncodedSource, TranslationTokenizer
 from triptych_serving.text.validation import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
-from triptych_text.sentences import Sentences, Splitter, whole
+from triptych_text.sentences import Sentences, Splitter, TooManySentencesError, whole
+from triptych_text.steps import Steps, finish
 
 MAX_CHARACTERS = 1_000_000  # of a text that is split; as much as a long novel
 MEMO_ENTRIES = 64  # combinations of languages and options that stay resolved: most callers repeat theirs
 MEMO_CHARACTERS = 64  # maximum length of both language codes in the memo
 MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences they grow with the square of its length
+TOKEN_BYTES = 6 * NUMBER_BYTES  # of a token in a response with alignments: text, span and a header for its weights
 
+DEFAULT_LIMITS = QueueLimits()
 Resolved = tuple[LanguagePair, ResolvedOptions]
 
 
@@ -38,23 +44,34 @@ class Preprocessor:
         tokenizer: the model's.
         manifest: the model's languages, frames, limits and defaults.
         slots: maximum number of rows that can be searched together for one text.
+        limits: of the queue and of one request.
     """
 
-    def __init__(self, tokenizer: TranslationTokenizer, manifest: TranslationManifest, slots: int) -> None:
+    def __init__(
+        self,
+        tokenizer: TranslationTokenizer,
+        manifest: TranslationManifest,
+        slots: int,
+        limits: QueueLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._tokenizer = tokenizer
         self._manifest = manifest
-        self._slots = slots
+        self._slots, self._limits = slots, limits
         self._resolve_usual = lru_cache(maxsize=MEMO_ENTRIES)(self._resolve)
 
-    def prepare(
+    def prepare(self, *request: Any, **options: Any) -> PreparedRequest:
+        """Prepare a request in one call; arguments and errors as for `prepare_steps`."""
+        return finish(self.prepare_steps(*request, **options))
+
+    def prepare_steps(
         self,
         texts: Sequence[str],
         options: DecodingOptions,
         source_language: str = "",
         target_language: str = "",
         admit: Callable[[SearchParams], None] | None = None,
-    ) -> PreparedRequest:
-        """Check options, split texts, tokenize and frame.
+    ) -> Steps[PreparedRequest]:
+        """Check options, split texts, tokenize and frame, in small steps.
 
         Args:
             texts: the request's.
@@ -64,24 +81,29 @@ class Preprocessor:
             admit: called before the texts are examined; may reject the request.
 
         Raises:
-            InvalidInputError: a language or option is not acceptable, or a text is empty, too long or not Unicode; names it.
+            InvalidInputError: a language or option is not acceptable, a text is empty, too long or not Unicode, or the whole
+                request would cost too much; names it.
             UnsupportedError: the model does not support an option.
         """
         pair, resolved = self._resolve_memoized(options, source_language, target_language, len(texts))
         if admit is not None:
             admit(resolved.search)
-        framing, spans = pair.framing, resolved.search.alignment
-        prefixes = self._tokenizer.encode_prefixes(resolved.prefixes, resolved.max_tokens - len(framing.forced))
+        characters = sum(map(len, texts)) + sum(map(len, resolved.prefixes))
+        check_characters(CONTENTS.list, characters, self._limits)
+        limit = RowLimit(resolved.search, resolved.max_tokens, self._limits)
+        limit.check(CONTENTS.list, len(texts))
+        framing, spans, most = pair.framing, resolved.search.alignment, self._limits.waiting_tokens
+        prefixes = yield from self._tokenizer.encode_prefix_steps(resolved.prefixes, resolved.max_tokens - len(framing.forced))
         if not resolved.splits:
-            split, sources = list(map(whole, texts)), self._tokenizer.encode_sources(texts, framing, spans=spans)
+            split, sentences, names = list(map(whole, texts)), texts, CONTENTS
         else:
-            split = self._split(texts, pair)
+            split = yield from self._split(texts, pair, limit)
             sentences = [sentence for sentences in split for sentence in sentences.texts]
-            owners = [index for index, sentences in enumerate(split) for _ in sentences.texts]
-            sources = self._tokenizer.encode_sources(sentences, framing, SentenceNames(owners=owners), spans)
+            names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
+        sources = yield from self._tokenizer.encode_source_steps(sentences, framing, names, spans, most)
         prepared = _rows(split, sources, resolved, prefixes, framing.forced)
         if spans:
-            _check_alignments(prepared)
+            self._check_alignments(prepared)
         return prepared
 
     def _resolve_memoized(self, options: DecodingOptions, source: str, target: str, texts: int) -> Resolved:
@@ -98,12 +120,37 @@ class Preprocessor:
         defaults = ModelDefaults(manifest.generation, limit, len(pair.framing.forced), manifest.splits)
         return pair, resolve_options(options, texts, defaults, self._slots)
 
-    def _split(self, texts: Sequence[str], pair: LanguagePair) -> list[Sentences]:
+    def _split(self, texts: Sequence[str], pair: LanguagePair, limit: RowLimit) -> Steps[list[Sentences]]:
         for index, text in enumerate(texts):
             if problem := _fault(text):
                 raise InvalidInputError(CONTENTS.whole(index), problem)
         splitter = Splitter(pair.language, lambda sentence: self._tokenizer.fits(sentence, pair.framing))
-        return [splitter.split(text) for text in texts]
+        split: list[Sentences] = []
+        left = limit.most - len(texts)  # besides the first sentence of each text
+        for text in texts:
+            try:
+                split.append((yield from splitter.split_steps(text, left + 1)))
+            except TooManySentencesError:
+                limit.check(CONTENTS.list, limit.most + 1)
+            left -= len(split[-1].texts) - 1
+        return split
+
+    def _check_alignments(self, prepared: PreparedRequest) -> None:
+        size = 0
+        for index, text in enumerate(prepared.texts):
+            [first, *others] = text.rows
+            tokens = (first.max_tokens - first.frame.forced) * len(text.rows) * first.search.num_hypotheses
+            weights = tokens * sum(row.text_size for row in text.rows)
+            size += NUMBER_BYTES * weights + TOKEN_BYTES * (tokens + weights // tokens)
+            if others and weights > MAX_WEIGHTS:
+                problem = (
+                    f"the {len(text.rows)} sentences of {CONTENTS.whole(index)} may need {weights:,} weights, "
+                    f"at most {MAX_WEIGHTS:,} are allowed; send fewer together, or lower max_length"
+                )
+                raise InvalidInputError("options.return_alignment", problem)
+        what = f"the alignments (return_alignment) of {len(prepared.texts):,} texts, {len(prepared.rows):,} sentences"
+        remedy = "send fewer together, or lower num_hypotheses or max_length"
+        check_results(CONTENTS.list, size, what, self._limits, remedy)
 
 
 def _fault(text: str) -> str:
@@ -138,16 +185,3 @@ def _row(source: EncodedSource, resolved: ResolvedOptions, forced: tuple[int, ..
     framed = source.before or source.after or forced
     frame = FrameTokens(source.before, source.after, len(forced)) if framed else UNFRAMED
     return Row(source.ids, resolved.max_tokens, resolved.search, forced, frame)
-
-
-def _check_alignments(prepared: PreparedRequest) -> None:
-    for index, text in enumerate(prepared.texts):
-        [first, *others] = text.rows
-        tokens = (first.max_tokens - first.frame.forced) * len(text.rows) * first.search.num_hypotheses
-        weights = tokens * sum(row.text_size for row in text.rows)
-        if others and weights > MAX_WEIGHTS:
-            problem = (
-                f"the {len(text.rows)} sentences of {CONTENTS.whole(index)} may need {weights:,} weights, "
-                f"at most {MAX_WEIGHTS:,} are allowed; send fewer together, or lower max_length"
-            )
-            raise InvalidInputError("options.return_alignment", problem)

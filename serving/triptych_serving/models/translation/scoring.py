@@ -16,6 +16,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.validation import PartNames
+from triptych_text.steps import Steps, finish
 
 LOGIT_BYTES = 64 << 20  # per batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
 DEFAULT_LIMITS = BatchLimits()
@@ -103,23 +104,27 @@ class Scorer:
         limits: BatchLimits = DEFAULT_LIMITS,
         gives_way: bool = False,
     ) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer, self._limits = tokenizer, limits
         most = max(1, LOGIT_BYTES // (4 * tokenizer.vocabulary))
         limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
         self.engine.start()
 
     def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[TranslationScore]:
-        """Check, tokenize and frame sources and targets.
+        """Prepare pairs in one call; arguments and errors as for `prepare_steps`."""
+        return finish(self.prepare_steps(pairs, framing))
+
+    def prepare_steps(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Steps[Work[TranslationScore]]:
+        """Check, tokenize and frame sources and targets in small steps.
 
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
-        forced = framing.forced
-        sources = self._tokenizer.encode_sources([source for source, _ in pairs], framing, SOURCES)
-        targets = self._tokenizer.encode_targets([target for _, target in pairs], TARGETS, len(forced))
+        forced, most = framing.forced, self._limits.waiting_tokens
+        sources = yield from self._tokenizer.encode_source_steps([one for one, _ in pairs], framing, SOURCES, most=most)
+        targets = yield from self._tokenizer.encode_targets([one for _, one in pairs], TARGETS, len(forced), most)
         items = [
             Item(ScoreRow(source.ids, [*forced, *target], len(forced)), max(len(source.ids), len(forced) + len(target)))
             for source, target in zip(sources, targets, strict=True)
         ]
-        return Work(items, lambda: [TranslationScore(item.result) for item in items], sum(map(len, targets)), "pairs")
+        return Work(items, lambda: (TranslationScore(item.result) for item in items), sum(map(len, targets)), "pairs")

@@ -14,9 +14,16 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
 from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.model import EngineStatus
+from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
-from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation, assemble
+from triptych_serving.models.translation.postprocess import (
+    GrowingText,
+    PreparedRequest,
+    Translation,
+    assemble,
+    assemble_steps,
+)
 from triptych_serving.models.translation.preprocess import Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -31,6 +38,9 @@ from triptych_serving.scheduling.request import Call, Listener, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.languages import describe_pair, resolve_pair
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
+from triptych_text.steps import Steps, finish
+
+ASSIGNED_TOGETHER = 512  # rows that get their shortlists in one step
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class TranslatorOptions:
 class Translator:
     """One version of one model. Thread-safe.
 
-    `prepare`, `admit`, `translate` and `stream` take the same arguments for the request:
+    `prepare`, `admit_steps`, `translate` and `stream` take the same arguments for the request:
         texts: what to translate.
         options: decoding options; those that are None have the model's defaults.
         source_language, target_language: any code for one of the model's languages; empty where the model has only one.
@@ -65,7 +75,8 @@ class Translator:
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
         self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
-        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, options.engine.slots)
+        self._limits = options.engine.limits
+        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, options.engine.slots, self._limits)
         self._scorer: Scorer | None = None
         self._loading = threading.Lock()
         self._closed = False
@@ -86,29 +97,24 @@ class Translator:
         options: DecodingOptions = DEFAULTS,
         source_language: str = "",
         target_language: str = "",
-        admit: Callable[[SearchParams], None] | None = None,
     ) -> PreparedRequest:
         """Check options, split texts into sentences and tokenize. The rows can run once `load_graphs_for` has been called.
-
-        `admit` is called before the texts are examined; it may reject the request.
 
         Raises:
             InvalidInputError: a language is not one of the model's, an option is out of range, or a text empty or too long.
             UnsupportedError: the model does not support an option.
         """
-        prepared = self._preprocessor.prepare(texts, options, source_language, target_language, admit)
-        self.lanes.assign(prepared.rows)
-        return prepared
+        return finish(self._prepare_steps(texts, options, source_language, target_language))
 
-    def admit(
+    def admit_steps(
         self,
         deadline: float | None,
         texts: Sequence[str],
         options: DecodingOptions,
         source_language: str = "",
         target_language: str = "",
-    ) -> PreparedRequest:
-        """Prepare a request, but first reject it if the engine would.
+    ) -> Steps[PreparedRequest]:
+        """Prepare a request in small steps, but first reject it if the engine would.
 
         The deadline is in monotonic seconds.
 
@@ -119,7 +125,7 @@ class Translator:
         def check(search: SearchParams) -> None:
             self.engine.check(ExpectedCall(rows=len(texts), greedy=search.greedy), deadline)
 
-        return self.prepare(texts, options, source_language, target_language, check)
+        return self._prepare_steps(texts, options, source_language, target_language, check)
 
     def has_graphs_for(self, prepared: PreparedRequest) -> bool:
         """Return True if `load_graphs_for` has nothing to do."""
@@ -133,9 +139,13 @@ class Translator:
         """
         self.lanes.open_for(prepared.rows)
 
-    def outputs(self, prepared: PreparedRequest) -> list[Translation]:
+    def outputs(self, prepared: PreparedRequest) -> Iterator[Translation]:
         """Convert finished rows to translations, one for each text."""
         return assemble(prepared.texts, self.tokenizer)
+
+    def output_steps(self, prepared: PreparedRequest) -> Iterator[Translation | None]:
+        """Convert finished rows in small steps: yields translations, and None in between."""
+        return assemble_steps(prepared.texts, self.tokenizer)
 
     def translate(
         self,
@@ -152,7 +162,7 @@ class Translator:
         prepared = self.prepare(texts, options, source_language, target_language)
         self.load_graphs_for(prepared)
         run_rows(self.engine, prepared.rows)
-        return self.outputs(prepared)
+        return list(self.outputs(prepared))
 
     def stream(
         self, text: str, options: DecodingOptions = DEFAULTS, source_language: str = "", target_language: str = ""
@@ -186,8 +196,19 @@ class Translator:
         self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
     ) -> Work[TranslationScore]:
         """Check and tokenize pairs for `score`. The first call loads the graph, which takes some 0.1 s."""
+        return finish(self.score_steps(None, pairs, source_language, target_language))
+
+    def score_steps(
+        self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
+    ) -> Steps[Work[TranslationScore]]:
+        """Prepare pairs in small steps, but first reject them if the engine would; the deadline is in monotonic seconds."""
         pair = resolve_pair(self.manifest, source_language, target_language)
-        return self.scorer.prepare(pairs, pair.framing)
+        check_rows("pairs", len(pairs), self._limits)
+        check_characters("pairs", sum(len(source) + len(target) for source, target in pairs), self._limits)
+        scorer = self.scorer
+        scorer.engine.check(ExpectedCall(rows=len(pairs)), deadline)
+        yield
+        return (yield from scorer.prepare_steps(pairs, pair.framing))
 
     def score(
         self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
@@ -204,7 +225,7 @@ class Translator:
         """
         work = self.prepare_scores(pairs, source_language, target_language)
         run_rows(self.scorer.engine, work.items, work.field)
-        return work.read()
+        return list(work.read())
 
     @property
     def rows(self) -> int:
@@ -272,6 +293,20 @@ class Translator:
                 self._scorer.engine.close(drain)
             self.lanes.close()
             self._model_devices.close()
+
+    def _prepare_steps(
+        self,
+        texts: Sequence[str],
+        options: DecodingOptions,
+        source_language: str,
+        target_language: str,
+        admit: Callable[[SearchParams], None] | None = None,
+    ) -> Steps[PreparedRequest]:
+        prepared = yield from self._preprocessor.prepare_steps(texts, options, source_language, target_language, admit)
+        for start in range(0, len(prepared.rows), ASSIGNED_TOGETHER):
+            self.lanes.assign(prepared.rows[start : start + ASSIGNED_TOGETHER])
+            yield
+        return prepared
 
     def _start(self) -> DecodeEngine:
         options = self._options

@@ -1,8 +1,10 @@
 """Conversion of the messages of `triptych.v1`: what several services share, and translations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
 
 from triptych.v1 import common_pb2, translation_pb2
 from triptych_serving.errors import InvalidInputError
@@ -21,7 +23,7 @@ TranslateRequest = (
 )
 
 PLAIN_TEXT = "text/plain"
-CACHED_BYTES = 128  # of cached options: all numbers, and short texts
+CACHED_BYTES = 128  # of cached options, which are numbers
 SPLIT = {
     translation_pb2.SPLIT_SENTENCES_UNSPECIFIED: None,
     translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
@@ -96,6 +98,8 @@ def options_from(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     Raises:
         InvalidInputError: the value of `split_sentences` is unknown to this release.
     """
+    if message.suppress_sequences or message.target_prefix:  # a cache keeps no text of a caller
+        return _options(message)
     packed = message.SerializeToString(deterministic=True)
     return _cached_options(packed) if len(packed) <= CACHED_BYTES else _options(message)
 
@@ -112,6 +116,20 @@ def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     values: dict[str, Any] = {field.name: tuple(value) if field.is_repeated else value for field, value in message.ListFields()}
     values["split_sentences"] = SPLIT[message.split_sentences]
     return DecodingOptions(**values)
+
+
+def packer(response: Callable[..., Message], field: str, convert: Callable[[Any], Any]) -> Callable[[Any], bytes]:
+    """Return a function that converts a result to a packed response with it alone.
+
+    Packed messages, joined, are one message with all their elements. So a large response is made bit by bit, off the event
+    loop, and never exists as a message, which takes several times its memory.
+    """
+    return lambda result: response(**{field: [convert(result)]}).SerializeToString()
+
+
+def joined(parts: Iterable[bytes], rest: Message) -> bytes:
+    """Join packed elements with the other fields of their response."""
+    return b"".join((*parts, rest.SerializeToString()))
 
 
 def served_by(use: ModelUse) -> dict[str, Any]:

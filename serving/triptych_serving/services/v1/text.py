@@ -1,7 +1,10 @@
 """The services of the text tasks: one servicer, whose methods convert messages to a TextQuery and results to messages."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.message import Message
 
 from triptych.v1 import (
     embedding_pb2,
@@ -34,13 +37,13 @@ from triptych_serving.services.v1.codec import (
     ModelRequest,
     choice_from,
     contents_from,
+    joined,
     labels_to,
     optional_from,
+    packer,
     selector_from,
     served_by,
 )
-
-Response = TypeVar("Response")
 
 POOLING = {
     embedding_pb2.POOLING_UNSPECIFIED: None,
@@ -61,26 +64,24 @@ class TextServicer(
     text_classification_pb2_grpc.TextClassificationServiceServicer,
     token_classification_pb2_grpc.TokenClassificationServiceServicer,
 ):
-    """Serve every text task."""
+    """Serve every text task. The methods return packed responses."""
 
     def __init__(self, calls: TextCalls) -> None:
         self._calls = calls
 
-    async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> fill_mask_pb2.FillMaskResponse:
+    async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> Any:
         options = {"top_k": optional_from(request, "top_k"), "targets": tuple(request.targets)}
         query = TextQuery(FILL_MASK_TASK, contents_from(request), options, _filled_text_to)
         return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
 
-    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> embedding_pb2.EmbedTextResponse:
+    async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> Any:
         options: dict[str, Any] = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
         options["truncate"] = request.truncate
         options["pooling"] = choice_from(request, "pooling", POOLING)
         query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
         return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")
 
-    async def ClassifyText(
-        self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext
-    ) -> text_classification_pb2.ClassifyTextResponse:
+    async def ClassifyText(self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
@@ -88,16 +89,12 @@ class TextServicer(
         query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, options, _classified_text_to)
         return await self._run(request, context, query, text_classification_pb2.ClassifyTextResponse)
 
-    async def ClassifyTokens(
-        self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext
-    ) -> token_classification_pb2.ClassifyTokensResponse:
+    async def ClassifyTokens(self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext) -> Any:
         options = {"aggregation": choice_from(request, "aggregation", AGGREGATION), "truncate": request.truncate}
         query = TextQuery(TOKEN_CLASSIFICATION_TASK, contents_from(request), options, _labelled_text_to)
         return await self._run(request, context, query, token_classification_pb2.ClassifyTokensResponse)
 
-    async def AnswerQuestion(
-        self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext
-    ) -> question_answering_pb2.AnswerQuestionResponse:
+    async def AnswerQuestion(self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no questions")
         inputs = [(one.question, one.context) for one in request.inputs]
@@ -110,11 +107,12 @@ class TextServicer(
         request: ModelRequest,
         context: GrpcContext,
         query: TextQuery[Any, Any],
-        response: Callable[..., Response],
+        response: Callable[..., Message],
         field: str = "results",
-    ) -> Response:
-        messages, use = await self._calls.run(selector_from(request), query, context)
-        return response(**{field: messages}, **served_by(use))
+    ) -> Any:
+        query = replace(query, convert=packer(response, field, query.convert))
+        parts, use = await self._calls.run(selector_from(request), query, context)
+        return joined(parts, response(**served_by(use)))
 
 
 def _filled_text_to(filled: FilledText) -> fill_mask_pb2.FilledText:

@@ -1,10 +1,12 @@
 """triptych.v1.TranslationService."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from typing import Any
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.documents.calls import DocumentCalls
 from triptych_serving.services.documents.codec import event_to
@@ -18,7 +20,9 @@ from triptych_serving.services.translation_calls import (
 )
 from triptych_serving.services.v1.codec import (
     contents_from,
+    joined,
     options_from,
+    packer,
     score_to,
     served_by,
     translation_selector_from,
@@ -26,36 +30,34 @@ from triptych_serving.services.v1.codec import (
 )
 
 StreamResponse = translation_pb2.TranslateStreamResponse
+PACK_TRANSLATION = packer(translation_pb2.TranslateResponse, "translations", translation_to)
+PACK_SCORE = packer(translation_pb2.ScoreTranslationsResponse, "scores", score_to)
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Serve Translate, TranslateStream, ScoreTranslations and TranslateDocument."""
+    """Serve Translate, TranslateStream, ScoreTranslations and TranslateDocument. Single responses are returned packed."""
 
     def __init__(self, calls: TranslationCalls, documents: DocumentCalls) -> None:
         self._calls = calls
         self._documents = documents
 
-    async def Translate(
-        self, request: translation_pb2.TranslateRequest, context: GrpcContext
-    ) -> translation_pb2.TranslateResponse:
-        translations, use = await self._calls.translate(_query_from(request), context)
-        return translation_pb2.TranslateResponse(translations=map(translation_to, translations), **served_by(use))
+    async def Translate(self, request: translation_pb2.TranslateRequest, context: GrpcContext) -> Any:
+        translations, use = await self._calls.translate(_query_from(request, PACK_TRANSLATION), context)
+        return joined(translations, translation_pb2.TranslateResponse(**served_by(use)))
 
     async def TranslateStream(
         self, request: translation_pb2.TranslateStreamRequest, context: GrpcContext
     ) -> AsyncIterator[StreamResponse]:
-        async with aclosing(self._calls.stream(_query_from(request), context)) as events:
+        async with aclosing(self._calls.stream(_query_from(request, translation_to), context)) as events:
             async for event in events:
                 yield _event_to(event)
 
-    async def ScoreTranslations(
-        self, request: translation_pb2.ScoreTranslationsRequest, context: GrpcContext
-    ) -> translation_pb2.ScoreTranslationsResponse:
+    async def ScoreTranslations(self, request: translation_pb2.ScoreTranslationsRequest, context: GrpcContext) -> Any:
         if not request.pairs:
             raise InvalidInputError("pairs", "there are no pairs")
-        query = ScoreQuery(translation_selector_from(request), [(pair.source, pair.target) for pair in request.pairs])
-        scores, use = await self._calls.score(query, context)
-        return translation_pb2.ScoreTranslationsResponse(scores=map(score_to, scores), **served_by(use))
+        pairs = [(pair.source, pair.target) for pair in request.pairs]
+        scores, use = await self._calls.score(ScoreQuery(translation_selector_from(request), pairs, PACK_SCORE), context)
+        return joined(scores, translation_pb2.ScoreTranslationsResponse(**served_by(use)))
 
     async def TranslateDocument(
         self, requests: AsyncIterator[translation_pb2.TranslateDocumentRequest], context: GrpcContext
@@ -65,14 +67,17 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 yield event_to(event)
 
 
-def _query_from(request: translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest) -> TranslationQuery:
-    return TranslationQuery(translation_selector_from(request), contents_from(request), options_from(request.options))
+def _query_from(
+    request: translation_pb2.TranslateRequest | translation_pb2.TranslateStreamRequest, convert: Callable[[Translation], Any]
+) -> TranslationQuery:
+    options = options_from(request.options)
+    return TranslationQuery(translation_selector_from(request), contents_from(request), options, convert)
 
 
 def _event_to(event: TranslationEvent) -> StreamResponse:
     if isinstance(event, TranslationPiece):
         return StreamResponse(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))
     if isinstance(event, FinishedTranslation):
-        translation = translation_to(event.translation)
-        return StreamResponse(result=translation_pb2.TranslationResult(content_index=event.index, translation=translation))
+        result = translation_pb2.TranslationResult(content_index=event.index, translation=event.translation)
+        return StreamResponse(result=result)
     return StreamResponse(summary=translation_pb2.StreamSummary(**served_by(event)))

@@ -9,11 +9,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from triptych.v1.translation_pb2 import TranslateRequest
 from triptych_cli.serve import flags as serve_flags
-from triptych_serving.errors import OverloadedError, TooLargeError
+from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, Observers
 from triptych_serving.rpc.limits import MAX_MESSAGE_BYTES, ClientLimit, LimitOptions, MessageLimit, WatcherLimit, client_of
+from triptych_serving.rpc.wire import lists_of
 
 NO_CONTEXT: Any = None
 
@@ -96,6 +98,20 @@ def test_oversized_message_is_rejected_with_size_limit_and_flag(direction: str) 
         check(1_000_001)
 
 
+def test_requests_with_texts_have_a_limit_of_their_own() -> None:
+    limit = MessageLimit(1_000, text_limit=100, elements=10)
+    limit.check_request(1_000)
+    with pytest.raises(TooLargeError, match=r"^request has 101 bytes, at most 100 .* \(--max-text-message-bytes\)"):
+        limit.check_request(101, has_texts=True)
+    with pytest.raises(TooLargeError, match=r"at most 1,000 are accepted \(--max-message-bytes\)"):
+        MessageLimit(1_000, 2_000).check_request(1_001, has_texts=True)
+    lists = lists_of(TranslateRequest.DESCRIPTOR)
+    limit.check_elements(TranslateRequest(contents=["a"] * 10).SerializeToString(), lists)
+    with pytest.raises(InvalidInputError, match=r"^contents: at least 11 elements in one request, at most 10") as error:
+        limit.check_elements(TranslateRequest(contents=["a"] * 11).SerializeToString(), lists)
+    assert error.value.field == "contents"
+
+
 def test_grpc_core_accepts_more_than_the_limit() -> None:
     assert dict(MessageLimit(1_000).channel_options)["grpc.max_receive_message_length"] > 1_000
     assert dict(MessageLimit(2**31 - 1).channel_options)["grpc.max_receive_message_length"] == MAX_MESSAGE_BYTES
@@ -104,8 +120,8 @@ def test_grpc_core_accepts_more_than_the_limit() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes"),
-        *("documents", "document_bytes", "document_seconds", "health_watchers"),
+        *("queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes", "text_message_bytes"),
+        *("request_characters", "decode_tokens", "documents", "document_bytes", "document_seconds", "health_watchers"),
     ],
 )
 def test_limit_of_zero_is_rejected(name: str) -> None:
@@ -138,10 +154,12 @@ def test_flags_and_environment() -> None:
         "--max-queue-requests=1", "--max-queue-rows=2", "--max-queue-tokens=3", "--max-queue-secs=4.5", "--no-refuse-late",
         TRIPTYCH_MAX_REQUESTS_PER_CLIENT="5", TRIPTYCH_MAX_MESSAGE_BYTES="2048",
         TRIPTYCH_MAX_DOCUMENTS="6", TRIPTYCH_MAX_DOCUMENT_BYTES="7",
-        TRIPTYCH_MAX_DOCUMENT_SECS="8", TRIPTYCH_MAX_HEALTH_WATCHERS="9",
+        TRIPTYCH_MAX_DOCUMENT_SECS="8", TRIPTYCH_MAX_HEALTH_WATCHERS="9", TRIPTYCH_MAX_TEXT_MESSAGE_BYTES="1024",
+        TRIPTYCH_MAX_REQUEST_CHARACTERS="10", TRIPTYCH_MAX_DECODE_TOKENS="11",
     )  # fmt: skip
-    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048, 6, 7, document_seconds=8, health_watchers=9)
+    assert given == LimitOptions(1, 2, 3, 4.5, False, 5, 2048, 6, 7, 8, 9, 1024, 10, 11)
     queue = given.queue
+    assert (queue.request_characters, queue.decode_tokens, queue.result_bytes) == (10, 11, 2048)
     assert (queue.waiting_calls, queue.waiting_rows, queue.waiting_tokens) == (1, 2, 3)
     assert (queue.waiting_seconds, queue.refuses_late) == (4.5, False)
     assert math.isinf(read("--max-queue-secs=0").queue_seconds)

@@ -1,10 +1,12 @@
 """Codes that mean the same, and codes that mean nothing."""
 
 import pytest
+from langcodes import Language, language_distance
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.text import languages
 from triptych_serving.text.languages import choose_language, describe_side, find_language
+from triptych_text import languages as text_languages
 from triptych_text.languages import is_language, standard_tag
 
 FIELD = "target_language_code"
@@ -75,6 +77,19 @@ def test_a_malformed_code_is_rejected_with_its_field(code: str) -> None:
         find_language(code, ["de"], FIELD)
     assert error.value.field == FIELD
     assert not is_language(code)
+
+
+def test_caches_keep_no_malformed_code_and_a_bounded_number_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_language("x" * 1_000_000)
+    assert not is_language("de\0")
+    caches = [Language._PARSE_CACHE, Language._INSTANCES, language_distance._DISTANCE_CACHE]
+    monkeypatch.setattr(text_languages, "CACHED", max(map(len, caches)) // 4)  # full
+    sizes = [*map(len, caches), text_languages._parse.cache_info().maxsize]
+    for number in range(100):
+        assert find_language(f"de-x-{number}abc", ["en", "de"], FIELD) == "de"
+        assert find_language(f"q{chr(97 + number % 26)}{chr(97 + number // 26)}", ["en", "de"], FIELD) is None
+    assert not any("x" * 101 in str(key) for cache in caches for key in cache)
+    assert all(len(cache) <= max(sizes[:3]) + 4 for cache in caches)
 
 
 TAGS = {"deu_Latn": "de", "de-DE": "de-DE", "pt_BR": "pt-BR", "zho_Hant": "zh-Hant", "en_XX": "en", "und": "", "": ""}

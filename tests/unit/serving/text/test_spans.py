@@ -16,6 +16,7 @@ from triptych_serving.models.translation.translator import Translator, Translato
 from triptych_serving.text.spans import Span, joined_spans, source_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter
+from triptych_text.steps import finish
 
 from ....fixtures.framed import copy_framed
 from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
@@ -30,7 +31,7 @@ def texts_at(spans: tuple[Span, ...], text: str) -> list[str]:
 
 
 def spans_of(text: str) -> tuple[Span, ...]:
-    [source] = CODEC.encode_sources([text], BARE, spans=True)
+    [source] = finish(CODEC.encode_source_steps([text], BARE, spans=True))
     assert len(source.spans) == len(source)
     return source.spans
 

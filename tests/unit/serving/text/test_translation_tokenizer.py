@@ -11,6 +11,7 @@ from triptych_serving.bundle.manifest import Framing
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 from triptych_serving.text.validation import PartNames, SentenceNames
+from triptych_text.steps import finish
 
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, TARGETS
 
@@ -120,7 +121,7 @@ def test_targets_have_a_limit_of_their_own() -> None:
     with pytest.raises(
         InvalidInputError, match=r"pairs\[0\]\.target: 15 tokens are too long, the model takes at most 5 tokens"
     ):
-        codec.encode_targets([TARGET], PartNames("pairs", ("target",)))
+        finish(codec.encode_targets([TARGET], PartNames("pairs", ("target",))))
 
 
 def pieces_of(codec: TranslationTokenizer, ids: list[int]) -> list[str]:

@@ -117,9 +117,9 @@ def test_invalid_requests_name_the_field(model: TextModel, texts: list[str], opt
 
 
 def test_huge_responses_are_rejected(model: TextModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_ANSWER_CHARACTERS", 100)
+    monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 500)
     model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=10)
-    with pytest.raises(InvalidInputError, match="top_k: 11 candidates of each mask make 110 characters of text, at most 100"):
+    with pytest.raises(InvalidInputError, match=r"^top_k: 1 masks x 11 candidates .* may need 550 bytes, at most 500 fit"):
         model.run(FILL_MASK_TASK, ["one [MASK]"], top_k=11)
 
 

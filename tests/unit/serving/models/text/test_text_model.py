@@ -149,9 +149,9 @@ def test_masks_vectors_and_pairs_share_batches(repository: Path) -> None:
         items = [*embed.items, *fill.items, *follow.items]
         batch = runner.prepare(items)
         runner.finish(items, runner.run(batch))
-        assert [mask.candidates[0].token_str for mask in fill.read()[0].masks] == ["two", "six"]
-        assert embed.read() == model.run(EMBEDDING_TASK, ["two"])
-        assert follow.read()[0].labels[0].score == pytest.approx(0.5)
+        assert [mask.candidates[0].token_str for mask in next(fill.read()).masks] == ["two", "six"]
+        assert list(embed.read()) == model.run(EMBEDDING_TASK, ["two"])
+        assert next(follow.read()).labels[0].score == pytest.approx(0.5)
 
 
 def test_results_do_not_keep_the_batch_in_memory(repository: Path) -> None:

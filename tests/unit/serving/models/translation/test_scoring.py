@@ -35,7 +35,7 @@ class StubSession:
 def scores(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[TranslationScore]:
     work = scorer.prepare(pairs)
     run_rows(scorer.engine, work.items, work.field)
-    return work.read()
+    return list(work.read())
 
 
 @pytest.fixture

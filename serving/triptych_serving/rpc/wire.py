@@ -1,0 +1,92 @@
+"""The lists of a message, counted before it is parsed: an element of two bytes takes thirty in memory."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from google.protobuf.descriptor import Descriptor
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+
+
+class ListField(NamedTuple):
+    """A field that is a list, or a message in which there are lists."""
+
+    name: str
+    is_list: bool
+    inner: "Lists"
+
+
+Lists = Mapping[int, ListField]  # by field number
+
+
+class LongListError(Exception):
+    """A list has too many elements; the message is its path, such as `options.target_prefix`."""
+
+
+def lists_of(descriptor: Descriptor, outer: tuple[str, ...] = ()) -> Lists:
+    """Return the lists of a message type; those of recursive types are not followed."""
+    found = {}
+    for field in descriptor.fields:
+        kind = field.message_type
+        outside = (*outer, descriptor.full_name)
+        inner = {} if kind is None or kind.full_name in outside else lists_of(kind, outside)
+        if field.is_repeated or inner:
+            found[field.number] = ListField(field.name, field.is_repeated, inner)
+    return found
+
+
+def check_lists(message: bytes, lists: Lists, most: int) -> None:
+    """Check that each list has at most `most` elements, and all of them four times as many.
+
+    Packed numbers are not counted, as they take little memory. What is no valid message is left to the parser.
+
+    Raises:
+        LongListError: a list has more.
+    """
+    if len(message) > 2 * most:  # an element has at least two bytes
+        _Scan(message, most).scan(0, len(message), lists, "")
+
+
+class _Scan:
+    """One pass over a message, which ends early where a list is too long."""
+
+    def __init__(self, message: bytes, most: int) -> None:
+        self._message, self._most = message, most
+        self._left = 4 * most
+
+    def scan(self, place: int, end: int, lists: Lists, path: str) -> None:
+        counts = dict.fromkeys(lists, 0)
+        while place < end:
+            tag, place = self._varint(place)
+            if tag & 7 == BYTES:
+                size, start = self._varint(place)
+                place = start + size
+            elif tag & 7 in (VARINT, FIXED64, FIXED32):
+                start = place
+                place = {FIXED64: place + 8, FIXED32: place + 4}.get(tag & 7) or self._varint(place)[1]
+            else:
+                return
+            field = lists.get(tag >> 3)
+            if field is None:
+                continue
+            name = f"{path}{field.name}"
+            if field.is_list:
+                counts[tag >> 3] += 1
+                self._left -= 1
+                if counts[tag >> 3] > self._most or self._left < 0:
+                    raise LongListError(name)
+            if field.inner and tag & 7 == BYTES:
+                self.scan(start, min(place, end), field.inner, f"{name}.")
+
+    def _varint(self, place: int) -> tuple[int, int]:
+        """Return a number and the place after it; a cut or endless one ends the message."""
+        value = 0
+        for shift in range(0, 70, 7):
+            if place >= len(self._message):
+                break
+            byte = self._message[place]
+            place += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, place
+        return 0, len(self._message)

@@ -1,0 +1,47 @@
+"""Lists are counted before a message is parsed."""
+
+import re
+from typing import Any
+
+import pytest
+
+from triptych.inference import open_inference_pb2 as oip
+from triptych.v1 import embedding_pb2, translation_pb2
+from triptych_serving.rpc.wire import LongListError, check_lists, lists_of
+
+MOST = 100
+Options = translation_pb2.DecodingOptions
+
+
+def tensor(elements: int) -> oip.ModelInferRequest.InferInputTensor:
+    return oip.ModelInferRequest.InferInputTensor(contents=oip.InferTensorContents(bytes_contents=[b"a"] * elements))
+
+
+MESSAGES = [
+    (lambda n: translation_pb2.TranslateRequest(model="m" * 500, contents=[""] * n), "contents"),
+    (lambda n: translation_pb2.TranslateRequest(options=Options(target_prefix=["ä"] * n)), "options.target_prefix"),
+    (lambda n: translation_pb2.ScoreTranslationsRequest(pairs=[translation_pb2.TranslationPair(source="a")] * n), "pairs"),
+    (lambda n: oip.ModelInferRequest(inputs=[tensor(n), tensor(MOST)]), "inputs.contents.bytes_contents"),
+    (lambda n: oip.ModelInferRequest(inputs=[tensor(n)] * 4), "inputs.contents.bytes_contents"),  # in all: 4 x 100 and 4 inputs
+]
+
+
+@pytest.mark.parametrize(("make", "path"), MESSAGES)
+def test_a_long_list_is_named(make: Any, path: str) -> None:
+    few, many = make(MOST - 1), make(MOST + 1)
+    check_lists(few.SerializeToString(), lists_of(few.DESCRIPTOR), MOST)
+    with pytest.raises(LongListError, match=f"^{re.escape(path)}$"):
+        check_lists(many.SerializeToString(), lists_of(many.DESCRIPTOR), MOST)
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x0a", b"\x0a\xff", b"\xff" * 300, b"\x0a\x05ab", b"\x0b\x0c\x0a\x00", b"\x3d\x00"])
+def test_what_is_no_message_is_left_to_the_parser(tail: bytes) -> None:
+    message = translation_pb2.TranslateRequest(contents=["a" * 300]).SerializeToString() + tail
+    check_lists(message, lists_of(translation_pb2.TranslateRequest.DESCRIPTOR), MOST)
+
+
+def test_messages_without_lists_and_packed_numbers_are_not_counted() -> None:
+    score = translation_pb2.TranslationScore(token_log_probabilities=[0.5] * 1_000)
+    check_lists(score.SerializeToString(), lists_of(score.DESCRIPTOR), MOST)
+    assert lists_of(translation_pb2.TextSpan.DESCRIPTOR) == {}
+    assert [field.name for field in lists_of(embedding_pb2.EmbedTextRequest.DESCRIPTOR).values()] == ["contents"]
