@@ -37,7 +37,7 @@ def connect(address: str, **settings: Any) -> "Client":
     from triptych_client import Client
 
     with one_line(ValueError):
-        return Client(_named(address), **_access(), **{"retries": FEW_RETRIES, **settings})
+        return Client(_named(address), **_access(address), **{"retries": FEW_RETRIES, **settings})
 
 
 def connection_settings(address: str, timeout_seconds: float) -> "Settings":
@@ -46,7 +46,7 @@ def connection_settings(address: str, timeout_seconds: float) -> "Settings":
     from triptych_client.settings import Settings, named_address
 
     with one_line(ValueError):
-        access = _access()
+        access = _access(address)
         if access["api_key"] is None:
             access["api_key"] = default_api_key()
         return Settings(**named_address(_named(address)), **access, timeout_seconds=timeout_seconds)
@@ -69,12 +69,10 @@ class PatientClient:
 
     def __init__(self, address: str) -> None:
         self.client = connect(address, retries=None, timeout_seconds=SERVER_WAIT_SECONDS)
-        self._retries: int | None = FEW_RETRIES
+        self.retries: int | None = FEW_RETRIES  # of the next call
         self._notice = _Notice()
 
     def __enter__(self) -> Self:
-        logger.setLevel(logging.INFO)
-        logger.addHandler(self._notice)
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -83,12 +81,19 @@ class PatientClient:
 
     def run(self, method: str, inputs: Sequence[Any], **arguments: Any) -> list[Any]:
         """Call a method of the client. Return results; InputError for inputs that the server rejects."""
-        results = getattr(self.client, method)(inputs, retries=self._retries, **arguments)
-        self._retries = None
+        results = getattr(self.client, method)(inputs, retries=self.retries, **arguments)
+        self.succeeded()
         outcomes = list(results.outcomes)
         for index, error in results.errors.items():
             outcomes[index] = InputError(index, input_problem(error))
         return outcomes
+
+    def succeeded(self) -> None:
+        """Note that the server is there: from now on it is waited for."""
+        if self.retries is not None:
+            self.retries = None
+            logger.setLevel(logging.INFO)
+            logger.addHandler(self._notice)
 
 
 class _Notice(logging.Handler):
@@ -114,8 +119,10 @@ def _named(address: str) -> str | None:
     return None if source is ParameterSource.ENVIRONMENT else address
 
 
-def _access() -> dict[str, Any]:
+def _access(address: str) -> dict[str, Any]:
     """Return the settings of the client that control access to the server."""
+    if kept("tls") is False and address.lower().startswith("https:"):
+        raise click.UsageError("https:// and --no-tls contradict each other")
     return {"credentials": _credentials(), "api_key": _api_key(), "allow_plaintext_keys": kept("allow_plaintext_keys")}
 
 
@@ -136,7 +143,10 @@ def _api_key() -> str | None:
     path: Path | None = kept("api_key_file")
     if path is None:
         return None
-    key = path.read_text(encoding="utf-8").strip()
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path}: not an API key, which is ASCII text") from error
     if not key:
         raise click.ClickException(f"{path}: the file has no API key")
     return key

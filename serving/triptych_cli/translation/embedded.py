@@ -26,7 +26,7 @@ def open_embedded(request: TranslationRequest) -> "Iterator[EmbeddedBackend]":
 class EmbeddedBackend:
     """A Backend with a loaded model."""
 
-    batch = 1_024
+    batch = 256  # as fast as 1,024; progress and unfinished files lose less
 
     def __init__(self, translator: Translator, request: TranslationRequest) -> None:
         self._translator = translator

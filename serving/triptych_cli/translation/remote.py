@@ -6,6 +6,7 @@ from typing import Self
 from triptych_cli.common.connection import PatientClient, input_problem, translation_arguments
 from triptych_cli.translation.backend import Candidate, PairScore, TextTranslation, default_options
 from triptych_client import DecodingOptions, InvalidArgumentError, Translation
+from triptych_client.arguments import ScoreArguments
 from triptych_embedded.request import INPUT_FIELD, InputError, TranslationRequest
 
 
@@ -33,10 +34,12 @@ class RemoteBackend:
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
         options = default_options(self._request, 1)
+        arguments: ScoreArguments = {**self._arguments, "retries": self._client.retries}
         try:
-            with self._client.client.translate_stream(text, options=options, **self._arguments) as stream:
+            with self._client.client.translate_stream(text, options=options, **arguments) as stream:
                 yield from stream
                 yield _result(stream.translation)
+            self._client.succeeded()
         except InvalidArgumentError as error:
             if any(INPUT_FIELD.fullmatch(violation.field) for violation in error.violations):
                 raise InputError(0, input_problem(error)) from error

@@ -68,6 +68,7 @@ def test_unusable_credentials_are_errors(run: Run, tmp_path: Path, monkeypatch: 
         (("--tls-ca", file), "--tls-ca is for a server: name it with --server"),
         ((*SERVER, "--no-tls", "--tls-ca", file), "--tls-ca has no effect with --no-tls"),
         ((*SERVER, "--tls-client-cert", file), "--tls-client-cert and --tls-client-key are a pair"),
+        (("--server", "https://example.com", "--no-tls"), "https:// and --no-tls contradict each other"),
     ):
         result = run("models", *options)
         assert result.code == 2
@@ -77,6 +78,9 @@ def test_unusable_credentials_are_errors(run: Run, tmp_path: Path, monkeypatch: 
     assert run("models", *SERVER, "--tls-ca", missing).error == f"{missing}: No such file or directory"
     assert run("models", *SERVER, "--tls-ca", empty).error.startswith(f"{empty}: no certificate in it")
     assert run("models", *SERVER, "--api-key-file", empty).error == f"{empty}: the file has no API key"
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff")
+    assert run("models", *SERVER, "--api-key-file", binary).error == f"{binary}: not an API key, which is ASCII text"
     monkeypatch.setenv("TRIPTYCH_API_KEY", "secret")
     error = run("models", *SERVER).error
     assert error.startswith("without TLS the API key could be read on its way to example.com:1")

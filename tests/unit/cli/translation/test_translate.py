@@ -157,6 +157,10 @@ def test_a_lost_server_is_waited_for(run: Run, tmp_path: Path, monkeypatch: pyte
         assert run("translate", "--server", server.address, "-i", file).success == "A\n\nB\nC\n"
         server.script = [away] * 8  # at first the address may be wrong
         assert "restarting" in run("translate", "--server", server.address, "-i", file).error
+        server.script = [away] * 8
+        assert "restarting" in run("translate", "--server", server.address, "--stream", "a").error
+        server.script = []
+        assert run("translate", "--server", server.address, "--stream", "a", "b").success == "A\nB\n"
         rejected = fail(grpc.StatusCode.INVALID_ARGUMENT, "too long", bad_field("contents[0]", "too long"))
         server.script = [rejected] * 2
         result = run("translate", "--server", server.address, "--json", "x", "y")
