@@ -85,12 +85,14 @@ class AsyncClient(BaseClient):
         return Translations.of(await self._run(tasks.TRANSLATE, texts, arguments, fail_fast))
 
     def translate_stream(self, text: str, **arguments: Unpack[named.TranslateArguments]) -> AsyncTranslationStream:
-        """Translate one text and receive it piece by piece while it is decoded. See `Client.translate_stream`.
+        """Translate one text and receive it piece by piece while it is decoded.
 
-        async with client.translate_stream("Good morning!", target_language="de") as stream:
-            async for piece in stream:
-                print(piece, end="", flush=True)
-        print(stream.translation.finish_reason)
+            async with client.translate_stream("Good morning!", target_language="de") as stream:
+                async for piece in stream:
+                    print(piece, end="", flush=True)
+            print(stream.translation.finish_reason)
+
+        Arguments and errors are those of `Client.translate_stream`.
         """
         return AsyncTranslationStream(self._channel, *self._stream_request(text, arguments))
 
@@ -184,6 +186,7 @@ class AsyncClient(BaseClient):
     ) -> AsyncGenerator[ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
+            paths = ["cat.jpg", "dog.jpg"]
             async for outcome in client.classify_images(paths):
                 print(paths[outcome.index], outcome.error or outcome.result.labels[0].label)
 

@@ -305,6 +305,7 @@ class Client(BaseClient):
     ) -> Generator[ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
+            paths = ["cat.jpg", "dog.jpg"]
             for outcome in client.classify_images(paths):
                 print(paths[outcome.index], outcome.error or outcome.result.labels[0].label)
 
