@@ -44,7 +44,7 @@ CODE = re.compile(
 NOT_RUN = re.compile(r"not run: .+")
 CONTINUES = "continues the last example"
 INDENTED = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
-PAGE_SECONDS = 600.0
+PAGE_SECONDS = 1_200.0
 SHELL = """set -euo pipefail
 trap 'echo "failed: $block" >&2' ERR
 trap '[[ ! -v server ]] || kill $server' EXIT
