@@ -176,6 +176,8 @@ def test_a_damaged_document_does_not_stop_the_others(translate: Translate, sourc
     results = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["results"]
     assert [each["state"] for each in results] == ["failed", "failed", "translated"]
     assert results[0]["findings"][0]["severity"] == "error"
+    assert result.out.splitlines()[2] == "findings: 2 errors"
+    assert translate(source, "--include", "a.txt", "--encoding", "utf-8").out.splitlines()[2] == "findings: 1 error"
 
 
 def test_a_dry_run_counts_and_writes_nothing(translate: Translate, source: Path, tmp_path: Path) -> None:
