@@ -178,6 +178,7 @@ def run_blocks(blocks: Sequence[Block], folder: Path, **variables: str) -> str:
         **clean_environment(),
         **SHORT_BENCHMARKS,
         **variables,
+        "OMP_NUM_THREADS": "1",  # PyTorch's threads wait for each other, which takes hours on a busy machine
         "TRIPTYCH_HOST": "127.0.0.1",
         "TRIPTYCH_PORT": port,
         "TRIPTYCH_METRICS_PORT": metrics_port,
