@@ -135,7 +135,7 @@ def expected_time(spec: BenchmarkSpec) -> str:
             return f"this takes at least {_minutes(plan.span)}"
         case scenario:
             loads = len(spec.concurrencies) if scenario == "closed-loop" else 1
-            return f"this takes {' to '.join(_minutes(loads * seconds) for seconds in closed)}"
+            return f"this takes {' to '.join(dict.fromkeys(_minutes(loads * seconds) for seconds in closed))}"
 
 
 def _minutes(seconds: float) -> str:
