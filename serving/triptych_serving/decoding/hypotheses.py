@@ -12,6 +12,8 @@ from triptych_serving.decoding.logits_processor import LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 
+LARGEST_DIVISOR_LOG = math.log(1e25)  # only penalties far beyond the usual ones reach it
+
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
@@ -92,7 +94,7 @@ class HypothesisGroup:
         search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
             return self._led and len(self.finished) >= search.num_hypotheses
-        return len(self.finished) >= max(1, math.floor(self.width * search.patience + 0.5))
+        return len(self.finished) >= max(search.num_hypotheses, math.floor(self.width * search.patience + 0.5))
 
     def _cannot_improve(self, length: int) -> bool:
         """Apply the rule of transformers' `generate()`; its greedy search ends with the first hypothesis."""
@@ -103,8 +105,7 @@ class HypothesisGroup:
             return True
         if search.early_stopping is EarlyStopping.NEVER and search.length_penalty > 0:
             length = self.row.max_tokens + search.forced_end
-        best: float = self._leader / length**search.length_penalty
-        return best <= min(map(_score, self.finished))
+        return self._leader / _divisor(length, search.length_penalty) <= min(map(_score, self.finished))
 
     def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
@@ -145,7 +146,7 @@ class HypothesisGroup:
             attention: `[steps, source tokens]`, the step of the end included; ignored without `attends`.
         """
         search = self.search
-        score = log_probability / max(1, len(tokens) + (ended or search.forced_end)) ** search.length_penalty
+        score = log_probability / _divisor(len(tokens) + (ended or search.forced_end), search.length_penalty)
         if search.coverage_penalty:
             covered = attention.sum(axis=0)
             score += search.coverage_penalty * float(np.log(np.minimum(covered[covered > 0], 1.0)).sum())
@@ -181,6 +182,12 @@ class HypothesisGroup:
             length = min(agreed, len(hypothesis.tokens))
             agreed = _agreed(running[:1, :length], np.array(hypothesis.tokens[:length], np.int64))
         row.tokens.extend(running[0, len(row.tokens) : agreed].tolist())
+
+
+def _divisor(length: int, penalty: float) -> float:
+    """Return `length ** penalty`, but so that every score is a finite number of single precision."""
+    most = LARGEST_DIVISOR_LOG / math.log(max(2, length))
+    return float(max(1, length) ** min(most, max(-most, penalty)))
 
 
 def _score(hypothesis: Hypothesis) -> float:

@@ -187,6 +187,19 @@ def broken(*arguments: object) -> None:
     raise RuntimeError("no memory")
 
 
+@pytest.mark.parametrize("patience", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("length_penalty", [-100.0, 0.0, 1.0, 100.0])
+def test_as_many_hypotheses_as_requested_with_finite_scores(
+    codec: TranslationTokenizer, patience: float, length_penalty: float
+) -> None:
+    search = SearchParams(beam_size=4, num_hypotheses=4, patience=patience, length_penalty=length_penalty)
+    [source] = codec.encode(SOURCES[:1])
+    row = row_of(source, 63, search)
+    decode_rows(new_lane(), [row])
+    assert len({hypothesis.tokens for hypothesis in row.hypotheses}) == 4
+    assert np.isfinite(np.array([hypothesis.score for hypothesis in row.hypotheses], np.float32)).all()
+
+
 def test_equal_seeds_give_equal_samples() -> None:
     def draw(seed: int, *neighbours: Row) -> tuple[int, ...]:
         single = row_of([5, 9, 17, END], 20, SearchParams(sampling_topk=0, temperature=3.0, seed=seed))
