@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,28 +87,40 @@ def _answers(item: Item, context: str, encoding: KeptEncoding, k: int, length: i
     if not places:
         return ()
     first, words, offsets = places[0], encoding.word_ids, encoding.offsets
-    scores = _scores(item.result[START][places], item.result[END][places], length)
+    starts, ends = _softmax(item.result[START][places]), _softmax(item.result[END][places])
     taken: list[ExtractedAnswer] = []
-    for flat in np.argsort(-scores, axis=None, kind="stable"):
-        begin, more = divmod(int(flat), scores.shape[1])
-        if scores[begin, more] <= 0:
-            break
-        left, right = _whole_words(words, first + begin, first + begin + more)
+    free = [_best_span(starts, ends, 0, len(places), length)]  # a heap with the best span of each gap between answers
+    while free and len(taken) < k and free[0].rank < 0:
+        span = heappop(free)
+        left, right = _whole_words(words, first + span.begin, first + span.end)
         start, end = trim(context, offsets[left][0], offsets[right][1])
-        if all(end <= other.start or start >= other.end for other in taken):
-            taken.append(ExtractedAnswer(context[start:end], float(scores[begin, more]), start, end))
-        if len(taken) == k:
-            break
+        taken.append(ExtractedAnswer(context[start:end], -span.rank, start, end))
+        for low, high in ((span.low, left - first), (right - first + 1, span.high)):
+            if low < high:
+                heappush(free, _best_span(starts, ends, low, high, length))
     return tuple(taken)
 
 
-def _scores(start: Array, end: Array, length: int) -> Array:
-    """Return the probability of each span, [first token, tokens after it]; 0 for spans that leave the context."""
-    starts, ends = _softmax(start), _softmax(end)
-    scores = np.zeros((len(starts), min(length, len(starts))), np.float32)
-    for more in range(scores.shape[1]):
-        scores[: len(starts) - more, more] = starts[: len(starts) - more] * ends[more:]
-    return scores
+class _Span(NamedTuple):
+    rank: float  # minus its probability
+    begin: int  # first token
+    end: int  # last token
+    low: int  # first token of the gap
+    high: int  # one more than the last token of the gap
+
+
+def _best_span(starts: Array, ends: Array, low: int, high: int, length: int) -> _Span:
+    """Return the likeliest span of up to `length` tokens from `low` up to `high`, in a time that hardly depends on `length`."""
+    starts, ends = starts[low:high], ends[low:high]
+    best, width, most = starts.copy(), 1, min(length, high - low)  # best start among the last `width` tokens
+    while width < most:
+        more = min(width, most - width)
+        best[more:] = np.maximum(best[more:], best[:-more])
+        width += more
+    scores = best * ends
+    end = int(scores.argmax())
+    first = max(0, end + 1 - most)
+    return _Span(-float(scores[end]), low + first + int(starts[first : end + 1].argmax()), low + end, low, high)
 
 
 def _softmax(logits: Array) -> Array:
