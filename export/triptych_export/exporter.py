@@ -17,7 +17,7 @@ from triptych_export.bundle_files import needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError
 from triptych_export.graphs.tracing import HALF_OPSET, OPSET
-from triptych_export.loading import open_checkpoint
+from triptych_export.loading import open_checkpoint, weight_files
 from triptych_export.options import ExportOptions
 from triptych_export.parity.gate import check_gate
 from triptych_serving.bundle.bundle import open_bundle, sha256
@@ -41,7 +41,9 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         TrainingError: the checkpoint or the samples cannot be read.
     """
     options.check()
-    family, weights = open_checkpoint(str(checkpoint), options)
+    family, source = open_checkpoint(str(checkpoint), options)
+    for name, value in source.origin.items():
+        say(f"{name.replace('_', ' ')}: {value}")
     options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
     target = _target(options.name or family.default_name, options)
     with _scratch_folder(options.repository) as work:
@@ -50,7 +52,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         parity, metrics = family.measure(full, say)
         parity = check_gate(parity, metrics, options.shipped, options.allow_inexact)
         training = _without_folders(family.provenance)
-        provenance = _provenance(weights, training, options.shipped)
+        provenance = _provenance(weight_files(source.path), training, options.shipped) | dict(source.origin)
         _ship(full, shipped, options, {"parity": parity, "metrics": metrics, "provenance": provenance})
         card = write_card(target.parent.name, family.describe(), read_manifest(shipped), training, options.notes)
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")

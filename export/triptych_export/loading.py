@@ -20,17 +20,17 @@ from triptych_training.data.corpus import read_pairs
 OURS = (TRANSFORMER, BERT, VIT)
 
 
-def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, tuple[Path, ...]]:
-    """Load a checkpoint from a path or from the Hugging Face hub; returns its family and the files of its weights.
+def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
+    """Load a checkpoint from a path or from the Hugging Face hub; returns its family and its folder.
 
     Raises:
         SourceError: there is no checkpoint, its architecture is unknown, it has no samples, or options do not apply to it.
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
     """
-    folder = open_folder(name)
+    folder = open_folder(name, options.revision)
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
-        return _open_ours(folder, architecture, options), _weight_files(folder.path)
+        return _open_ours(folder, architecture, options), folder
     if architecture and not folder.model_type:
         raise SourceError(
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
@@ -39,11 +39,11 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, tuple[Pa
     if isinstance(loaded, TranslationSource):
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.extras)
-        return family, _weight_files(folder.path)
+        return family, folder
     _refuse_translation_options(folder, options)
     if isinstance(loaded, BertCheckpoint):
-        return TextFamily(loaded, read_samples(options.valid), options.extras), _weight_files(folder.path)
-    return ImageFamily(loaded, options.valid, options.extras), _weight_files(folder.path)
+        return TextFamily(loaded, read_samples(options.valid), options.extras), folder
+    return ImageFamily(loaded, options.valid, options.extras), folder
 
 
 def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Family:
@@ -87,7 +87,7 @@ def _kind(folder: Folder) -> str:
     return str(folder.config.get("architecture") or folder.model_type)
 
 
-def _weight_files(folder: Path) -> tuple[Path, ...]:
+def weight_files(folder: Path) -> tuple[Path, ...]:
     """List the weight files; safetensors take precedence."""
     patterns = ("model*.safetensors", "pytorch_model*.bin")
     return next((tuple(files) for pattern in patterns if (files := sorted(folder.glob(pattern)))), ())

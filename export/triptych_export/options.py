@@ -28,6 +28,7 @@ class ExportOptions:
         source_language: the only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
+        revision: commit, tag or branch of a model on the hub; empty: the newest.
         allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
         allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
     """
@@ -42,6 +43,7 @@ class ExportOptions:
     source_language: str = ""
     target_language: str = ""
     allow_inexact: bool = False
+    revision: str = ""
     allow_untrained: bool = False
 
     def check(self) -> None:

@@ -18,10 +18,12 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
+from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.text import TextFamily, write_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
@@ -37,6 +39,7 @@ from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces
 
 TOLERANCE = 1e-4
+SENTENCES_FILE = str(Path(__file__).parents[1] / "fixtures" / "sentences.txt")
 TEXTS = [*SENTENCES[:30], "Rain.", " ".join(SENTENCES[40:44])]
 POSITIONS = 160
 LABELS = {0: "O", 1: "B-PLACE", 2: "I-PLACE", 3: "B-TIME", 4: "I-TIME"}
@@ -351,6 +354,23 @@ def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None
     assert np.linalg.norm(default[0].values) == pytest.approx(1)
     vector = np.array(plain[0].values)
     np.testing.assert_allclose(default[0].values, vector / np.linalg.norm(vector), rtol=1e-5)
+
+
+def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path, {"pooling_mode": "mean"})
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 12, "do_lower_case": true}')
+    prompts = {"prompts": {"query": "rain: ", "other": "sun: ", "empty": ""}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    checkpoint = load(Folder(folder))
+    assert isinstance(checkpoint, BertCheckpoint)
+    assert checkpoint.model.config.max_positions == 12
+    assert checkpoint.tokenizer.encode("AGAIN.").ids == word_pieces().encode("rain: again.").ids
+    assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
+    bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", valid=(SENTENCES_FILE,)), lambda line: None))
+    assert bundle.manifest_of(TextManifest).limits.max_tokens == 12
+    assert list(bundle.manifest.precisions) == ["int8-weights", "fp32"]
+    assert {"int8", "int8-weights"} < bundle.manifest.parity.keys()
+    assert bundle.manifest.parity["int8-weights"]["mean_cosine"] > bundle.manifest.parity["int8"]["mean_cosine"] > 0.97
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]
 
 from triptych_export.errors import SourceError
 
@@ -20,14 +22,16 @@ BARE_GRAPH = (
     "an ONNX file alone cannot be exported, since it lacks tokenizer, labels and limits, and its results cannot be compared "
     "with PyTorch's; name the checkpoint that it was made of: a folder, or a model on the Hugging Face hub"
 )
+NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Files of one checkpoint."""
+    """Files of one checkpoint; `origin` says for the manifest which commit of the hub they are."""
 
     path: Path
+    origin: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -79,34 +83,49 @@ class Folder:
         return members
 
 
-def open_folder(name: str) -> Folder:
+def open_folder(name: str, revision: str = "") -> Folder:
     """Open a local folder or, if there is none and the name has the form `owner/model`, download that model from the hub.
 
-    A path whose first part is a local folder is treated as a typing error and not sent to the hub.
+    A path whose first part is a local folder is treated as a typing error and not sent to the hub. `revision` is a commit, tag
+    or branch of the hub.
 
     Raises:
         SourceError: there is neither a folder nor a model of that name.
     """
     path = Path(name)
     if path.is_dir():
+        if revision:
+            raise SourceError(f"revision: {revision!r} applies to models on the Hugging Face hub, {path} is a local folder")
         return Folder(path)
     if path.suffix == ".onnx" and path.is_file():
         raise SourceError(f"{path}: {BARE_GRAPH}")
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
         raise SourceError(f"{name}: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de")
-    return Folder(_download(name))
+    return _download(name, revision)
 
 
-def _download(name: str) -> Path:
-    """Download the needed files, or use the local cache."""
+def _download(name: str, revision: str) -> Folder:
+    """Download the needed files at one commit. Only if the hub does not answer, a copy in the local cache is used."""
     try:
-        files = HfApi().list_repo_files(name)
-        usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # those in folders are other models
-        weights = () if usable else PICKLES
-        return Path(snapshot_download(name, allow_patterns=[*WANTED, *weights]))
-    except Exception as online:  # offline or not: an earlier download in the cache may still be usable
         try:
-            return Path(snapshot_download(name, allow_patterns=[*WANTED, *PICKLES], local_files_only=True))
-        except Exception:
-            problem = " ".join(str(online).split()) or type(online).__name__
-            raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {problem}") from online
+            info = HfApi().model_info(name, revision=revision or None)
+            files = [file.rfilename for file in info.siblings or ()]
+            usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # in folders are other models
+            patterns = [*WANTED, *(() if usable else PICKLES)]
+            path = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
+            return Folder(Path(path), {"checkpoint_revision": f"{name}@{info.sha}"})
+        except NO_ANSWER as error:
+            if isinstance(error, HfHubHTTPError):  # an answer, such as 401
+                raise
+            patterns = [*WANTED, *PICKLES]
+            cached = Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=True))
+            source = f"cached copy, since the hub did not answer: {one_line(error)}"
+            return Folder(cached, {"checkpoint_revision": f"{name}@{cached.name}", "checkpoint_source": source})
+    except Exception as error:  # whatever the hub's client raises
+        cause = error.__context__ if isinstance(error.__context__, NO_ANSWER) else error
+        raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {one_line(cause)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message in one line, or its class if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

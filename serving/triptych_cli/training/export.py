@@ -33,6 +33,7 @@ from triptych_cli.common.errors import needs, one_line
     help="The only source language to offer, of a checkpoint with many; or the language of one that names none.",
 )
 @click.option("--target-language", default="", help="The same for translations.")
+@click.option("--revision", default="", help="Commit, tag or branch of a model on the hub.  [default: the newest commit]")
 @click.option(
     "--valid", multiple=True, help="Sentence pairs, texts or images for the parity check.  [default: the checkpoint's own]"
 )

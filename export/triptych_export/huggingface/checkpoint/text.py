@@ -5,11 +5,12 @@ Source of sentence-transformers folders: https://sbert.net/docs/sentence_transfo
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
+from torch import nn
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, SINGLE_LABEL
@@ -19,6 +20,7 @@ from triptych_export.huggingface.folder import CONFIG, Folder
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import (
+    Bert,
     BertForEmbedding,
     BertForPretraining,
     BertForQuestionAnswering,
@@ -30,22 +32,39 @@ from triptych_training.models.bert import (
 
 MODULES = "modules.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
+TRANSFORMER_FILES = tuple(
+    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
+)
+SHORTEST_LIMIT = 4  # tokens
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
 
 
 @dataclass(frozen=True)
-class Pooling:
-    """Pooling and normalisation of a text's vector."""
+class SentenceSettings:
+    """Settings of a sentence-transformers folder.
+
+    Args:
+        pooling: how a text's vector is made from the states: "mean" or "cls".
+        normalize: scale that vector to length 1.
+        max_tokens: length of the texts that the model was trained on; None: as many as it has positions.
+        lowercase: texts are lower-cased before they are tokenized.
+        prompt: put before every text.
+        prompts: those that a caller puts before texts of certain kinds, by name; for the model card.
+    """
 
     pooling: str = "mean"
     normalize: bool = False
+    max_tokens: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_pooling(folder: Folder) -> Pooling | None:
-    """Read the pooling of a sentence-transformers folder (modules.json and the pooling module's config.json), or return None.
+def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
+    """Read modules.json and the files that belong to it; None if this is no sentence-transformers folder.
 
     Raises:
-        SourceError: bundles do not support this pooling.
+        SourceError: bundles do not support a setting.
     """
     if not folder.has(MODULES):
         return None
@@ -60,7 +79,22 @@ def read_pooling(folder: Folder) -> Pooling | None:
     if not poolings:
         return None
     file = f"{poolings[0]}/config.json"
-    return Pooling(_pooling(folder.path / file, folder.read_json(file) or {}), "Normalize" in dict(modules))
+    pooling = folder.read_json(file) or {}
+    prompts = folder.read_json("config_sentence_transformers.json") or {}
+    named = {str(name): str(text) for name, text in (prompts.get("prompts") or {}).items() if text}
+    prompt = (prompts.get("prompts") or {}).get(default) if (default := prompts.get("default_prompt_name")) else ""
+    if not isinstance(prompt, str):
+        raise SourceError(f"{folder.path}: default_prompt_name: {default!r} is not among prompts: {', '.join(named)}")
+    if named and pooling.get("include_prompt") is False:
+        raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
+    transformer = next((members for name in TRANSFORMER_FILES if (members := folder.read_json(name)) is not None), {})
+    limit = transformer.get("max_seq_length")
+    if limit is not None and (type(limit) is not int or limit < SHORTEST_LIMIT):
+        raise SourceError(f"{folder.path}: max_seq_length: {limit!r}, expected a whole number of at least {SHORTEST_LIMIT}")
+    lowercase = bool(transformer.get("do_lower_case"))
+    return SentenceSettings(
+        _pooling(folder.path / file, pooling), "Normalize" in dict(modules), limit, lowercase, prompt, named
+    )
 
 
 def _pooling(path: object, members: dict[str, Any]) -> str:
@@ -71,6 +105,22 @@ def _pooling(path: object, members: dict[str, Any]) -> str:
     if len(named) != 1 or named[0] not in POOLINGS:
         raise SourceError(f"{path}: pooling by {' and '.join(named) or 'nothing'} is not supported; supported: mean, cls")
     return POOLINGS[named[0]]
+
+
+def _prepare(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
+    """Let the tokenizer lower-case texts and put the prompt before them, as sentence-transformers does before it."""
+    first: list[normalizers.Normalizer] = [normalizers.Prepend(settings.prompt)] if settings.prompt else []
+    first += [normalizers.Lowercase()] if settings.lowercase else []
+    if first:
+        tokenizer.normalizer = normalizers.Sequence([*first, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
+
+
+def _shorten(model: BertModel, limit: int) -> None:
+    """Reduce a model's positions to `limit`."""
+    model.config = model.bert.config = replace(model.config, max_positions=limit)
+    if isinstance(model.bert, Bert):
+        positions = model.bert.embedding.positions
+        positions.weight, positions.num_embeddings = nn.Parameter(positions.weight[:limit].clone(), requires_grad=False), limit
 
 
 TOKEN_FILES = ("tokenizer_config.json", "special_tokens_map.json")
@@ -190,8 +240,8 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     Raises:
         SourceError: the head is not supported, or files are missing, damaged or contradict each other.
     """
-    pooling = read_pooling(folder)
-    head = BARE if pooling else _head(folder, mapping)
+    sentences = read_sentence_settings(folder)
+    head = BARE if sentences else _head(folder, mapping)
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
     labels = _labels(folder) if head in (TEXT, TOKENS) else ()
@@ -206,12 +256,18 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
         raise folder.config_error(f"{error}") from error
     rules = [*mapping.encoder(config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
-    made = pooling or Pooling()
+    made = sentences or SentenceSettings()
+    _prepare(tokenizer, made)
+    if made.max_tokens and made.max_tokens < config.max_positions:
+        _shorten(model, made.max_tokens)
+    prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
+    if made.prompts:
+        prompts["prompts_for_callers_to_add"] = ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items())
     return BertCheckpoint(
         model,
         tokenizer,
         labels,
-        {"architecture": folder.architecture},
+        {"architecture": folder.architecture, **prompts},
         pairs=head == TEXT,  # config.json does not say whether it was trained on pairs or single texts
         singles=head == TEXT,
         family=folder.model_type,

@@ -1,6 +1,7 @@
 """Local folders and models of the hub, which is faked."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,25 +11,28 @@ from triptych_export.huggingface import folder
 from triptych_export.huggingface.folder import open_folder
 
 NAME = "someone/something"
+COMMITS = {None: "c0ffee", "v2": "beef"}
+NO_NETWORK = ConnectionError("no network")
 
 
 class Hub:
     """Fake hub with one model, in `path`."""
 
-    def __init__(self, path: Path, files: list[str], reachable: bool = True, fetched: bool = False) -> None:
-        self.path, self.files, self.reachable, self.fetched = path, files, reachable, fetched
+    def __init__(self, path: Path, files: list[str], error: Exception | None = None, fetched: bool = False) -> None:
+        self.path, self.files, self.error, self.fetched = path, files, error, fetched
+        self.revision: str | None = None
         self.patterns: list[str] = []
 
-    def list_repo_files(self, name: str) -> list[str]:
-        if not self.reachable:
-            raise OSError("no network")
+    def model_info(self, name: str, revision: str | None) -> SimpleNamespace:
+        if self.error:
+            raise self.error
         assert name == NAME
-        return self.files
+        return SimpleNamespace(sha=COMMITS[revision], siblings=[SimpleNamespace(rfilename=file) for file in self.files])
 
-    def download(self, name: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+    def download(self, name: str, revision: str | None, allow_patterns: list[str], local_files_only: bool = False) -> str:
         if local_files_only and not self.fetched:
             raise OSError("not in the cache")
-        self.patterns = allow_patterns
+        self.patterns, self.revision = allow_patterns, revision
         return str(self.path)
 
 
@@ -64,12 +68,31 @@ def test_a_hub_model_is_downloaded_in_one_format(
 
 
 def test_without_a_network_the_cache_is_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(Hub(model, [], reachable=False, fetched=True), monkeypatch, model.parent)
-    assert open_folder(NAME).path == model
+    use(Hub(model, [], NO_NETWORK, fetched=True), monkeypatch, model.parent)
+    found = open_folder(NAME)
+    assert found.path == model
+    assert found.origin["checkpoint_source"] == "cached copy, since the hub did not answer: no network"
+    assert found.origin["checkpoint_revision"] == f"{NAME}@{model.name}"
+
+
+def test_a_refusal_of_the_hub_is_an_error_even_with_a_cached_copy(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(Hub(model, [], PermissionError("401 access was revoked"), fetched=True), monkeypatch, model.parent)
+    with pytest.raises(SourceError, match="not available from the Hugging Face hub: 401 access was revoked"):
+        open_folder(NAME)
+
+
+@pytest.mark.parametrize("revision", ["", "v2"])
+def test_a_download_is_pinned_to_a_recorded_commit(model: Path, monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+    hub = Hub(model, ["model.safetensors"])
+    use(hub, monkeypatch, model.parent)
+    assert open_folder(NAME, revision).origin == {"checkpoint_revision": f"{NAME}@{COMMITS[revision or None]}"}
+    assert hub.revision == COMMITS[revision or None]
+    with pytest.raises(SourceError, match="revision: 'v2' applies to models on the Hugging Face hub"):
+        open_folder(str(model), "v2")
 
 
 def test_without_network_and_cache_the_hubs_error_is_reported(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(Hub(model, [], reachable=False), monkeypatch, model.parent)
+    use(Hub(model, [], NO_NETWORK), monkeypatch, model.parent)
     with pytest.raises(SourceError, match=f"{NAME}: not a folder, and not available from the Hugging Face hub: no network"):
         open_folder(NAME)
 
