@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from triptych_documents.findings import FindingKind, Severity
+from triptych_documents.interruption import checkpoint
 from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
 from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown, trim
@@ -88,6 +89,7 @@ class SegmentTranslator:
 
     def translate(self, segment: Segment) -> Steps[TranslatedSegment]:
         """Translate a sentence and keep what surrounds it."""
+        checkpoint()
         trimmed = trim(segment)
         if not trimmed.core.has_words:
             return TranslatedSegment(segment.pieces, kept=True)

@@ -236,7 +236,8 @@ class _CallScope:
 def request_id_of(metadata: Metadata) -> str:
     """Return the caller's x-request-id, or a new one."""
     given = metadata.get(REQUEST_ID)
-    return given[:MAX_REQUEST_ID] if isinstance(given, str) and given else f"{_ids.getrandbits(128):032x}"
+    usable = isinstance(given, str) and given and given.isascii() and given.isprintable()  # others cannot be sent back
+    return str(given)[:MAX_REQUEST_ID] if usable else f"{_ids.getrandbits(128):032x}"
 
 
 def _lists_of(service: str, method: str) -> Lists:

@@ -32,7 +32,7 @@ SMALL_BYTES = 256 * 1024  # of a document that is read within a second or two
 class DocumentThreads:
     """Threads for reading and writing documents, which must not block the event loop or other callers' texts.
 
-    They are started when they are first needed. Small documents have a thread of their own, so that they do not wait for large
+    They are started when they are first needed. Small documents have threads of their own, so that they do not wait for large
     ones; more threads would not help, as Python runs one at a time.
 
     Args:
@@ -40,22 +40,22 @@ class DocumentThreads:
     """
 
     def __init__(self, begin: Callable[[], None] | None = None) -> None:
-        self._small = ThreadPoolExecutor(1, "triptych-document", begin)
-        self._large = ThreadPoolExecutor(1, "triptych-large-document", begin)
-        self._light = ThreadPoolExecutor(1, "triptych-segments", begin)
+        self._heavy, self._light = (
+            [ThreadPoolExecutor(1, f"triptych-{size}-{work}", begin) for size in ("small", "large")]
+            for work in ("document", "segments")
+        )
 
     def run_heavy(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
         """Call `function(*arguments)` for a whole document, which takes seconds; `size` in bytes."""
-        pool = self._small if size <= SMALL_BYTES else self._large
-        return asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._heavy[size > SMALL_BYTES], function, *arguments)
 
-    def run_light(self, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
-        """Call `function(*arguments)` for some segments, which takes milliseconds."""
-        return asyncio.get_running_loop().run_in_executor(self._light, function, *arguments)
+    def run_light(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        """Call `function(*arguments)` for some segments of a document, which takes milliseconds, or more if they are long."""
+        return asyncio.get_running_loop().run_in_executor(self._light[size > SMALL_BYTES], function, *arguments)
 
     def close(self) -> None:
         """Drop all tasks that have not started."""
-        for pool in (self._small, self._large, self._light):
+        for pool in (*self._heavy, *self._light):
             pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -6,6 +6,7 @@ from asyncio import Future
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -45,7 +46,7 @@ class DocumentJob:
         query: of the document.
         sentences: translates its sentences.
         run_heavy: calls a function for a whole document of so many bytes in a thread.
-        run_light: calls a function for some segments in a thread.
+        run_light: calls a function for some segments of such a document in a thread.
         chunk: most bytes of one event.
     """
 
@@ -62,6 +63,7 @@ class DocumentJob:
         self._translator: UnitTranslator | None = None
         self._translations: dict[int, Sequence[Piece]] = {}
         self._sentence_count = 0
+        self._stop = threading.Event()  # the call has ended, threads give up
 
     async def open(self, make_translator: Callable[[TranslationRules], UnitTranslator] = UnitTranslator) -> None:
         """Prepare the rules of the translation. Must be called first.
@@ -69,7 +71,7 @@ class DocumentJob:
         Raises:
             InvalidInputError: the glossary, or another rule, is invalid.
         """
-        self._translator = await self._run_light(_open, make_translator, self._query.rules(self._sentences.languages))
+        self._translator = await self._run_light(0, _open, make_translator, self._query.rules(self._sentences.languages))
 
     async def events(self, data: bytes) -> AsyncGenerator[DocumentEvent]:
         """Yield progress and findings, the translated document in chunks, and a summary.
@@ -77,27 +79,35 @@ class DocumentJob:
         Raises:
             ServingError: the document cannot be read, translated or written.
         """
+        parts = self._events(data)
+        del data  # as large as the document
+        try:
+            async with aclosing(parts):
+                async for event in parts:
+                    yield event
+        finally:
+            self._stop.set()
+
+    async def _events(self, data: bytes) -> AsyncGenerator[DocumentEvent]:
         use, began = self._sentences.use, monotonic()
         options = self._query.read_options(self._sentences.languages)
-        size, stop = len(data), threading.Event()
-        reading: Future[Document] = self._run_heavy(size, _run, stop, _read, data, self._query.format, options)
-        async with aclosing(_keepalive(reading, stop, DocumentProgress(0, 0))) as waiting:
-            async for event in waiting:
-                yield event
+        size = len(data)
+        reading: Future[Document] = self._run_heavy(size, _run, self._stop, _read, data, self._query.format, options)
+        async for event in _keepalive(reading, DocumentProgress(0, 0)):
+            yield event
         document = await reading
         del data, reading  # as large as the document
         use.stages["preprocess"] = began, monotonic()
         known = len(document.findings)
         for finding in document.findings:
             yield finding
-        async with aclosing(self._translate(document)) as translating:
+        async with aclosing(self._translate(document, size)) as translating:
             async for one in translating:
                 yield one
         total, began = len(document.units), monotonic()
-        writing: Future[bytes] = self._run_heavy(size, _run, stop, _render, document, self._translations)
-        async with aclosing(_keepalive(writing, stop, DocumentProgress(total, total))) as waiting:
-            async for event in waiting:
-                yield event
+        writing: Future[bytes] = self._run_heavy(size, _run, self._stop, _render, document, self._translations)
+        async for event in _keepalive(writing, DocumentProgress(total, total)):
+            yield event
         content = await writing
         for finding in document.findings[known:]:
             yield finding
@@ -106,13 +116,14 @@ class DocumentJob:
             yield content[start : start + self._chunk]
         yield DocumentSummary(use, total, self._sentence_count, len(content))
 
-    async def _translate(self, document: Document) -> AsyncGenerator[DocumentProgress | Finding]:
+    async def _translate(self, document: Document, size: int) -> AsyncGenerator[DocumentProgress | Finding]:
         assert self._translator is not None, "open() is called first"
         total, told = len(document.units), monotonic()
         yield DocumentProgress(0, total)
         rows = self._sentences.rows
         driver = DocumentDriver(self._translator, enumerate(document.units), window=rows, step_units=STEP_UNITS)
-        async with aclosing(drive(driver, self._sentences.translate, self._run_light, rows)) as steps:
+        run_light = partial(self._run_light, size, _run, self._stop)
+        async with aclosing(drive(driver, self._sentences.translate, run_light, rows)) as steps:
             async for finished in steps:
                 for unit in finished:
                     assert isinstance(unit.key, int), "the key of a unit is its index"
@@ -203,14 +214,10 @@ def _run(stop: threading.Event, function: Callable[..., Any], *arguments: Any) -
         return function(*arguments)
 
 
-async def _keepalive(
-    work: "Future[Document] | Future[bytes]", stop: threading.Event, event: DocumentProgress
-) -> AsyncGenerator[DocumentProgress]:
-    """Yield an event every KEEPALIVE_SECONDS until the work is done; stop it if the call ends before."""
+async def _keepalive(work: "Future[Document] | Future[bytes]", event: DocumentProgress) -> AsyncGenerator[DocumentProgress]:
+    """Yield an event every KEEPALIVE_SECONDS until the work is done."""
     try:
         while not (await asyncio.wait((work,), timeout=KEEPALIVE_SECONDS))[0]:
             yield event
     finally:
-        if not work.done():
-            work.cancel()  # has no effect on a thread that has started
-            stop.set()
+        work.cancel()  # has no effect once the work has started

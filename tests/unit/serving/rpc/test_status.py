@@ -9,7 +9,8 @@ from google.rpc import code_pb2, error_details_pb2
 
 from triptych_serving import errors
 from triptych_serving.errors import BundleError, InvalidInputError, OverloadedError, ServingError
-from triptych_serving.rpc.status import status_of
+from triptych_serving.rpc.dispatch import request_id_of
+from triptych_serving.rpc.status import REQUEST_ID, status_of
 
 
 def subclasses(error: type[ServingError]) -> Iterator[type[ServingError]]:
@@ -86,3 +87,12 @@ def test_long_field_is_cut() -> None:
     found = detail(InvalidInputError("ä" * 500, "no"), error_details_pb2.BadRequest)
     assert isinstance(found, error_details_pb2.BadRequest)
     assert found.field_violations[0].field == "ä" * 100 + "..."
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("my-id 1", "my-id 1"), ("x" * 200, "x" * 128), ("", None), ("\xff\xfe", None), ("a\nb", None), (b"id", None)],
+)
+def test_request_ids_that_cannot_be_sent_back_are_replaced(given: str | bytes, kept: str | None) -> None:
+    found = request_id_of({REQUEST_ID: given})
+    assert found == kept if kept else len(found) == 32
