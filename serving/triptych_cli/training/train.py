@@ -15,23 +15,16 @@ Recipe = TypeVar("Recipe")
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 UNLIMITED = 1_000_000  # epochs of a training that ends at another limit
 BY_SIZE = "[default: by --size]"
-# Shapes of the models by --size: members of TransformerConfig, BertConfig and VitConfig.
-SIZES: dict[str, dict[str, dict[str, int]]] = {
-    "transformer": {
-        "tiny": {"model_dim": 128, "heads": 4, "feedforward_dim": 512, "encoder_layers": 2, "decoder_layers": 2},
-        "small": {"model_dim": 256, "heads": 4, "feedforward_dim": 1024, "encoder_layers": 4, "decoder_layers": 2},
-        "base": {"model_dim": 512, "heads": 8, "feedforward_dim": 2048, "encoder_layers": 6, "decoder_layers": 6},
-    },
-    "bert": {
-        "tiny": {"model_dim": 128, "heads": 2, "feedforward_dim": 512, "layers": 2},
-        "small": {"model_dim": 256, "heads": 4, "feedforward_dim": 1024, "layers": 4},
-        "base": {"model_dim": 768, "heads": 12, "feedforward_dim": 3072, "layers": 12},
-    },
-    "vit": {
-        "tiny": {"model_dim": 192, "heads": 3, "feedforward_dim": 768, "layers": 6},
-        "small": {"model_dim": 384, "heads": 6, "feedforward_dim": 1536, "layers": 12},
-        "base": {"model_dim": 768, "heads": 12, "feedforward_dim": 3072, "layers": 12},
-    },
+# Shapes of the models by --size.
+FIELDS = {
+    "transformer": ("model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers"),
+    "bert": ("model_dim", "heads", "feedforward_dim", "layers"),
+    "vit": ("model_dim", "heads", "feedforward_dim", "layers"),
+}
+SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+    "transformer": {"tiny": (128, 4, 512, 2, 2), "small": (256, 4, 1024, 4, 2), "base": (512, 8, 2048, 6, 6)},
+    "bert": {"tiny": (128, 2, 512, 2), "small": (256, 4, 1024, 4), "base": (768, 12, 3072, 12)},
+    "vit": {"tiny": (192, 3, 768, 6), "small": (384, 6, 1536, 12), "base": (768, 12, 3072, 12)},
 }
 
 
@@ -53,7 +46,7 @@ def _files(train: str, valid: str, valid_required: bool = True) -> Callable[[Fun
     )
 
 
-def _sizes(*fields: str) -> Callable[[Function], Function]:
+def _sizes(architecture: str) -> Callable[[Function], Function]:
     """Make --size, and an option for each field of the shape that depends on it."""
     return several(
         click.option(
@@ -62,7 +55,7 @@ def _sizes(*fields: str) -> Callable[[Function], Function]:
             default=None,
             help="Shape of the model.  [default: base with a GPU, small with 4 CPUs or more, else tiny]",
         ),
-        *(click.option(f"--{field.replace('_', '-')}", type=int, default=None, help=BY_SIZE) for field in fields),
+        *(click.option(f"--{field.replace('_', '-')}", type=int, default=None, help=BY_SIZE) for field in FIELDS[architecture]),
     )
 
 
@@ -129,7 +122,7 @@ def _loop(
 @_option("--target-language", default="", help="BCP 47 code, such as de; not with en:de=FILE.")
 @_option("--vocabulary-size", default=8000, help="Size of the shared BPE vocabulary.")
 @_option("--max-length", default=200, help="Longest side of a training pair, in tokens; longer pairs are left out.")
-@_sizes("model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers")
+@_sizes("transformer")
 @_option("--norm", type=click.Choice(["post", "pre"]), default="post")
 @_option("--activation", type=click.Choice(["relu", "gelu", "silu"]), default="relu")
 @_option("--positions", type=click.Choice(["sinusoidal", "learned"]), default="sinusoidal")
@@ -162,7 +155,7 @@ def translation(out: Path, resume: bool, **options: Any) -> None:
 @_option("--sequence-length", default=128, help="Length of a training row, in tokens.")
 @_option("--mask-share", default=0.15, help="Share of the tokens to predict.")
 @_option("--next-sentence/--no-next-sentence", default=True, help="Also learn which sentence follows (BERT), or not (RoBERTa).")
-@_sizes("model_dim", "heads", "feedforward_dim", "layers")
+@_sizes("bert")
 @_option("--norm", type=click.Choice(["post", "pre"]), default="post")
 @_option("--activation", type=click.Choice(["relu", "gelu", "silu"]), default="gelu")
 @_option("--max-positions", default=512, help="Longest text of the model, in tokens.")
@@ -229,7 +222,7 @@ _finetuning(
 @_option("--image-size", default=224, help="Height and width, in pixels.")
 @_option("--patch-size", default=16)
 @_option("--stem", type=click.Choice(["patch", "convolution"]), default="patch", help="Convolutions help on small data.")
-@_sizes("model_dim", "heads", "feedforward_dim", "layers")
+@_sizes("vit")
 @_option("--dropout", default=0.0)
 @_option("--drop-path", default=0.1, help="Stochastic depth of the last layer, rising from 0.")
 @_option("--batch-images", default=128)
@@ -265,7 +258,8 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool)
         size = "base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny"
         if resume and options.exists():
             known = json.loads(options.read_text(encoding="utf-8")).get(architecture, {})
-    sizes = {name: known.get(name, value) for name, value in SIZES[architecture][size].items()}
+    usual = zip(FIELDS[architecture], SIZES[architecture][size], strict=True)
+    sizes = {name: known.get(name, value) for name, value in usual}
     return {**sizes, **{name: value for name, value in shape.items() if name != "size" and value is not None}}
 
 

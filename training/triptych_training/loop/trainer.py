@@ -95,7 +95,7 @@ class Trainer:
             parameters = sum(p.numel() for p in self.task.model.parameters())
             progress.say(f"{parameters:,} parameters, {self.task.describe()}, at most {self.total_steps:,} steps")
             if self.warmup < self.recipe.warmup_steps:
-                progress.say(f"warm-up of {self.warmup} steps instead of {self.recipe.warmup_steps}: a tenth of the training")
+                progress.say(f"warm-up steps: {self.warmup} instead of {self.recipe.warmup_steps}, a tenth of the training")
             while self._unfinished():
                 if not self._epoch(progress):
                     progress.say(f"stopped after step {self.position.step:,}; the same command with --resume continues")

@@ -14,10 +14,10 @@ from torch.nn import functional
 
 from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, Ids, Indices, collate, example_sizes, plan_batches
+from triptych_training.data.batches import Example, Indices, collate, example_sizes, plan_batches
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
-from triptych_training.data.pair_arrays import PairArrays, is_made_of, open_pairs, write_pairs
+from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
@@ -172,15 +172,16 @@ def _prepare(
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
-    if fabric.is_global_zero and not is_made_of(folder.pairs, digest := folder.digest(limit, recipe.directions)):
-        parts = ((part.sources, part.targets) for part in _encode(tokenizer, languages, _read(recipe.train_files)))
-        write_pairs(folder.pairs, parts, limit, tokenizer.get_vocab_size(), digest)
+    digest = folder.digest(limit, recipe.directions)
+    if fabric.is_global_zero and open_pairs(folder.pairs, digest) is None:
+        examples = (each.example for each in _encode(tokenizer, languages, _read(recipe.train_files)))
+        write_pairs(folder.pairs, examples, limit, tokenizer.get_vocab_size(), digest)
     fabric.barrier()
-    train = open_pairs(folder.pairs)
+    train = open_pairs(folder.pairs, digest)
     if not train:
         raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
-    valid = [each for part in _encode(tokenizer, languages, valid_pairs) for each in part.pairs()]
-    valid = [each for each in valid if each.example.size() <= shape.max_positions]
+    encoded = _encode(tokenizer, languages, valid_pairs)
+    valid = [each for each in encoded if each.example.size() <= shape.max_positions]
     if not any(each.direction == recipe.directions[0] for each in valid):
         raise RecipeError(f"max_positions: no validation pair has at most {shape.max_positions} tokens")
     if fabric.is_global_zero and not folder.metrics.exists():
@@ -201,26 +202,11 @@ def _make_tokenizer(recipe: TranslationRecipe) -> Tokenizer:
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])
 
 
-@dataclass(frozen=True)
-class EncodedPart:
-    """Some pairs with their ids, EOS last."""
-
-    read: Sequence[tuple[Direction, Pair]]
-    sources: Sequence[Ids]
-    targets: Sequence[Ids]
-
-    def pairs(self) -> Iterator[EncodedPair]:
-        for (direction, pair), source, target in zip(self.read, self.sources, self.targets, strict=True):
-            yield EncodedPair(direction, pair, Example(source, target))
-
-
-def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Iterable[tuple[Direction, Pair]]) -> Iterator[EncodedPart]:
-    """Encode some pairs at a time; a model of several directions gets the target's token before the source."""
+def _encode(tokenizer: Tokenizer, languages: ModelLanguages, pairs: Iterable[tuple[Direction, Pair]]) -> Iterator[EncodedPair]:
+    """Encode both sides, EOS last; a model of several directions gets the target's token before the source."""
     remaining = iter(pairs)
     while part := list(islice(remaining, ENCODED_AT_ONCE)):
-        sources, targets = (
-            [encoding.ids for encoding in tokenizer.encode_batch_fast([pair[side] for _, pair in part])] for side in (0, 1)
-        )
-        if languages.targets:
-            sources = [[languages.targets[target], *ids] for ((_, target), _), ids in zip(part, sources, strict=True)]
-        yield EncodedPart(part, sources, targets)
+        sources, targets = (tokenizer.encode_batch_fast([pair[side] for _, pair in part]) for side in (0, 1))
+        for (direction, pair), source, target in zip(part, sources, targets, strict=True):
+            prefix = [languages.targets[direction[1]]] if languages.targets else []
+            yield EncodedPair(direction, pair, Example([*prefix, *source.ids], target.ids))
