@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from time import monotonic
 from typing import Any, TypeVar
+
+import grpc
 
 from triptych.v1 import translation_pb2
 from triptych_serving.errors import DeadlineError, InvalidInputError, OverloadedError
@@ -74,6 +76,7 @@ class DocumentCalls:
         self._calls, self._limits, self._threads = calls, limits, threads
         self._chunk = max(1, min(CHUNK_BYTES, limits.message_bytes - OVERHEAD_BYTES))
         self._places = asyncio.Semaphore(limits.documents)
+        self._ending: set[asyncio.Task[None]] = set()  # calls whose callers do not read
         self.receiving = 0  # documents
         self.held_bytes = 0  # of all documents, as they were received
 
@@ -94,7 +97,7 @@ class DocumentCalls:
                     raise DeadlineError(f"the document took longer than {most} (--max-document-secs)") from None
                 if event is None:
                     return
-                with _sending():
+                with self._sending(context):
                     yield event
 
     async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[DocumentEvent]:
@@ -115,6 +118,24 @@ class DocumentCalls:
                 del content
                 async for event in events:
                     yield event
+
+    @contextmanager
+    def _sending(self, context: GrpcContext) -> Iterator[None]:
+        """Cancel the call if its caller does not read a response for SEND_SECONDS."""
+        task = asyncio.current_task()
+        assert task is not None, "a call is a task"
+
+        def cut_off() -> None:
+            ending = asyncio.create_task(_abort(context))
+            self._ending.add(ending)  # the event loop itself keeps only a weak reference
+            ending.add_done_callback(self._ending.discard)
+            task.cancel()
+
+        stalled = asyncio.get_running_loop().call_later(SEND_SECONDS, cut_off)
+        try:
+            yield
+        finally:
+            stalled.cancel()
 
     def _check_places(self) -> None:
         if self._places.locked():
@@ -155,16 +176,10 @@ class DocumentCalls:
             self.held_bytes -= mine
 
 
-@contextmanager
-def _sending() -> Iterator[None]:
-    """Cancel the call if its caller does not read a response for SEND_SECONDS."""
-    task = asyncio.current_task()
-    assert task is not None, "a call is a task"
-    stalled = asyncio.get_running_loop().call_later(SEND_SECONDS, task.cancel)
-    try:
-        yield
-    finally:
-        stalled.cancel()
+async def _abort(context: GrpcContext) -> None:
+    """End a call whose responses nobody reads; the caller gets the status once it reads on."""
+    with suppress(Exception):  # the call has ended, or its caller is gone; `abort` raises an error in any case
+        await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no response was read for {SEND_SECONDS:g} s")
 
 
 async def receive_config(requests: AsyncIterator[Request], limit: int) -> Config:

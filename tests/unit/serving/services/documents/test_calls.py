@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
+import grpc
 import pytest
 
 from triptych.v1.translation_pb2 import DocumentConfig, TranslateDocumentRequest
@@ -119,13 +121,15 @@ def test_the_time_of_a_document_is_limited() -> None:
 
 def test_a_caller_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_calls, "SEND_SECONDS", 0.01)
+    context = mock.AsyncMock()
 
     async def send() -> None:
-        async for _ in StuckCalls(NOTHING, LimitOptions(), NOTHING).translate(NOTHING, NOTHING):
+        async for _ in StuckCalls(NOTHING, LimitOptions(), NOTHING).translate(NOTHING, context):
             await asyncio.Event().wait()  # as gRPC does while its flow control holds back a response
 
     async def main() -> None:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.create_task(send())
+        context.abort.assert_awaited_once_with(grpc.StatusCode.DEADLINE_EXCEEDED, "no response was read for 0.01 s")
 
     asyncio.run(main())
