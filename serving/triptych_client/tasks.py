@@ -215,7 +215,7 @@ class BatchRequest:
     def leave_out(self, error: InvalidArgumentError) -> None:
         """Leave out the inputs that an error names. Raises the error itself, if it is about anything else."""
         named_inputs = [(INPUT_INDEX.search(each.field), each) for each in error.violations]
-        if self.fail_fast or not named_inputs or not all(match for match, _ in named_inputs):
+        if self.fail_fast or not named_inputs or not all(m and m["field"] == self.task.inputs for m, _ in named_inputs):
             raise error
         faults = set()
         for match, each in named_inputs:

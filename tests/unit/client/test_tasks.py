@@ -218,9 +218,10 @@ def test_inputs_are_rejected_one_after_the_other_or_all(server: FakeServer, ask:
     assert [each for each in prefixes if "4" in each] == ["01234", "1234", "134"]
     assert len(results.timings) == 1
     # An error about anything else is the call's.
-    server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "no", bad_field("options.beam_size"))]
-    with pytest.raises(tc.InvalidArgumentError):
-        ask(server.address, lambda client: client.translate_many(["a"]))
+    for name in ("options.beam_size", "options.target_prefix[0]"):
+        server.script = [fail(grpc.StatusCode.INVALID_ARGUMENT, "no", bad_field(name))]
+        with pytest.raises(tc.InvalidArgumentError):
+            ask(server.address, lambda client: client.translate_many(["a"]))
 
 
 def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
