@@ -57,6 +57,7 @@ triptych() {
   fi
   if [[ $1 != serve ]]; then command triptych "$@"; return; fi
   if [[ -v server ]]; then kill $server; wait $server || true; fi
+  : >server.log  # what an earlier server wrote must not count
   command triptych "$@" >server.log 2>&1 &
   server=$!
   until grep -qs ' ready on ' server.log; do
