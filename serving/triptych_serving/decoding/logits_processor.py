@@ -61,11 +61,11 @@ class LogitsProcessor:
         self._after = _completions(patterns)
         self._heads = sorted({len(head) for head in self._after})
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
-        always = np.array(sorted(single_tokens(search.suppressed_tokens)), np.int64)
-        within, first = (
-            np.unique(np.concatenate([always, *parts]))
-            for parts in ([each.within for each in patterns], [each.within_first for each in patterns])
-        )
+        always = np.array([*single_tokens(search.suppressed_tokens)], np.int64)
+        within, first = always, always
+        if patterns:
+            within = np.unique(np.concatenate([always, *(pattern.within for pattern in patterns)]))
+            first = np.unique(np.concatenate([always, *(pattern.within_first for pattern in patterns)]))
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
         self._always = {
             (empty, short): ban(np.append(ids, tokens.end) if short else ids)
@@ -92,14 +92,17 @@ class LogitsProcessor:
         tail = self._vocabulary.tail(tokens[self._hidden :], size) if self._suppresses else b""
         key = tail is None, len(tokens) < self._min_length
         more = [ids for size in self._heads if tail and (ids := self._after.get(tail[-size:])) is not None]
-        if last := self._last_tokens(tokens, history):
-            more.append(np.array(last, np.int64))
+        last = self._last_tokens(tokens, history)
+        penalized: set[int] = set()
+        if self._penalizes:
+            penalized = set(tokens).difference(self._always_sets[key], last, *(ids.tolist() for ids in more))
         always = self._always[key]
-        banned = np.concatenate((always.tokens, *more)) if more else always.tokens
-        if not self._penalizes:
-            return ban(banned) if more else always
-        penalized = set(tokens).difference(self._always_sets[key], *(ids.tolist() for ids in more))
-        return _with_penalty(banned, np.array([*penalized], np.int64), self._penalty)
+        if not (more or last or penalized):
+            return always
+        ids = np.array([*last, *penalized], np.int64)
+        if more or len(always.tokens):
+            ids = np.concatenate((always.tokens, *more, ids))
+        return _make_edits(ids, len(ids) - len(penalized), self._penalty)
 
     def _last_tokens(self, tokens: list[int], history: Ints) -> list[int]:
         """Return the tokens that would complete a run of tokens that must not occur, or not again."""
@@ -109,7 +112,7 @@ class LogitsProcessor:
 
 def ban(tokens: Ints) -> LogitEdits:
     """Return edits that ban tokens."""
-    return LogitEdits(tokens, np.ones(len(tokens), np.float32), np.full(len(tokens), BAN, np.float32))
+    return _make_edits(tokens, len(tokens), 1.0)
 
 
 def make_processor(row: Row, tokens: SpecialTokens, vocabulary: Vocabulary) -> LogitsProcessor | None:
@@ -117,11 +120,11 @@ def make_processor(row: Row, tokens: SpecialTokens, vocabulary: Vocabulary) -> L
     return LogitsProcessor(row.search, tokens, vocabulary, row.frame.forced) if row.search.constrained else None
 
 
-def _with_penalty(banned: Ints, penalized: Ints, penalty: float) -> LogitEdits:
-    count = len(banned) + len(penalized)
-    factors, offsets = np.full(count, penalty, np.float32), np.zeros(count, np.float32)
-    factors[: len(banned)], offsets[: len(banned)] = 1.0, BAN
-    return LogitEdits(np.concatenate((banned, penalized)), factors, offsets)
+def _make_edits(tokens: Ints, banned: int, penalty: float) -> LogitEdits:
+    """Return edits that ban the first tokens and penalize the others."""
+    factors, offsets = np.full(len(tokens), penalty, np.float32), np.zeros(len(tokens), np.float32)
+    factors[:banned], offsets[:banned] = 1.0, BAN
+    return LogitEdits(tokens, factors, offsets)
 
 
 def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
@@ -140,14 +143,13 @@ def merge(edits: Sequence[LogitEdits | None], tokens: Ints, factors: Floats, off
 
     A row is padded with its own first edit, or without any with an edit of token 0 that changes nothing.
     """
+    plain = [row for row, edit in enumerate(edits) if edit is None or not len(edit.tokens)]
+    tokens[plain], factors[plain], offsets[plain] = 0, 1, 0
     for row, edit in enumerate(edits):
-        if edit is None or not len(edit.tokens):
-            tokens[row], factors[row], offsets[row] = 0, 1, 0
-            continue
-        count = len(edit.tokens)
-        for array, values in ((tokens, edit.tokens), (factors, edit.factors), (offsets, edit.offsets)):
-            array[row, :count] = values
-            array[row, count:] = values[0]
+        if edit is not None and (count := len(edit.tokens)):
+            for array, values in ((tokens, edit.tokens), (factors, edit.factors), (offsets, edit.offsets)):
+                array[row, :count] = values
+                array[row, count:] = values[0]
 
 
 def _repeats(tokens: list[int], history: Ints, size: int) -> list[int]:
