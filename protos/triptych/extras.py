@@ -1,4 +1,4 @@
-"""How to install what an extra of the distribution adds."""
+"""The command that installs an extra of the distribution."""
 
 from pathlib import Path
 
