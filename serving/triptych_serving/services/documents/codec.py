@@ -20,6 +20,7 @@ Config = translation_pb2.DocumentConfig
 Response = translation_pb2.TranslateDocumentResponse
 
 MAX_TERMS = 10_000  # of the glossary, and of the texts to keep
+MAX_TERM = 1_000  # characters; the module `re` keeps the latest patterns, which are made of terms
 MAX_COLUMNS = 1_000  # each is searched in the header
 MAX_KEYS = 200  # patterns of `keys`, and of `skip_keys`: all are tried on every value
 MAX_STARS = 200  # in all patterns
@@ -200,6 +201,9 @@ def _check_texts(field: str, texts: Sequence[str], member: str = "") -> None:
     for index, text in enumerate(texts):
         if not text.strip():
             raise InvalidInputError(f"config.{field}[{index}]{member}", "empty")
+        if len(text) > MAX_TERM:
+            problem = f"{len(text):,} characters, at most {MAX_TERM:,} are allowed"
+            raise InvalidInputError(f"config.{field}[{index}]{member}", problem)
 
 
 def _shorten(text: str) -> str:

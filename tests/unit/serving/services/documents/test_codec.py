@@ -104,6 +104,7 @@ def test_format(members: dict[str, str], name: str) -> None:
         ({"read_options": Reading(skip_keys=["**.a"] * 101)}, "config.read_options.skip_keys", "202 times *, at most 200"),
         ({"read_options": Reading(keys=["a", "b" * 1_001])}, "config.read_options.keys[1]", "1,001 characters, at most 1,000"),
         ({"keep": ["a"] * (MAX_TERMS + 1)}, "config.keep", "10,001 entries, at most 10,000"),
+        ({"keep": ["a" * 1_001]}, "config.keep[0]", "1,001 characters, at most 1,000"),
     ],
 )
 def test_invalid_field_is_named(members: dict[str, Any], field: str, problem: str) -> None:
