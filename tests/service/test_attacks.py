@@ -13,6 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,10 +23,14 @@ import grpc
 import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from PIL import Image
 
-from triptych.v1 import embedding_pb2, fill_mask_pb2, translation_pb2
+from triptych.inference import open_inference_pb2
+from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from triptych.v1 import embedding_pb2, fill_mask_pb2, image_classification_pb2, translation_pb2
 from triptych.v1.embedding_pb2_grpc import EmbeddingServiceStub
 from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
+from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.toy import HERE, MODELS, PAIRS, SOURCES
@@ -82,8 +88,25 @@ def coded(make: Callable[[int], str]) -> Callable[[grpc.Channel], object]:
 def encoded(channel: grpc.Channel) -> object:
     reading = translation_pb2.DocumentReadOptions(encoding=f"{next(numbers)}" + "x" * 1_000_000)
     config = translation_pb2.DocumentConfig(format="text", file_name="a.txt", read_options=reading)
-    parts = (translation_pb2.TranslateDocumentRequest(config=config), translation_pb2.TranslateDocumentRequest(chunk=b"Hello."))
-    return list(TranslationServiceStub(channel).TranslateDocument(iter(parts), timeout=PATIENCE_SECONDS))
+    return translate_document(channel, config, b"Hello.", PATIENCE_SECONDS)
+
+
+def translate_document(
+    channel: grpc.Channel, config: translation_pb2.DocumentConfig, content: bytes, timeout: float, pause: float = 0.0
+) -> object:
+    """Translate a document; `pause` in seconds before its content is sent."""
+
+    def parts() -> Iterator[translation_pb2.TranslateDocumentRequest]:
+        yield translation_pb2.TranslateDocumentRequest(config=config)
+        time.sleep(pause)
+        yield translation_pb2.TranslateDocumentRequest(chunk=content)
+
+    return list(TranslationServiceStub(channel).TranslateDocument(parts(), timeout=timeout))
+
+
+def documents(format_name: str, content: bytes, pause: float = 0.0) -> Callable[[grpc.Channel], object]:
+    config = translation_pb2.DocumentConfig(format=format_name)
+    return lambda channel: translate_document(channel, config, content, 0.5, pause)
 
 
 def scoring(pairs: int) -> Callable[[grpc.Channel], object]:
@@ -114,6 +137,39 @@ def filling(text: str, top_k: int, targets: int = 0) -> Callable[[grpc.Channel],
     return send
 
 
+def ragged(channel: grpc.Channel) -> object:
+    """Fill masks with tensors that are padded to the text with most masks."""
+    request = open_inference_pb2.ModelInferRequest(model_name="toy-bert")
+    texts = [b"[MASK]"] * 500 + [b"[MASK]" * 10]
+    request.inputs.add(name="text", datatype="BYTES", shape=[len(texts)]).contents.bytes_contents.extend(texts)
+    request.parameters["top_k"].int64_param = 1_000
+    return GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_SECONDS)
+
+
+def watching(channel: grpc.Channel) -> object:
+    """Open more health watchers than one client may have; the last one is refused."""
+    watchers = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(300)]
+    try:
+        return next(watchers[-1])
+    finally:
+        for watcher in watchers:
+            watcher.cancel()
+
+
+@cache
+def scans() -> bytes:
+    """Return a small JPEG file with a hundred scans of a large image."""
+    file = BytesIO()
+    Image.new("L", (8_000, 8_000)).save(file, "JPEG", progressive=True, quality=1)
+    data = file.getvalue()
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * 90 + data[-2:]
+
+
+def classifying(channel: grpc.Channel) -> object:
+    request = image_classification_pb2.ClassifyImageRequest(images=[scans()] * 10)
+    return ImageClassificationServiceStub(channel).ClassifyImage(request, timeout=PATIENCE_SECONDS)
+
+
 def embedding(channel: grpc.Channel) -> object:
     request = embedding_pb2.EmbedTextRequest(contents=["a dog"] * 16_000)
     return EmbeddingServiceStub(channel).EmbedText(request, timeout=PATIENCE_SECONDS)
@@ -140,6 +196,12 @@ ATTACKS = [
     Attack("candidates of masks", filling("[MASK]" * 20, 1_000), frozenset({OK, INVALID})),
     Attack("targets of masks", filling("[MASK]", 5, 16_000), frozenset({OK, INVALID})),
     Attack("vectors", embedding, frozenset({OK, EXHAUSTED})),
+    Attack("padded tensors", ragged, frozenset({INVALID})),
+    Attack("brackets in Markdown", documents("markdown", b"![" * 100_000), frozenset({OK, LATE, EXHAUSTED})),
+    Attack("unclosed tags in HTML", documents("html", b"<a " * 60_000), frozenset({OK, LATE, EXHAUSTED})),
+    Attack("slow documents", documents("text", b"Hello.", pause=1.0), frozenset({LATE, EXHAUSTED})),
+    Attack("health watchers", watching, frozenset({EXHAUSTED})),
+    Attack("scans of a JPEG file", classifying, frozenset({INVALID})),
 ]
 
 
