@@ -207,7 +207,7 @@ ATTACKS = [
 
 @dataclass
 class Findings:
-    """What went wrong, and figures for the log."""
+    """Wrong answers and unexpected ends, and figures for the log."""
 
     wrong: list[str] = field(default_factory=list)
     ended: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""What a request may cost, checked before it is computed: characters, rows, tokens to decode, bytes of results."""
+"""Bounds of the cost of one request, checked before it is computed: characters, rows, tokens to decode, bytes of results."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What requests may cost: none that is accepted is above a bound, and errors name field, value and limit.
+"""Bounds of the cost of requests: none that is accepted is above one, and errors name field, value and limit.
 
 TRIPTYCH_COST_EXAMPLES=2000 pytest tests/unit/serving/models/test_request_cost.py
 """
