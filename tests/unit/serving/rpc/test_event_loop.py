@@ -141,6 +141,7 @@ def test_work_of_a_dead_call_has_no_further_turn(monkeypatch: pytest.MonkeyPatch
                 await asyncio.sleep(0.1)
             else:
                 task.cancel()
+                await asyncio.wait([task])  # it does not wait for the thread
             go_on.set()
             with pytest.raises(DeadlineError if end == "expired" else asyncio.CancelledError):
                 await task
