@@ -55,6 +55,7 @@ SECTIONS = {
         ("max_queue_secs", "max_requests_per_client", "response_cache_bytes", "exit_timeout_secs"),
         (
             *("max_queue_requests", "max_queue_rows", "max_queue_tokens", "refuse_late", "max_documents", "max_document_bytes"),
+            *("max_text_message_bytes", "max_request_characters", "max_decode_tokens"),
             *("max_document_secs", "max_health_watchers", "deduplicate", "drain_delay_secs"),
         ),
     ),
