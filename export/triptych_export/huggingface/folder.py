@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,24 @@ NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled
 PICKLES = ("pytorch_model*.bin",)
 
 
+class Members(Mapping[str, Any]):
+    """Members of a JSON object that know which of them were read by name; `whole` reads none."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self.whole = whole
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.whole[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.whole)
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+
 @dataclass(frozen=True)
 class Folder:
     """Files of one checkpoint; `origin` says for the manifest which commit of the hub they are."""
@@ -34,7 +52,7 @@ class Folder:
     origin: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def config(self) -> Mapping[str, Any]:
+    def config(self) -> Members:
         """Members of config.json.
 
         Raises:
@@ -45,7 +63,7 @@ class Folder:
             if any(self.path.glob("*.onnx")):
                 raise SourceError(f"{self.path}: {BARE_GRAPH}")
             raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")
-        return config
+        return Members(config)
 
     @property
     def model_type(self) -> str:

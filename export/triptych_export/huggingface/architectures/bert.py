@@ -6,7 +6,7 @@ RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_export.huggingface.checkpoint.config import activation, require
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, neutral
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -22,6 +22,15 @@ from triptych_export.huggingface.checkpoint.text import (
 from triptych_export.huggingface.folder import Folder
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
+# The pooler's members are those of Google's first checkpoints.
+POOLER_MEMBERS = (
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type"
+)
+BERT_NEUTRAL = {**ENCODER, **neutral(POOLER_MEMBERS, position_embedding_type=("absolute",))}
+DISTILBERT_NEUTRAL = {
+    **ENCODER,
+    **neutral("dropout attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"),
+}
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
 BERT_PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),
@@ -32,7 +41,6 @@ BERT_PREDICTIONS = (
 
 
 def _bert_config(folder: Folder, special: SpecialIds) -> BertConfig:
-    require(folder, {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"})
     config = folder.config
     return BertConfig(
         **encoder_members(folder, special),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import SINGLE_LABEL, activation, check_architecture
+from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture, neutral
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor, sides
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
@@ -46,6 +46,12 @@ SWIN_RULES = (
     Rule("stages.{i}.merging.norm", "encoder.layers.{i}.downsample.norm"),
     Rule("stages.{i}.merging.reduction", "encoder.layers.{i}.downsample.reduction"),
 )
+VIT_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings encoder_stride pooler_act pooler_output_size")}
+SWIN_NEUTRAL = {
+    **ENCODER,
+    **neutral("tie_word_embeddings encoder_stride drop_path_rate hidden_size num_layers out_features out_indices stage_names"),
+    **neutral("image_size", path_norm=(True,)),  # the size matters, and is read, with absolute positions only
+}
 IGNORED = ("*pooler.*", "*.mask_token")
 
 

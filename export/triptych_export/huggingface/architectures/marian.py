@@ -5,10 +5,17 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from triptych_export.huggingface.checkpoint.config import check_architecture, integer
+from triptych_export.huggingface.checkpoint.config import check_architecture, integer, neutral
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, model_name, single
-from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, bart_members, bart_rules, load_model, make_source
+from triptych_export.huggingface.checkpoint.seq2seq import (
+    BART_NEUTRAL,
+    Embeddings,
+    bart_members,
+    bart_rules,
+    load_model,
+    make_source,
+)
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
@@ -17,6 +24,7 @@ from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
 LANGUAGE_TOKEN = r">>(.+)<<"
 PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
+NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
 DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from triptych_export.huggingface.architectures.bert import CLASSIFIER
-from triptych_export.huggingface.checkpoint.config import activation, require
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation, neutral
 from triptych_export.huggingface.checkpoint.mapping import Rule
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -22,10 +22,21 @@ from triptych_training.models.modernbert import ModernBertConfig
 
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
 THETAS = {GLOBAL: ("global_rope_theta", 160_000.0), LOCAL: ("local_rope_theta", 10_000.0)}
+# The first checkpoints name other families' members too; newer ones replace the bases and the period by an object and a list.
+NEUTRAL = {
+    **ENCODER,
+    **neutral(
+        """
+        attention_dropout embedding_dropout mlp_dropout initializer_cutoff_factor deterministic_flash_attn reference_compile
+        repad_logits_with_grad sparse_prediction sparse_pred_ignore_index layer_norm_eps global_attn_every_n_layers
+        global_rope_theta local_rope_theta
+        """,
+        position_embedding_type=("absolute",),
+    ),
+}
 
 
 def _config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
-    require(folder, {"rope_scaling": None})
     config = folder.config
     kinds = config.get("layer_types") or _alternate(config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3))
     if len(kinds) != config["num_hidden_layers"] or set(kinds) - {GLOBAL, LOCAL}:

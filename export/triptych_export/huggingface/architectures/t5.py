@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, check_architecture, integer
+from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer, neutral
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, text_to_text
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
@@ -20,6 +20,7 @@ LONGEST = 2_048  # tokens; relative positions have no limit, this one saves memo
 TRAINED = 512  # tokens of the training texts
 TRANSLATION = re.compile(r"translation_(?P<source>\w+)_to_(?P<target>\w+)")
 PROJECTIONS = ("q", "k", "v", "o")
+NEUTRAL = {**ENCODER_DECODER, **neutral("dropout_rate initializer_factor")}
 DEFAULTS: Mapping[str, object] = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
 # An unused weight in T5's first checkpoints.
 IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
@@ -81,7 +82,11 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
     if function not in ACTIVATIONS:
         known = ", ".join(ACTIVATIONS)
         raise folder.config_error(f"feed_forward_proj: {name!r} is not supported; supported, also with gated-: {known}")
-    return name.startswith("gated-"), ACTIVATIONS[function]
+    gated = name.startswith("gated-")
+    for member, meant in (("is_gated_act", gated), ("dense_act_fn", function)):  # derived ones, which could contradict it
+        if (given := folder.config.get(member, meant)) != meant:
+            raise folder.config_error(f"{member}: {given!r} contradicts feed_forward_proj, {name!r}")
+    return gated, ACTIVATIONS[function]
 
 
 def _scales(folder: Folder) -> bool:

@@ -2,7 +2,60 @@
 
 from collections.abc import Mapping
 
+from triptych_export.huggingface.checkpoint.generation import MEMBERS
 from triptych_export.huggingface.folder import Folder
+
+Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
+
+
+def neutral(names: str, **values: tuple[object, ...]) -> Neutral:
+    """Make a table of neutral members: `names`, with any value, and those with the given values only."""
+    return dict.fromkeys(names.split(), ()) | values
+
+
+COMMON = neutral(
+    """
+    _name_or_path _commit_hash _attn_implementation_autoset architectures model_type tokenizer_class transformers_version
+    use_cache output_past output_attentions output_hidden_states return_dict torchscript use_bfloat16 dtype torch_dtype
+    initializer_range gradient_checkpointing chunk_size_feed_forward tf_legacy_loss finetuning_task task_specific_params
+    label2id id2label num_labels _num_labels problem_type language name
+    bos_token_id eos_token_id pad_token_id cls_token_id sep_token_id decoder_start_token_id
+    """
+    + " ".join(MEMBERS),
+    is_decoder=(False,),
+    add_cross_attention=(False,),
+    cross_attention_hidden_size=(None,),
+    tie_encoder_decoder=(False,),
+    pruned_heads=({},),
+)
+ENCODER = {
+    **COMMON,
+    **neutral("hidden_dropout_prob attention_probs_dropout_prob classifier_dropout", is_encoder_decoder=(False,)),
+}
+ENCODER_DECODER = {
+    **COMMON,
+    **neutral(
+        "dropout attention_dropout activation_dropout classifier_dropout classif_dropout prefix", is_encoder_decoder=(True,)
+    ),
+}
+
+
+def check_members(folder: Folder, table: Neutral) -> None:
+    """Reject members of config.json that nothing has read and that are not known to be neutral.
+
+    Raises:
+        SourceError: names the members with their values.
+    """
+    left = {name: value for name, value in folder.config.whole.items() if name not in folder.config.read and value is not None}
+    faults = [
+        f"{name}: {value!r:.60} is not supported"
+        + (f"; supported: {' or '.join(map(repr, table[name]))}" if name in table else ", and may change the results")
+        for name, value in left.items()
+        if name not in table or (table[name] and value not in table[name])
+    ]
+    if faults:
+        raise folder.config_error("; ".join(faults))
+
 
 ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
@@ -56,14 +109,3 @@ def check_architecture(folder: Folder, *supported: str, required: bool = False) 
     if folder.architecture not in (*supported, *(() if required else ("",))):
         found, known = folder.architecture or "no architecture", ", ".join(supported)
         raise folder.config_error(f"{found} is not supported; supported of {folder.model_type}: {known}")
-
-
-def require(folder: Folder, expected: Mapping[str, object]) -> None:
-    """Reject members of config.json whose value is not the only supported one.
-
-    Raises:
-        SourceError: names the member, its value and the supported value.
-    """
-    for name, value in expected.items():
-        if (found := folder.config.get(name, value)) != value:
-            raise folder.config_error(f"{name}: {found!r} is not supported; supported: {value!r}")

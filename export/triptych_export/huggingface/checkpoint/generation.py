@@ -67,6 +67,16 @@ SAMPLING: Mapping[str, tuple[object, ...]] = {
     "eta_cutoff": (0.0,),
 }
 
+# Members of config.json that belong to generation: read here, or superseded by generation_config.json.
+MEMBERS = (
+    *SAME,
+    *UNSUPPORTED,
+    *SAMPLING,
+    *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "bad_words_ids", "suppress_tokens"),
+    *("forced_bos_token_id", "forced_eos_token_id", "force_bos_token_to_be_generated", "renormalize_logits"),
+    *("remove_invalid_values", "output_scores", "return_dict_in_generate"),
+)
+
 
 @dataclass(frozen=True)
 class GenerationSettings:
@@ -112,7 +122,7 @@ class _Reader:
     def __init__(self, folder: Folder, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         own = folder.read_json(FILE)
         self.place = folder.path / (CONFIG if own is None else FILE)
-        self.config = {**defaults, **_present(folder.config)}
+        self.config = {**defaults, **_present(folder.config.whole)}
         self.values = {**wanted, **(self.config if own is None else _present(own))}
 
     def read(self, limit: int) -> GenerationSettings:

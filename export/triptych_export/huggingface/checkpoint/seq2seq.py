@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import activation, integer
+from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, activation, integer, neutral
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, model_name
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
@@ -19,6 +19,17 @@ from triptych_training.models.transformer import Transformer, TransformerConfig
 
 PREFIX = "model."
 LOGITS_BIAS = "final_logits_bias"
+# Most are fairseq's; transformers' classes ignore them, whatever their values.
+BART_NEUTRAL = {
+    **ENCODER_DECODER,
+    **neutral(
+        """
+        init_std encoder_layerdrop decoder_layerdrop num_hidden_layers normalize_before normalize_embedding add_final_layer_norm
+        add_bias_logits static_position_embeddings extra_pos_embeddings do_blenderbot_90_layernorm
+        replacing_rate student_encoder_layers student_decoder_layers
+        """
+    ),
+}
 BART_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 

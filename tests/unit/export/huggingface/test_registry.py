@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
+from triptych_export.huggingface.architectures.registry import LOADERS, NEUTRAL, TRANSLATION_LOADERS, load
 from triptych_export.huggingface.folder import Folder
 
 from ....fixtures.huggingface import small_model
@@ -82,7 +82,19 @@ def test_encoders_take_no_languages(tmp_path: Path) -> None:
             "feed_forward_proj: 'gated-mish' is not supported; supported, also with gated-",
         ),
         ("t5", {"relative_attention_num_buckets": 2}, "relative_buckets: 2 is below 4"),
-        ("t5", {"feed_forward_proj": "gated-gelu"}, "missing encoder.block.0.layer.1.DenseReluDense.wi_0.weight"),
+        ("t5", {"feed_forward_proj": "gated-gelu"}, "is_gated_act: False contradicts feed_forward_proj, 'gated-gelu'"),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-relu", "is_gated_act": True},
+            "missing encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
+        ),
+        ("bart", {"rope_theta": 1e4}, "rope_theta: 10000.0 is not supported, and may change the results"),
+        ("bart", {"is_decoder": True}, "is_decoder: True is not supported; supported: False"),
+        (
+            "t5",
+            {"quantization_config": {"bits": 4}, "alibi": 1},
+            "is not supported, and may change the results; alibi: 1 is not",
+        ),
     ],
 )
 def test_unsupported_members_are_named(model: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -92,3 +104,21 @@ def test_unsupported_members_are_named(model: str, changes: dict[str, Any], mess
     found = fault(folder, config)
     assert message in found
     assert found.startswith(str(folder))
+
+
+def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) -> None:
+    folder = small_model("bart", "tied", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    neutral = {
+        "normalize_before": False,
+        "classif_dropout": 0.3,
+        "rope_theta": None,
+        "num_beams": 4,
+        "add_cross_attention": False,
+    }
+    (folder / "config.json").write_text(json.dumps(config | neutral), encoding="utf-8")
+    assert load(Folder(folder)).family == "bart"
+
+
+def test_every_type_has_a_table_of_neutral_members() -> None:
+    assert NEUTRAL.keys() == LOADERS.keys() | TRANSLATION_LOADERS.keys()
