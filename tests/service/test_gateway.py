@@ -240,6 +240,8 @@ def test_text_embeddings_inference_client(served: Served) -> None:
     _, labels, _ = served.post("/predict", {"inputs": TEXTS})  # a pair
     assert {one["label"] for one in labels} == {"next", "not_next"}
     assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
+    assert served.post("/embed", {"inputs": "word " * 500})[0] == 400
+    assert served.post("/embed", {"inputs": "word " * 500, "truncate": True})[0] == 200
     assert served.get("/info")[1]["models"]
 
 

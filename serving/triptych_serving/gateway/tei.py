@@ -16,9 +16,11 @@ ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "un
 
 async def embed(call: HttpCall) -> Response:
     given = await call.json()
-    given.refuse({"truncate": (False,), "prompt_name": (), "truncation_direction": ("Right", "right")})
+    given.refuse({"prompt_name": (), "truncation_direction": ("Right", "right")})
     texts, _ = given.take_texts("inputs")
-    request = embedding_pb2.EmbedTextRequest(contents=texts, normalize=given.take("normalize", bool, True))
+    request = embedding_pb2.EmbedTextRequest(
+        contents=texts, normalize=given.take("normalize", bool, True), truncate=given.take("truncate", bool, False)
+    )
     if given.get("dimensions") is not None:
         request.dimensions = given.take("dimensions", int)
     response = await call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
@@ -28,9 +30,9 @@ async def embed(call: HttpCall) -> Response:
 
 async def predict(call: HttpCall) -> list[Any]:
     given = await call.json()
-    given.refuse({"truncate": (False,), "raw_scores": (False,), "truncation_direction": ("Right", "right")})
+    given.refuse({"raw_scores": (False,), "truncation_direction": ("Right", "right")})
     inputs, several = _inputs(given)
-    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs)
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, truncate=given.take("truncate", bool, False))
     response = await call.unary(
         "/triptych.v1.TextClassificationService/ClassifyText", request, text_classification_pb2.ClassifyTextResponse()
     )
