@@ -3,7 +3,7 @@ r"""SubRip (.srt) and WebVTT (.vtt) subtitles: the text of cues. Numbers, times,
 A cue is one unit; where lines start with dashes, each speaker is one. Line ends are soft: a changed text is broken into two
 lines of the usual width, or of the cue's own width if that is larger. Tags are codes, and in SubRip also overrides in braces
 (`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of these, or as a speaker's dash, is written with a
-WORD JOINER in it, which reading removes.
+WORD JOINER in it, which reading removes. Unreadable times in SubRip stay and are reported.
 """
 
 import html
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, ScannedPart, ScannedTag, core, pieces_of, soft
 from triptych_documents.formats.shared.spans import LineIndex, Span
@@ -59,7 +60,9 @@ class _Slot:
         return self.line_end.join(balanced(words, self.width, may_begin=lambda word: not _DASH.match(word)))
 
 
-def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
+def document(
+    text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup, findings: Sequence[Finding] = ()
+) -> TextDocument:
     units: list[Unit] = []
     places: list[_Slot] = []
     line_end = _LINE_END.search(text)
@@ -70,7 +73,7 @@ def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup)
                 place = _Slot((found[0].start, found[-1].end), _width(text, span), line_end[0] if line_end else "\n", markup)
                 units.append(Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"))
                 places.append(place)
-    return TextDocument(text, encoding, units, places)
+    return TextDocument(text, encoding, units, places, findings)
 
 
 def _unjoined(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
@@ -126,8 +129,10 @@ def _width(text: str, span: Span) -> int:
     return max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
 
 
-_TIME = r"[0-9]{1,3}:[0-9]{1,2}:[0-9]{1,2}(?:[,.:][0-9]{1,3})?"
+_TIME = r"[0-9]{1,3}:[0-9]{1,2}:[0-9]{1,2}(?:[,.:][0-9]{1,3})?(?![0-9])"
 _TIMES = re.compile(rf"[ \t]*{_TIME}[ \t]*-->[ \t]*{_TIME}")
+_UNREADABLE_TIMES = re.compile(r"[ \t]*[-+−]?[0-9]+[:.,][^>]*-->")
+_UNREADABLE_BELOW_NUMBER = re.compile(r"[^>]*[0-9][^>]*->")
 _NUMBER = re.compile(r"[ \t]*[0-9]+[ \t]*")
 _TAGS = re.compile(r"</?[A-Za-z][^<>\r\n]*>|\{\\[^{}\r\n]*\}|\\[Nh]")
 _JOINED = re.compile(rf"([<{{\\-]){JOINER}")
@@ -140,21 +145,32 @@ def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
     """See Format.read."""
     UnitLimit(options).check_marks(data, b"<", b"{", b"\\")
     text, encoding = decode(data, options.encoding)
-    cues = list(_srt_cues(text))
+    findings: list[Finding] = []
+    cues = list(_srt_cues(text, findings))
     if not cues and text.strip():
         raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
-    return document(text, encoding, cues, _SRT_MARKUP)
+    return document(text, encoding, cues, _SRT_MARKUP, findings)
 
 
-def _srt_cues(text: str) -> Iterator[Cue]:
+def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
+    """Yield all cues; add a finding for each whose times cannot be read."""
     lines = LineIndex(text)
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
-    times = [line for line, body in enumerate(bodies) if _TIMES.match(body)]
-    numbered = [time > 0 and _NUMBER.fullmatch(bodies[time - 1]) is not None for time in times]
+    below_number = [False, *(_NUMBER.fullmatch(body) is not None for body in bodies[:-1])]
+    times = [line for line, body in enumerate(bodies) if "->" in body and _is_time_line(body, below_number[line])]
+    numbered = [below_number[time] for time in times]
     ends = [time - number for time, number in zip(times[1:], numbered[1:], strict=True)]
     for count, (time, end) in enumerate(zip(times, [*ends, len(bodies)], strict=False)):
         name = bodies[time - 1].strip() if numbered[count] else str(count + 1)
+        if not _TIMES.match(bodies[time]):
+            message = f"times not like 00:00:01,000 --> 00:00:02,000, kept as they are: {bodies[time][:60]!r}"
+            findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, f"cue {name}, line {time + 1}", message))
         yield Cue(name, list(_spans(lines, bodies, time + 1, end)))
+
+
+def _is_time_line(body: str, below_number: bool) -> bool:
+    pattern = _UNREADABLE_BELOW_NUMBER if below_number else _UNREADABLE_TIMES
+    return bool(_TIMES.match(body) or pattern.match(body))
 
 
 def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:

@@ -179,6 +179,8 @@ class DocxParagraphs:
                 yield from self._run(child)
             elif name == "w:fldSimple":
                 yield from self._simple(child)
+            elif name == "w:ruby":
+                yield from self._ruby(child)
             elif name == "w:sdt":
                 yield from self._control(child)
             elif name in _AROUND and self._tree.end(child) != child:

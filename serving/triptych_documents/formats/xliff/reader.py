@@ -98,6 +98,11 @@ class _Xliff:
         if segment.kept is not None and not self._options.retranslate:
             return None
         content = self._places.content
+        for at, token in enumerate(content.found[segment.start : segment.end], segment.start):
+            words = content.words(at, content.closings[at]).strip() if token.opens and content.name(at) == "sub" else ""
+            if words:
+                problem = f"text of <sub> inside of a code is not translated: {words[:60]!r}"
+                self._findings.append(Finding(Finds.FORMAT, Severity.WARNING, place.where, problem))
         pieces, lead, tail = _trimmed(content.pieces(segment.start, segment.end), place.keeps_space)
         if not any(isinstance(piece, str) and piece.strip() for piece in pieces):
             return None

@@ -68,6 +68,7 @@ READ = [
     (run("a") + f"{BEGIN}<w:r><w:instrText>XE a</w:instrText></w:r>{END}" + run("b"), ["a{1:}b"]),
     (run("a ") + run("secret", "<w:vanish/>") + run("b"), ["a {1:}b"]),
     (run("a ") + f"<w:del><w:r><w:delText>old</w:delText></w:r></w:del><w:ins>{run('new')}</w:ins>", ["a {1:}{2new}2"]),
+    (f"{run('a ')}<w:ruby><w:rubyPr/><w:rt>{run('ruby')}</w:rt><w:rubyBase>{run('base')}</w:rubyBase></w:ruby>", ["a base"]),
     (f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('ruby')}</w:rt><w:rubyBase>{run('base')}</w:rubyBase></w:ruby></w:r>", ["base"]),
     (run("a ") + f"<w:sdt><w:sdtPr><w:tag/></w:sdtPr><w:sdtContent>{run('b')}</w:sdtContent></w:sdt>" + run("c"), ["a {1b}1c"]),
     (run("in ") + f"<w:smartTag><w:smartTagPr/>{run('Paris')}</w:smartTag>" + run("."), ["in {1Paris}1."]),

@@ -214,6 +214,15 @@ def test_codes_show_their_equivalent_text() -> None:
     assert [code.shown for code in codes] == ["\n", "{{name}}", "", "Z"]
 
 
+@pytest.mark.parametrize(("before", "units"), [("Press ", ["Press "]), ("", [])])
+def test_untranslated_text_inside_of_a_code_is_reported(before: str, units: list[str]) -> None:
+    document = read("xliff", unit(f'{before}<ph id="1">&lt;img alt="<sub>the red button</sub>"></ph>'), GERMAN)
+    assert texts(document) == units
+    [finding] = document.findings
+    assert (finding.where, finding.severity.value) == ("unit 1", "warning")
+    assert "'the red button'" in finding.message
+
+
 def test_cdata_stays_cdata() -> None:
     data = unit("<![CDATA[Some <b>bold</b>]]>")
     assert texts(read("xliff", data, GERMAN)) == ["Some <b>bold</b>"]
