@@ -13,7 +13,7 @@ from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages
 from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, bart_members, bart_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
-from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
+from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.models.transformer import Transformer
@@ -34,9 +34,7 @@ def load_bart(folder: Folder, source_language: str = "", target_language: str = 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or a language code is malformed.
     """
-    check_architecture(folder, "BartForConditionalGeneration", "BartModel")
-    generation = read_generation(folder, integer(folder, "max_position_embeddings"), BART_DEFAULTS)
-    tokenizers = translation_tokenizers(folder)
+    generation, tokenizers = _read(folder, "Bart", BART_DEFAULTS)
     languages = text_to_text(_begin(folder), generation.first_token).choose(source_language, target_language)
     return make_source(folder, _bart_model(folder, generation, norm="post"), tokenizers, languages, generation)
 
@@ -47,9 +45,7 @@ def load_mbart(folder: Folder, source_language: str = "", target_language: str =
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
     """
-    check_architecture(folder, "MBartForConditionalGeneration", "MBartModel")
-    generation = read_generation(folder, integer(folder, "max_position_embeddings"), MBART_DEFAULTS)
-    tokenizers = translation_tokenizers(folder)
+    generation, tokenizers = _read(folder, "MBart", MBART_DEFAULTS)
     first = None if target_language else generation.first_token
     languages = _mbart_languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
     return make_source(folder, _bart_model(folder, generation, norm="pre"), tokenizers, languages, generation)
@@ -61,11 +57,9 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
     Raises:
         SourceError: files are missing, damaged or contradict each other; or there is no such language.
     """
-    check_architecture(folder, "M2M100ForConditionalGeneration", "M2M100Model")
-    generation = read_generation(folder, integer(folder, "max_position_embeddings"), M2M100_DEFAULTS)
+    generation, tokenizers = _read(folder, "M2M100", M2M100_DEFAULTS)
     if generation.pad != PAD:
         raise folder.config_error(f"pad_token_id: {generation.pad} is not supported; supported: {PAD}")
-    tokenizers = translation_tokenizers(folder)
     first = None if target_language else generation.first_token
     languages = _m2m100_languages(folder, tokenizers.source, first).choose(source_language, target_language)
     weights, embeddings = open_weights(folder.path), Embeddings.of(folder)
@@ -77,6 +71,12 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
     ignored = (*IGNORED, "*.embed_positions.weights")  # old files also store the computed positions
     model = load_model(folder, weights, config, generation, embeddings, bart_rules(), ignored)
     return make_source(folder, model, tokenizers, languages, generation, family="m2m100")
+
+
+def _read(folder: Folder, name: str, defaults: Mapping[str, object]) -> tuple[GenerationSettings, TranslationTokenizers]:
+    """Read what the families have in common; `name` begins the names of their classes."""
+    check_architecture(folder, f"{name}ForConditionalGeneration", f"{name}Model")
+    return read_generation(folder, integer(folder, "max_position_embeddings"), defaults), translation_tokenizers(folder)
 
 
 def _bart_model(folder: Folder, generation: GenerationSettings, norm: str) -> Transformer:

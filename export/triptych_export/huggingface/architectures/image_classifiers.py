@@ -119,20 +119,12 @@ def _load(
 
 def _vit_members(folder: Folder) -> dict[str, Any]:
     config = folder.config
-    height, width = sides("image_size", config.get("image_size", 224))
-    patch_height, patch_width = sides("patch_size", config.get("patch_size", 16))
     return {
-        "image_size": height,
-        "image_width": width,
-        "patch_size": patch_height,
-        "patch_width": patch_width,
+        **_common_members(folder, sides("image_size", config.get("image_size", 224)), patch=16, epsilon=1e-12),
         "model_dim": config.get("hidden_size", 768),
         "heads": config.get("num_attention_heads", 12),
         "feedforward_dim": config.get("intermediate_size", 3072),
         "layers": config.get("num_hidden_layers", 12),
-        "norm_epsilon": config.get("layer_norm_eps", 1e-12),
-        "activation": activation(folder, "hidden_act"),
-        "input_bias": config.get("qkv_bias", True),
     }
 
 
@@ -140,20 +132,27 @@ def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
     """Members of SwinConfig. Without absolute positions the weights fit any image size, and the processor's size applies."""
     config = folder.config
     absolute = config.get("use_absolute_embeddings", False)
-    height, width = sides("image_size", config.get("image_size", 224)) if absolute else (image.height, image.width)
-    patch_height, patch_width = sides("patch_size", config.get("patch_size", 4))
+    size = sides("image_size", config.get("image_size", 224)) if absolute else (image.height, image.width)
     return {
-        "image_size": height,
-        "image_width": width,
-        "patch_size": patch_height,
-        "patch_width": patch_width,
+        **_common_members(folder, size, patch=4, epsilon=1e-5),
         "model_dim": config.get("embed_dim", 96),
         "depths": tuple(config.get("depths", (2, 2, 6, 2))),
         "heads": tuple(config.get("num_heads", (3, 6, 12, 24))),
         "window_size": config.get("window_size", 7),
         "feedforward_ratio": config.get("mlp_ratio", 4.0),
-        "norm_epsilon": config.get("layer_norm_eps", 1e-5),
-        "activation": activation(folder, "hidden_act"),
-        "input_bias": config.get("qkv_bias", True),
         "absolute_positions": absolute,
+    }
+
+
+def _common_members(folder: Folder, size: tuple[int, int], patch: int, epsilon: float) -> dict[str, Any]:
+    """Members of both configs, with the family's defaults of patch size and norm epsilon."""
+    patch_height, patch_width = sides("patch_size", folder.config.get("patch_size", patch))
+    return {
+        "image_size": size[0],
+        "image_width": size[1],
+        "patch_size": patch_height,
+        "patch_width": patch_width,
+        "norm_epsilon": folder.config.get("layer_norm_eps", epsilon),
+        "activation": activation(folder, "hidden_act"),
+        "input_bias": folder.config.get("qkv_bias", True),
     }
