@@ -104,7 +104,8 @@ class TrainingProgress:
         if not self._console.is_terminal and now - self._logged >= LOG_SECONDS:
             self._logged = now
             figures = f"loss {meter.loss:.3f} {meter.speed:,.0f} {self._unit}/s {left / 60:.0f} min left"
-            self.say(f"epoch {epoch} step {step}/{self._total} {figures}")
+            total = f"/{self._total}" if limit == math.inf else ""
+            self.say(f"epoch {epoch} step {step}{total} {figures}")
 
     def say(self, line: str) -> None:
         """Print a line above the bar, or into the log."""

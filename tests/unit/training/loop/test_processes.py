@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ..runs import records
 from ..toy import PAIRS, write_pairs
 
 pytestmark = pytest.mark.full
@@ -44,8 +45,9 @@ def test_two_processes_take_the_same_steps_as_one_that_accumulates(tmp_path: Pat
     two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-3, atol=1e-4)
-    steps = [json.loads(line)["step"] for line in (tmp_path / "two/metrics.jsonl").read_text().splitlines()]
-    assert steps == [json.loads(line)["step"] for line in (tmp_path / "one/metrics.jsonl").read_text().splitlines()]
+    for line, expected in zip(records(tmp_path / "two"), records(tmp_path / "one"), strict=True):
+        for name in expected.keys() & {"step", "train_loss", "valid_loss", "valid_tokens", "valid_pairs"}:
+            assert line[name] == pytest.approx(expected[name], rel=1e-3), name
 
 
 def test_two_processes_resume_the_training_of_one(tmp_path: Path) -> None:
