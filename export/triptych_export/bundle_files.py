@@ -10,7 +10,6 @@ from tokenizers import Tokenizer
 
 from triptych.version import __version__
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.quantization.blocks import quantize_blocks
 from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
@@ -21,9 +20,8 @@ from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", "int8")
 HALF_PRECISION = FP16  # for CUDA; traced separately
-STABLE_PRECISION = "int8-stable"  # translation only: batch-invariant
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
-EXTRAS = (HALF_PRECISION, STABLE_PRECISION, WEIGHT_PRECISION)  # written only on request, or for embeddings
+EXTRAS = (HALF_PRECISION, WEIGHT_PRECISION)  # written only on request, or for embeddings
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -45,8 +43,6 @@ def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) 
 def _convert(graph: Graph, precision: str) -> Graph:
     if precision == "int8":
         return quantize(graph, WEIGHT_BITS)
-    if precision == STABLE_PRECISION:
-        return quantize_blocks(graph)
     if precision == WEIGHT_PRECISION:
         return quantize_weights(graph)
     return graph.copy()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from triptych_export.bundle_files import STABLE_PRECISION, WEIGHT_PRECISION
+from triptych_export.bundle_files import WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
 from triptych_export.families.image import ImageFamily
@@ -73,7 +73,6 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
 
 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
-    _refuse_precision(STABLE_PRECISION, "translation models", folder, options)
     if options.shortlist:
         raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
 

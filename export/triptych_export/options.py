@@ -20,7 +20,7 @@ class ExportOptions:
         name: the model's name; empty: `<source>-<target>`, the architecture of a multilingual model, or the task.
         version: the version; 0: the next free one.
         precisions: precisions to ship; the first one other than fp16 is the default. None: int8 and fp32, and int8-shortlist if
-            there is a shortlist; fp16 (for CUDA) and int8-stable must be named. Parity is always checked on fp32.
+            there is a shortlist; fp16 (for CUDA) must be named. Parity is always checked on fp32.
         valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
         notes: Markdown for the model card: data, licence, intended use.
         shortlist: files of sentence pairs, ideally the training data, from which a translation model's lexical shortlist is

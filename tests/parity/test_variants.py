@@ -120,14 +120,20 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     languages = {"en": SourceFrame()}, {"de": TargetFrame()}
     source = TranslationSource(model, toy.tokenizer, *languages, max_source=30, max_target=36, generation=generation)
     folder = tmp_path_factory.mktemp("variant") / "bundle"
-    write_translation(source, folder, lambda line: None, precisions=("fp32", "int8", "fp16"))
+    sentences = draw_sources(model)
+    sample = Sample(sentences, greedy(model, sentences, LENGTH, suppressed=SUPPRESSED), LENGTH)
+    write_translation(source, folder, lambda line: None, sample, precisions=("fp32", "int8", "fp16"))
     return model, open_bundle(folder)
 
 
 @pytest.fixture
 def sources(exported: tuple[Transformer, Bundle]) -> list[list[int]]:
+    return draw_sources(exported[0])
+
+
+def draw_sources(model: Transformer) -> list[list[int]]:
     """Sixty sentences of 2 to 18 tokens."""
-    config = exported[0].config
+    config = model.config
     torch.manual_seed(11)
     lengths = [1 + i % 17 for i in range(60)]
     size = config.source_vocabulary_size or config.vocabulary_size
@@ -154,9 +160,10 @@ def test_tokens_are_those_of_pytorch(exported: tuple[Transformer, Bundle], sourc
         assert decode(bundle, "fp32", sources, slots) == expected
 
 
-def test_int8_runs(exported: tuple[Transformer, Bundle], sources: list[list[int]]) -> None:
+def test_int8_gives_the_same_tokens_at_any_batch_size(exported: tuple[Transformer, Bundle], sources: list[list[int]]) -> None:
     model, bundle = exported
     answers = decode(bundle, "int8", sources, 5)
+    assert decode(bundle, "int8", sources, 1) == decode(bundle, "int8", sources, 16) == answers
     assert all(0 <= token < model.config.vocabulary_size for answer in answers for token in answer)
     assert len({tuple(answer) for answer in answers}) >= 10
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from triptych_export.bundle_files import (
     HALF_PRECISION,
     PRECISIONS,
+    WEIGHT_BITS,
     graphs_member,
     write_graph,
     write_manifest,
@@ -41,7 +43,9 @@ from triptych_export.parity.translation import (
     decode,
     make_framed_sample,
     make_sample,
+    translate_framed,
 )
+from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
@@ -118,16 +122,16 @@ class TranslationFamily:
         return Description(_sentence(self.source), rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_translation(self.source, folder, say, self.lexicon_pairs, self.precisions)
+        say("decoding in PyTorch")
+        write_translation(self.source, folder, say, self._calibration(), self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 parity, measure agreement of the other precisions, and BLEU of all if there are references.
 
         fp16 is also compared with teacher forcing. The model's weights are freed first, to make room for the bundle's.
         """
-        sources, references = self._known_pairs()
-        say("decoding in PyTorch")
-        sample = self._sample(sources)
+        sources, references = self._known_pairs
+        sample = self._sample
         if HALF_PRECISION in self.precisions:
             say("checking that activations fit into float16")
             self._check_range(sample)
@@ -175,6 +179,7 @@ class TranslationFamily:
         with torch.device("meta"):
             self.source = replace(self.source, model=Transformer(self.source.model.config))
 
+    @cached_property
     def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
         """Return framed sources that fit the model, and their references."""
         encoded = self.languages.encode(self.source.tokenizer, [source for source, _ in self.pairs])
@@ -183,17 +188,35 @@ class TranslationFamily:
         ]
         return [ids for ids, _ in fitting], [target for _, target in fitting]
 
-    def _sample(self, sources: Sequence[list[int]]) -> Sample:
-        model, longest = self.source.model, self.source.max_target - 1
+    @cached_property
+    def _sample(self) -> Sample:
+        """PyTorch's translations of sentences that are given or, for a model trained elsewhere, drawn at random."""
+        (sources, _), model, longest = self._known_pairs, self.source.model, self.source.max_target - 1
         if self.source.family == ARCHITECTURE:
             return make_sample(model, spread(sources, PARITY_SENTENCES), longest, self.untrained)
-        count = max(FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // sum(p.numel() for p in model.parameters())))
         if sources:
-            chosen = spread(sources, count)
+            chosen = spread(sources, self._random_sentences)
             prefixes = [self.languages.framing.forced] * len(chosen)
         else:
-            chosen, prefixes = draw_sentences(self.source, count)
+            chosen, prefixes = draw_sentences(self.source, self._random_sentences)
         return make_framed_sample(model, chosen, prefixes, min(RANDOM_LENGTH, longest), suppressed_tokens(self.source))
+
+    @property
+    def _random_sentences(self) -> int:
+        """How many sentences a model trained elsewhere translates, and how many are drawn: fewer for a large model."""
+        return max(
+            FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // sum(p.numel() for p in self.source.model.parameters()))
+        )
+
+    def _calibration(self) -> Sample:
+        """Return the sentences that calibrate int8: those of the parity check, and random tokens for other texts."""
+        sample = self._sample
+        if not self.pairs:
+            return sample
+        sources, prefixes = draw_sentences(self.source, self._random_sentences)
+        longest = min(RANDOM_LENGTH, self.source.max_target - 1)
+        answers = translate_framed(self.source.model, sources, prefixes, longest, suppressed_tokens(self.source))
+        return Sample([*sample.sources, *sources], [*sample.expected, *answers], sample.max_length)
 
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
@@ -212,20 +235,27 @@ def write_translation(
     source: TranslationSource,
     folder: Path,
     say: Say,
+    sample: Sample | None = None,
     lexicon_pairs: Sequence[Pair] = (),
     precisions: Sequence[str] = PRECISIONS,
 ) -> None:
-    """Write graphs in the given precisions, tokenizers, a first manifest, and a shortlist if there are pairs to learn from."""
+    """Write graphs in the given precisions, tokenizers, a first manifest, and a shortlist if there are pairs to learn from.
+
+    int8 is calibrated with `sample` and needs one.
+    """
     folder.mkdir()
-    say("tracing the graphs")
-    weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in precisions}
-    half = {precision: file for precision, file in weights.items() if precision == HALF_PRECISION}
-    whole = {precision: file for precision, file in weights.items() if precision not in half}
-    for files in (whole, half):
-        if files:
-            _write_graphs(source, folder, files, half=files is half)
+    for precision in precisions:
+        weights, traced = WeightsFile(folder / f"weights.{precision}.bin"), source
+        if precision == "int8":
+            assert sample is not None
+            say(f"calibrating int8 with {len(sample.sources)} sentences")
+            traced = replace(source, model=calibrate(source.model, sample.sources, sample.expected, WEIGHT_BITS))
+        say(f"tracing the graphs of {precision}")
+        _write_graphs(traced, folder, precision, weights)
+        if lexicon_pairs and precision == "int8":
+            write_short_graphs(traced, _settings(source), folder, weights)
+        del traced
     if lexicon_pairs:
-        write_short_graphs(source, _settings(source), folder, weights["int8"])
         say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
         write_shortlist(learn_shortlist(source, lexicon_pairs), folder / SHORT_FILES["shortlist"])
     write_tokenizer(source.tokenizer, folder / "tokenizer.json")
@@ -265,13 +295,12 @@ def translation_manifest(
     }
 
 
-def _write_graphs(source: TranslationSource, folder: Path, weights: Mapping[str, WeightsFile], half: bool) -> None:
-    """Write every graph in the given precisions; no graph is kept while the next one is traced."""
+def _write_graphs(source: TranslationSource, folder: Path, precision: str, weights: WeightsFile) -> None:
+    """Write every graph in a precision; no graph is kept while the next one is traced."""
     folded, plain, settings = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _settings(source)
     for kind in KINDS:
-        graph = trace_translation(kind, plain if kind == "score" else folded, settings, half)
-        for precision, file in weights.items():
-            write_graph(graph, folder / f"{kind}.{precision}.onnx", file, precision)
+        graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
+        write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
         del graph
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.graphs.input_scales import mark_input
 from triptych_export.graphs.operators import fused_attention, packed_attention, rotary_embedding
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.modernbert import ModernBertLayer, RotaryAttention
@@ -29,7 +30,8 @@ class FusedLayer(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, None means full rows."""
         frame = self.layer.attention_residual
-        context = packed_attention(frame.enter(x), self.weight, self.bias, lengths, self.heads)
+        entered = mark_input(frame.enter(x), self.layer.attention.query_key_value)
+        context = packed_attention(entered, self.weight, self.bias, lengths, self.heads)
         return self._feed(frame.leave(x, self.layer.attention.output(context)))
 
     def _feed(self, x: Tensor) -> Tensor:

@@ -210,6 +210,11 @@ def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     return best, indices
 
 
+def mark_quantized(x: Tensor, name: str, scale: float, zero_point: int) -> Tensor:
+    """Insert an operator that stands for quantizing `x`, and is replaced or removed after tracing."""
+    return _operator(name, (x,), x, {"scale": scale, "zero_point": zero_point})
+
+
 def integer_projection(x: Tensor, weights: Tensor, scales: Tensor, biases: Tensor) -> Tensor:
     """Compute `x @ (weights * scales) + biases`; `x` `[B, E]` is quantized at run time, weights are int8 `[E, N]`."""
     shape = (x.shape[0], weights.shape[1])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.graphs.input_scales import copy_input_scale, mark_input
 from triptych_export.graphs.layers import DistanceBias, FusedLayer, packed_bias, packed_weight
 from triptych_export.graphs.operators import (
     KeyValues,
@@ -197,6 +198,7 @@ class ShortStepGraph(StepGraph):
     def __init__(self, model: Transformer, settings: GraphSettings) -> None:
         nn.Module.__init__(self)
         self.decoder = CachedDecoder(model, settings, weights=False)
+        self.whole = model.projection
 
     def forward(  # type: ignore[override]
         self, vectors: list[Tensor], columns: list[Tensor], cache: list[Tensor], memory: list[Tensor]
@@ -214,7 +216,8 @@ class ShortStepGraph(StepGraph):
         *places, forced = vectors
         hidden, present, _ = self.decoder(places, cache, memory)
         weights, scales, biases, ids = columns
-        best = ids[two_stage_argmax(integer_projection(hidden.squeeze(1), weights, scales, biases), BLOCK)]
+        marked = mark_input(hidden.squeeze(1), self.whole)
+        best = ids[two_stage_argmax(integer_projection(marked, weights, scales, biases), BLOCK)]
         return torch.where(forced >= 0, forced, best), present
 
 
@@ -266,6 +269,7 @@ class ShortSearchGraph(SearchGraph):
     def __init__(self, model: Transformer, settings: GraphSettings) -> None:
         nn.Module.__init__(self)
         self.decoder = CachedDecoder(model, settings, weights=True)
+        self.whole = model.projection
         self.settings = settings
 
     def forward(  # type: ignore[override]
@@ -285,7 +289,7 @@ class ShortSearchGraph(SearchGraph):
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
         weights, scales, biases, ids = columns
-        logits = integer_projection(hidden.squeeze(1), weights, scales, biases)
+        logits = integer_projection(mark_input(hidden.squeeze(1), self.whole), weights, scales, biases)
         log_probabilities = _edited(logits, edits, self.settings)
         best, found, of_forced = _rank(log_probabilities, candidates, forced)
         return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
@@ -344,7 +348,8 @@ class TargetLayer(nn.Module):
     def _attend_to_targets(self, x: Tensor, bias: Tensor | None) -> Tensor:
         own = self.layer.attention
         if self.weight is not None and self.bias is not None:
-            return packed_attention(x, self.weight, self.bias, None, own.heads, causal=True)
+            marked = mark_input(x, own.query_key_value)
+            return packed_attention(marked, self.weight, self.bias, None, own.heads, causal=True)
         query, key, value = own.query_key_value(x).chunk(3, dim=-1)
         return fused_attention(query, key, value, own.heads, None, own.scale, bias, causal=True)
 
@@ -421,6 +426,7 @@ def suppress(projection: nn.Linear, tokens: tuple[int, ...], never: float = NEVE
     bias[list(tokens)] = never
     result = nn.Linear(projection.in_features, projection.out_features, device="meta")
     result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
+    copy_input_scale(projection, result)
     return result
 
 

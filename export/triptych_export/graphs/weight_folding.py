@@ -29,7 +29,7 @@ def fold_scales(model: Transformer) -> Transformer:
     The attention's scale goes into the queries and the projection's into the last norm; heads are padded with zeros to
     `head_dim` dimensions.
     """
-    model = _shallow_copy(model).eval()
+    model = shallow_copy(model).eval()
     missing = head_dim(model) - model.config.decoder_block.attention.head_dim
     for module in model.decoder.modules():
         if isinstance(module, SelfAttention):
@@ -40,14 +40,14 @@ def fold_scales(model: Transformer) -> Transformer:
     decoder = model.decoder
     if isinstance(decoder.norm, nn.LayerNorm | nn.RMSNorm) and decoder.output_scale != 1.0:
         for name, parameter in list(decoder.norm.named_parameters()):
-            setattr(decoder.norm, name, _frozen(parameter * decoder.output_scale))
+            setattr(decoder.norm, name, frozen(parameter * decoder.output_scale))
         decoder.output_scale = 1.0
     return model
 
 
 def fuse_norms(model: Transformer) -> Transformer:
     """Copy a model with one operator per RMS norm; the copy can be traced, but not run."""
-    model = _shallow_copy(model).eval()
+    model = shallow_copy(model).eval()
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.RMSNorm):
@@ -67,7 +67,7 @@ class RmsNorm(nn.Module):
         return rms_norm(x, self.weight, self.epsilon)
 
 
-def _shallow_copy(model: Transformer) -> Transformer:
+def shallow_copy(model: Transformer) -> Transformer:
     """Copy the modules, but not the weights."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
@@ -78,16 +78,16 @@ def _fold(attention: SelfAttention | CrossAttention, projection: nn.Linear, part
         factors = torch.ones(parts)
         factors[0] = attention.scale
         factors = factors.repeat_interleave(projection.out_features // parts)
-        projection.weight = _frozen(projection.weight * factors[:, None])
+        projection.weight = frozen(projection.weight * factors[:, None])
         if projection.bias is not None:
-            projection.bias = _frozen(projection.bias * factors)
+            projection.bias = frozen(projection.bias * factors)
         attention.scale = 1.0
     _widen(projection, parts * attention.heads, missing)
     if missing:
         output = attention.output
         width = output.in_features // attention.heads
         columns = torch.unflatten(output.weight, 1, (attention.heads, width))
-        output.weight = _frozen(functional.pad(columns, (0, missing)).flatten(1))
+        output.weight = frozen(functional.pad(columns, (0, missing)).flatten(1))
         output.in_features = output.weight.shape[1]
 
 
@@ -96,11 +96,11 @@ def _widen(projection: nn.Linear, heads: int, missing: int) -> None:
     if not missing:
         return
     rows = torch.unflatten(projection.weight, 0, (heads, -1))
-    projection.weight = _frozen(functional.pad(rows, (0, 0, 0, missing)).flatten(0, 1))
+    projection.weight = frozen(functional.pad(rows, (0, 0, 0, missing)).flatten(0, 1))
     if projection.bias is not None:
-        projection.bias = _frozen(functional.pad(torch.unflatten(projection.bias, 0, (heads, -1)), (0, missing)).flatten())
+        projection.bias = frozen(functional.pad(torch.unflatten(projection.bias, 0, (heads, -1)), (0, missing)).flatten())
     projection.out_features = projection.weight.shape[0]
 
 
-def _frozen(tensor: Tensor) -> nn.Parameter:
+def frozen(tensor: Tensor) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=False)

@@ -40,7 +40,6 @@ FLOORS: Mapping[str, Floor] = {
     FP16: Floor(agreement=95, cosine=0.999, channel_error=15, bleu_loss=1),
     "int8": QUANTIZED,
     "int8-shortlist": QUANTIZED,
-    "int8-stable": QUANTIZED,
     "int8-weights": Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")

@@ -71,12 +71,7 @@ def make_framed_sample(
     Raises:
         SourceError: fewer than half of the translations are distinct.
     """
-    expected: list[Ids] = [[] for _ in sources]
-    for prefix in sorted(set(prefixes)):
-        places = [place for place, each in enumerate(prefixes) if each == prefix]
-        answers = greedy(model, [sources[place] for place in places], max_length, prefix, suppressed)
-        for place, answer in zip(places, answers, strict=True):
-            expected[place] = answer
+    expected = translate_framed(model, sources, prefixes, max_length, suppressed)
     distinct = len(set(map(tuple, expected)))
     if 2 * distinct < len(sources):
         raise SourceError(
@@ -84,6 +79,23 @@ def make_framed_sample(
             f"pass sentences of the model's own domain with --valid"
         )
     return Sample(sources, expected, max_length, prefixes, find_ties(model, sources, expected, suppressed))
+
+
+def translate_framed(
+    model: Transformer,
+    sources: Sequence[Ids],
+    prefixes: Sequence[tuple[int, ...]],
+    max_length: int,
+    suppressed: tuple[int, ...],
+) -> list[Ids]:
+    """Decode framed `sources` greedily in PyTorch, each with its prefix."""
+    found: list[Ids] = [[] for _ in sources]
+    for prefix in sorted(set(prefixes)):
+        places = [place for place, each in enumerate(prefixes) if each == prefix]
+        answers = greedy(model, [sources[place] for place in places], max_length, prefix, suppressed)
+        for place, answer in zip(places, answers, strict=True):
+            found[place] = answer
+    return found
 
 
 @torch.inference_mode()

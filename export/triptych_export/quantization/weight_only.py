@@ -35,17 +35,17 @@ class _WeightQuantizer(Quantizer):
         self.restoring: list[NodeProto] = []
         self.restored: set[str] = set()
 
-    def _project(self, node: NodeProto, absorbed: set[str]) -> NodeProto:
+    def _project(self, node: NodeProto, absorbed: set[str]) -> list[NodeProto]:
         kept = NodeProto()
         kept.CopyFrom(node)
         kept.input[1] = self._restored(node.input[1], is_transposed(node))
         for attribute in kept.attribute:
             if attribute.name == "transB":
                 attribute.i = 0
-        return kept
+        return [kept]
 
     def _attend(self, node: NodeProto) -> list[NodeProto]:
-        return [self._project(node, set())]
+        return self._project(node, set())
 
     def _restored(self, name: str, transpose: bool) -> str:
         """Add the int8 blocks of a matrix and the nodes that restore it as `[K, N]`; return its name."""

@@ -130,12 +130,9 @@ SHORTLIST = ("pairs.tsv",)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precisions": ("bf16",)}, "precision: bf16 is unknown; choose from fp32, int8, fp16, int8-stable, int8-weights"),
-        (
-            {"precisions": ("fp32", "int4")},
-            "precision: int4 is unknown; choose from fp32, int8, fp16, int8-stable, int8-weights",
-        ),
-        ({"precisions": ()}, "precision: none is unknown; choose from fp32, int8, fp16, int8-stable, int8-weights"),
+        ({"precisions": ("bf16",)}, "precision: bf16 is unknown; choose from fp32, int8, fp16, int8-weights"),
+        ({"precisions": ("fp32", "int4")}, "precision: int4 is unknown; choose from fp32, int8, fp16, int8-weights"),
+        ({"precisions": ()}, "precision: none is unknown; choose from fp32, int8, fp16, int8-weights"),
         (
             {"precisions": ("int8", "int8-shortlist")},
             "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",
@@ -181,7 +178,6 @@ def test_checkpoints_that_cannot_be_exported_are_rejected(tmp_path: Path) -> Non
         ({"shortlist": SHORTLIST, "precisions": ("fp32", "int8-shortlist")}, ("fp32", "int8-shortlist"), "fp32", ()),
         ({"precisions": ("fp16", "int8")}, ("fp16", "int8"), "int8", ("fp16",)),
         ({"precisions": ("fp16",)}, ("fp16",), "fp16", ("fp16",)),
-        ({"precisions": ("int8-stable", "fp16")}, ("int8-stable", "fp16"), "int8-stable", ("fp16", "int8-stable")),
     ],
 )
 def test_shipped_and_default_precisions(

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.helper import make_node
 
 from triptych_export.errors import GraphError
+from triptych_export.graphs.input_scales import drop_marks
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import NARROWEST, SMALLEST_TABLE, quantize_columns
 from triptych_export.quantization.dynamic import quantize as quantize_graph
@@ -178,6 +179,31 @@ def test_graphs_and_bits_that_cannot_be_quantized_are_rejected() -> None:
         quantize(make_graph([MATMUL]), 4)
 
 
+@pytest.mark.parametrize("step", [0.0, 0.03], ids=["scale of each row", "calibrated scale"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_rows_of_a_marked_input_do_not_depend_on_each_other(tmp_path: Path, step: float, bias: bool) -> None:
+    """Two projections of one input, beside a row of zeros and one that is a thousand times larger."""
+    mark = make_node("QuantizedInput", ["x"], ["marked"], domain="triptych", scale=step, zero_point=130)
+    nodes = [mark, *(make_node("Gemm", ["marked", "weight"] + ["bias"] * bias, [name]) for name in ("y", "z"))]
+    marked = make_graph(nodes, ["y", "z"])
+    marked.opset_import.append(helper.make_opsetid("triptych", 1))
+    quantized = quantize(marked, 7)
+    assert kinds(quantized).count("QuantizeLinear") == (1 if step else 2)
+    assert kinds(quantized).count("MatMulIntegerToFloat") == 2
+    assert "triptych" not in {node.domain for node in quantized.graph.node} | {opset.domain for opset in quantized.opset_import}
+    onnx.save(quantized, tmp_path / "graph.onnx")
+    session, inputs = Session(tmp_path / "graph.onnx"), np.stack([X[0], X[1], 0 * X[2], 1000 * X[3]])
+    y, z = session.run({"x": inputs, "rows": ROWS})
+    assert (y == z).all()
+    for row in range(4):
+        assert (session.run({"x": inputs[row : row + 1], "rows": ROWS})[0] == y[row]).all()
+    expected = inputs @ WEIGHT + (BIAS if bias else 0)
+    assert_near(y[:2], expected[:2])
+    assert_near(y[2:3] + WEIGHT[0], expected[2:3] + WEIGHT[0])
+    if not step:
+        assert_near(y[3], expected[3])
+
+
 @pytest.mark.parametrize("kind", ["encoder", "step"])
 def test_every_projection_of_an_exported_graph_is_quantized(kind: str) -> None:
     model = onnx.load(BUNDLE / f"{kind}.fp32.onnx")
@@ -195,16 +221,22 @@ def test_seven_bits_limit_weights_to_64() -> None:
     assert np.abs(weights["weight_int8_N"].astype(int)).max() == 64
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["calibrated", "scale of the batch"])
 @pytest.mark.parametrize("lengths", [True, False], ids=["bounded", "full"])
-def test_attention_projects_in_int8(tmp_path: Path, lengths: bool) -> None:
+def test_attention_projects_in_int8(tmp_path: Path, lengths: bool, marked: bool) -> None:
+    given = "marked" if marked else "row"
     nodes = [
         make_node("Unsqueeze", ["x", "axis"], ["row"]),
-        make_node("Attention", ["row", "qkv", "b"] + ["length"] * lengths, ["y"], domain="com.microsoft", num_heads=2),
+        make_node("QuantizedInput", ["row"], ["marked"], domain="triptych", scale=0.03, zero_point=128),
+        make_node("Attention", [given, "qkv", "b"] + ["length"] * lengths, ["y"], domain="com.microsoft", num_heads=2),
     ]
-    weight, bias = RNG.standard_normal((INNER, 3 * INNER), np.float32), RNG.standard_normal(3 * INNER, np.float32)
+    nodes = [node for node in nodes if marked or node.op_type != "QuantizedInput"]
+    weight = RNG.standard_normal((INNER, 3 * INNER), np.float32) / np.float32(INNER**0.5)  # small scores
+    bias = RNG.standard_normal(3 * INNER, np.float32)
     model = make_graph(nodes, qkv=weight, b=bias, axis=np.array([0]), length=np.array([3], np.int32))
     quantized = quantize(model)
-    assert kinds(quantized) == ["Unsqueeze", "DynamicQuantizeLinear", "QAttention"]
+    assert kinds(quantized) == ["Unsqueeze", "QuantizeLinear" if marked else "DynamicQuantizeLinear", "QAttention"]
+    drop_marks(Graph.of(model))
     [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
     assert np.abs(actual - expected).max() <= 0.1 * np.abs(expected).max()
 

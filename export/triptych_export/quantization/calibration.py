@@ -1,0 +1,278 @@
+"""Calibration of int8: one scale for each projection's input, so that no row's result depends on other rows.
+
+The model reads sentences with their translations (teacher forcing), and the inputs of its projections are recorded. Four steps
+follow for each of them:
+
+1. Channels that are much larger than the others are balanced as in SmoothQuant (Xiao et al. 2023): divided by a factor that the
+   weights take over. The division costs nothing, since it goes into the layer before: a norm, or the projection that gives the
+   values of attention or the inner layer of a feed-forward network. How strongly is chosen by the error of the product; models
+   without outliers are left alone.
+2. The range is the one with the smallest square error, which may cut off rare large values.
+3. Where one scale for all rows is too coarse nonetheless, each row gets its own when it is multiplied, which takes 15-35 % more
+   time.
+4. Weights are rounded one input channel after the other, and those of later channels make up for the error as far as channels
+   are correlated (Frantar et al. 2022, GPTQ). It more than makes up for what one scale for all rows loses.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.input_scales import InputScale, set_input_scale
+from triptych_export.graphs.weight_folding import frozen, shallow_copy
+from triptych_export.quantization.dynamic import LARGEST
+from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
+from triptych_training.models.transformer import DecoderLayer, Transformer
+
+MOST_ROWS, FEWEST_ROWS = 4_096, 256  # recorded for each projection; fewer of a large model
+RECORDED_BYTES = 1 << 30  # of all projections together
+OUTLIER = 4.0  # channels this many times larger than the median are balanced
+TRIED_ROWS = 512  # to compare strengths of balancing
+STRENGTHS = (0.0, 0.25, 0.5, 0.75)  # 0.5 is SmoothQuant's usual exponent
+SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+LEVELS = 255
+CLEAR_GAIN = 0.9  # balance only if it leaves less than this share of the error
+DAMPING = 0.01  # of the channels' second moments, relative to their mean
+BLOCK = 128  # channels rounded before all later ones are corrected
+WIDEST = 4_096  # channels; the weights of a wider input are rounded one by one, since the others' correction takes too long
+OUTPUTS = 8_192  # rounded at a time, to save memory
+COARSE = 1e-3  # share of a product's energy that may be lost with one scale; with 7 bits, the weights cost about 3e-4
+TINY = float(torch.finfo(torch.float32).tiny)
+Ids = Sequence[int]
+
+
+@dataclass
+class Record:
+    """Inputs of one projection: some rows `[N, K]`, and the smallest and largest value of every channel over all rows."""
+
+    rows: Tensor
+    low: Tensor
+    high: Tensor
+
+    def divided(self, factors: Tensor) -> "Record":
+        """Divide each channel by its factor."""
+        return Record(self.rows / factors, self.low / factors, self.high / factors)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """An input that can be balanced for free: the projections that read it, and the parts of layers that produce it."""
+
+    readers: Sequence[str]
+    producers: Sequence[tuple[nn.Module, slice]]  # with the rows of `weight` and `bias` that give this input
+
+
+@torch.no_grad()
+def calibrate(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids], weight_bits: int) -> Transformer:
+    """Copy a model for the tracing of int8 graphs: weights balanced and rounded, inputs marked (see `graphs.input_scales`).
+
+    Args:
+        model: in evaluation mode.
+        sources: framed source ids.
+        answers: their translations, with prefixes and without the end.
+        weight_bits: as for `quantize`.
+    """
+    limit = LARGEST[weight_bits]
+    records = _record(model, sources, answers)
+    result = shallow_copy(model)
+    linears = dict(_linears(result))
+    for balance in _balances(result):
+        readers = [linears[name] for name in balance.readers]
+        factors = _choose_factors(records[balance.readers[0]], [reader.weight for reader in readers], limit)
+        if factors is not None:
+            _apply(balance, readers, factors)
+            for name in balance.readers:
+                records[name] = records[name].divided(factors)
+    for name, linear in linears.items():
+        record = records.pop(name)
+        scale = choose_scale(record, linear.weight, static="query_key_value" in name)
+        linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
+        set_input_scale(linear, scale)
+    return result
+
+
+def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale:
+    """Choose the scale of one input; `static`: never a scale for each row, which fused attention does not have."""
+    scale = _best_range(record)
+    if static or _lost(record.rows, _round(record.rows, scale), weight) <= COARSE:
+        return scale
+    largest = record.rows.abs().amax(1, keepdim=True).clamp_min(TINY)
+    by_row = (record.rows / largest * 127).round() / 127 * largest
+    better = _lost(record.rows, by_row, weight) < 0.5 * _lost(record.rows, _round(record.rows, scale), weight)
+    return InputScale() if better else scale
+
+
+def _linears(model: Transformer) -> Iterator[tuple[str, nn.Linear]]:
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
+
+
+def _record(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids]) -> dict[str, Record]:
+    """Run the model over all sentences and record what its projections read."""
+    linears = dict(_linears(model))
+    budget = RECORDED_BYTES // (4 * sum(linear.in_features for linear in linears.values()))
+    share = -(-max(FEWEST_ROWS, min(MOST_ROWS, budget)) // len(sources))  # rows of one sentence
+    parts: dict[str, list[Tensor]] = {name: [] for name in linears}
+    low: dict[str, Tensor] = {}
+    high: dict[str, Tensor] = {}
+
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def note(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            rows = arguments[0].flatten(0, -2)
+            least, most = rows.amin(0), rows.amax(0)
+            low[name] = torch.minimum(low.get(name, least), least)
+            high[name] = torch.maximum(high.get(name, most), most)
+            parts[name].append(rows[:: -(-len(rows) // share)].clone())
+
+        return note
+
+    hooks = [linear.register_forward_pre_hook(hook(name)) for name, linear in linears.items()]
+    try:
+        for source, answer in zip(sources, answers, strict=True):
+            model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
+    finally:
+        for each in hooks:
+            each.remove()
+    return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}
+
+
+def _balances(model: Transformer) -> Iterator[Balance]:
+    """List the inputs that can be balanced. Not the output projection's: its weights may be the embedding, too."""
+    names: Mapping[nn.Module, str] = {module: name for name, module in model.named_modules()}
+
+    def residual(frame: nn.Module, *readers: nn.Module | None) -> Iterator[Balance]:
+        if isinstance(frame, Residual) and frame.pre_norm:
+            yield Balance([names[reader] for reader in readers if reader is not None], [(frame.norm, slice(None))])
+
+    for module in model.modules():
+        if isinstance(module, EncoderLayer | DecoderLayer):
+            yield from residual(module.attention_residual, module.attention.query_key_value)
+            yield from residual(module.feedforward_residual, module.feedforward.expand, module.feedforward.gate)
+        if isinstance(module, DecoderLayer):
+            yield from residual(module.cross_attention_residual, module.cross_attention.query)
+        if isinstance(module, SelfAttention):
+            yield Balance([names[module.output]], [(module.query_key_value, slice(-module.output.in_features, None))])
+        if isinstance(module, CrossAttention):
+            yield Balance([names[module.output]], [(module.key_value, slice(-module.output.in_features, None))])
+        if isinstance(module, FeedForward) and (module.gate is not None or module.activation is functional.relu):
+            yield Balance([names[module.contract]], [(module.expand, slice(None))])
+    if not isinstance(model.encoder.norm, nn.Identity):
+        keys = [names[layer.cross_attention.key_value] for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
+        yield Balance(keys, [(model.encoder.norm, slice(None))])
+
+
+def _choose_factors(record: Record, weights: Sequence[Tensor], limit: int) -> Tensor | None:
+    """Choose the factor of every channel `[K]`; None: balancing is not needed or does not help."""
+    largest = torch.maximum(record.high, -record.low).clamp_min(TINY)
+    if largest.max() < OUTLIER * largest.median():
+        return None
+    of_weights = torch.stack([weight.abs().amax(0) for weight in weights]).amax(0).clamp_min(TINY)
+    ratio = (largest / of_weights).log2()
+    candidates = [(strength * (ratio - ratio.median())).clamp(-24, 24).exp2() for strength in STRENGTHS]
+    part = Record(record.rows[:: -(-len(record.rows) // TRIED_ROWS)], record.low, record.high)
+    errors = [sum(_product_error(part, factors, weight, limit) for weight in weights) for factors in candidates]
+    best = min(range(len(candidates)), key=errors.__getitem__)
+    return candidates[best] if errors[best] < CLEAR_GAIN * errors[0] else None
+
+
+def _product_error(record: Record, factors: Tensor, weight: Tensor, limit: int) -> float:
+    """Share of the product's energy that is lost if input and weights are quantized after balancing."""
+    balanced, weight = record.divided(factors), weight * factors
+    found = _round(balanced.rows, _best_range(balanced)) @ _rounded(weight, _steps(weight, limit)).T
+    return _share(found - balanced.rows @ weight.T, balanced.rows @ weight.T)
+
+
+def round_weights(weight: Tensor, rows: Tensor, limit: int) -> Tensor:
+    """Round `[N, K]` weights to multiples of a step for each output, whose largest one is exactly `limit` steps.
+
+    Corrected weights are taken where their products are better than those of plain rounding, on rows that did not correct them.
+    """
+    steps = _steps(weight, limit)
+    plain = _rounded(weight, steps)
+    if weight.shape[1] > WIDEST:
+        return plain
+    factor = _inverse_factor(rows[::2])
+    parts = zip(torch.split(weight, OUTPUTS), torch.split(steps, OUTPUTS), strict=True)
+    corrected = torch.cat([_correct(each, step, factor, limit) for each, step in parts])
+    others = rows[1::2]
+    exact = others @ weight.T
+    better = (others @ corrected.T - exact).square().sum(0) < (others @ plain.T - exact).square().sum(0)
+    return torch.where(better[:, None], corrected, plain)
+
+
+def _inverse_factor(rows: Tensor) -> Tensor:
+    """Upper Cholesky factor of the inverse of the channels' second moments, `[K, K]`."""
+    moments = (rows.T @ rows).double()
+    mean = moments.diagonal().mean().clamp_min(TINY)
+    moments.diagonal().add_(DAMPING * mean)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(moments))
+    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor.float()
+
+
+def _correct(weight: Tensor, steps: Tensor, factor: Tensor, limit: int) -> Tensor:
+    """Round the channels of `[N, K]` weights in turn; each error is passed on to the later ones."""
+    rest, result = weight.clone(), torch.empty_like(weight)
+    peaks = weight.abs().argmax(1)  # stay as they are, so that the steps can be told from the result
+    for start in range(0, weight.shape[1], BLOCK):
+        stop = min(start + BLOCK, weight.shape[1])
+        errors = torch.empty(len(weight), stop - start)
+        for channel in range(start, stop):
+            rounded = (rest[:, channel] / steps[:, 0]).round().clamp(-limit, limit) * steps[:, 0]
+            result[:, channel] = torch.where(peaks == channel, weight[:, channel].sign() * limit * steps[:, 0], rounded)
+            error = (rest[:, channel] - result[:, channel]) / factor[channel, channel]
+            rest[:, channel + 1 : stop] -= error[:, None] * factor[channel, channel + 1 : stop]
+            errors[:, channel - start] = error
+        rest[:, stop:] -= errors @ factor[start:stop, stop:]
+    return result
+
+
+def _apply(balance: Balance, readers: Sequence[nn.Linear], factors: Tensor) -> None:
+    for producer, rows in balance.producers:
+        for name, parameter in list(producer.named_parameters(recurse=False)):
+            changed = parameter.clone()
+            changed[rows] /= factors.view(-1, *[1] * (parameter.dim() - 1))
+            setattr(producer, name, frozen(changed))
+    for reader in readers:
+        reader.weight = frozen(reader.weight * factors)
+
+
+def _best_range(record: Record) -> InputScale:
+    """Choose the range with the smallest square error; 0 is always exact."""
+    low, high = min(0.0, float(record.low.min())), max(0.0, float(record.high.max()))
+    if low == high:
+        return InputScale(1.0, 0)
+    candidates = [_range_scale(low * shrink, high * shrink) for shrink in SHRINKS]
+    errors = [float((_round(record.rows, scale) - record.rows).square().sum()) for scale in candidates]
+    return candidates[min(range(len(candidates)), key=errors.__getitem__)]
+
+
+def _range_scale(low: float, high: float) -> InputScale:
+    scale = (high - low) / LEVELS
+    return InputScale(scale, round(-low / scale))
+
+
+def _round(rows: Tensor, scale: InputScale) -> Tensor:
+    """Quantize and restore."""
+    return ((rows / scale.scale).round() + scale.zero_point).clamp(0, LEVELS).sub(scale.zero_point) * scale.scale
+
+
+def _steps(weight: Tensor, limit: int) -> Tensor:
+    """Step of each output's weights, `[N, 1]`."""
+    return weight.abs().amax(1, keepdim=True).clamp_min(limit * TINY) / limit
+
+
+def _rounded(weight: Tensor, steps: Tensor) -> Tensor:
+    return (weight / steps).round() * steps
+
+
+def _lost(rows: Tensor, rounded: Tensor, weight: Tensor) -> float:
+    """Share of the product's energy that rounding its input loses."""
+    return _share((rounded - rows) @ weight.T, rows @ weight.T)
+
+
+def _share(error: Tensor, whole: Tensor) -> float:
+    return float(error.square().sum() / whole.square().sum().clamp_min(TINY))

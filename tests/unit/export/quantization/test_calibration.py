@@ -1,0 +1,116 @@
+"""Calibration of int8 in PyTorch: balanced channels, ranges, scales for each row, corrected rounding."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych_export.graphs.input_scales import InputScale
+from triptych_export.quantization import calibration
+from triptych_export.quantization.calibration import Record, calibrate, choose_scale, round_weights
+from triptych_training.models.transformer import Transformer, TransformerConfig
+
+SOURCES, ANSWERS = [[5, 7, 9, 11, 2], [8, 6, 2], [12, 13, 14, 2]], [[6, 8, 10], [9], [14, 12, 5, 7]]
+OUTLIER = 2_000.0
+VARIANTS: dict[str, dict[str, Any]] = {
+    "pre-norm": {"norm": "pre"},
+    "gated, rms norm": {"norm": "pre", "gated": True, "activation": "gelu", "norm_kind": "rms", "bias": False},
+    "post-norm": {"norm": "post"},
+}
+
+
+def record(rows: Tensor) -> Record:
+    return Record(rows, rows.amin(0), rows.amax(0))
+
+
+def correlated(rows: int, channels: int) -> Tensor:
+    torch.manual_seed(4)
+    return torch.randn(rows, channels // 4) @ torch.randn(channels // 4, channels) + 0.1 * torch.randn(rows, channels)
+
+
+@pytest.fixture(params=VARIANTS.values(), ids=VARIANTS)
+def model(request: pytest.FixtureRequest) -> Transformer:
+    """A model with a few large channels in each input that can be balanced, and small weights that read it."""
+    torch.manual_seed(1)
+    model = Transformer(
+        TransformerConfig(40, 16, 2, 32, encoder_layers=1, decoder_layers=2, max_positions=16, dropout=0.0, **request.param)
+    ).eval()
+    for balance in calibration._balances(model):
+        [(producer, rows)] = balance.producers
+        factors = torch.ones(len(next(producer.parameters())[rows]))
+        factors[1::8] = 1 / OUTLIER  # several, since a ReLU may close one for all sentences
+        calibration._apply(balance, [model.get_submodule(name) for name in balance.readers], factors)
+    return model
+
+
+@torch.no_grad()
+def test_outliers_are_balanced_and_every_projection_is_marked(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    scales: list[InputScale] = []
+    monkeypatch.setattr(calibration, "set_input_scale", lambda linear, scale: scales.append(scale))  # the copy can be run
+    balanced = calibrate(model, SOURCES, ANSWERS, 7)
+    projections = list(calibration._linears(model))
+    assert len(scales) == len(projections)
+    assert all(scale.scale > 0 for scale in scales)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    largest = [_largest_input(each, name) for each in (model, balanced) for name in _balanced_names(model)]
+    half = len(largest) // 2
+    assert min(largest[:half]) > 50
+    assert max(largest[half:]) < 0.3 * min(largest[:half])
+    source, target = torch.tensor(SOURCES[:1]), torch.tensor([[1, *ANSWERS[0]]])
+    expected, found = model(source, target), balanced(source, target)
+    assert (found - expected).abs().max() < 0.1 * expected.abs().max()  # weights of 7 bits
+
+
+def _balanced_names(model: Transformer) -> list[str]:
+    return [balance.readers[0] for balance in calibration._balances(model)]
+
+
+def _largest_input(model: Transformer, name: str) -> float:
+    found = calibration._record(model, SOURCES, ANSWERS)[name]
+    magnitudes = torch.maximum(found.high, -found.low)
+    return float(magnitudes.max() / magnitudes.median())
+
+
+def test_corrected_weights_are_better_on_other_rows_and_keep_their_steps() -> None:
+    rows = correlated(600, 48)
+    weight = torch.randn(20, 48)
+    weight[7] = 0
+    rounded = round_weights(weight, rows[:400], 64)
+    steps = rounded.abs().amax(1, keepdim=True).clamp_min(1e-30) / 64
+    torch.testing.assert_close(steps[:7], weight.abs().amax(1, keepdim=True)[:7] / 64)
+    torch.testing.assert_close(rounded / steps, (rounded / steps).round(), atol=1e-4, rtol=0)
+    plain = (weight / steps).round() * steps
+    exact, unseen = rows[400:] @ weight.T, rows[400:]
+    assert (unseen @ rounded.T - exact).square().sum() < 0.5 * (unseen @ plain.T - exact).square().sum()
+    assert not rounded[7].any()
+
+
+def test_inputs_wider_than_the_limit_are_rounded_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "WIDEST", 8)
+    weight = torch.randn(4, 9)
+    steps = weight.abs().amax(1, keepdim=True) / 64
+    torch.testing.assert_close(round_weights(weight, torch.randn(40, 9), 64), (weight / steps).round() * steps)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "zero_point"), [(0.0, 5.0, 0), (-5.0, 0.0, 255), (-4.0, 4.0, 128), (1.0, 3.0, 0), (0.0, 0.0, 0)]
+)
+def test_the_range_contains_zero_and_most_values(low: float, high: float, zero_point: int) -> None:
+    rows = torch.linspace(low, high, 64).view(16, 4)
+    scale = choose_scale(record(rows), torch.randn(6, 4))
+    assert abs(scale.zero_point - zero_point) <= 1
+    assert (calibration._round(rows, scale) - rows).abs().max() <= 0.51 * scale.scale
+
+
+def test_rows_of_very_different_sizes_get_scales_of_their_own() -> None:
+    torch.manual_seed(2)
+    rows, weight = torch.randn(64, 32), torch.randn(8, 32)
+    assert choose_scale(record(rows), weight).scale > 0
+    rows[:60] *= 0.01
+    rows[60:] += 0.3 * rows[60:].sign()
+    small = choose_scale(record(rows), weight)
+    assert small.scale > 0  # the large rows are nearly all of the product
+    assert choose_scale(record(torch.cat([rows[:60]] * 300 + [rows[60:]])), weight) == InputScale()
+    assert choose_scale(record(torch.cat([rows[:60]] * 300 + [rows[60:]])), weight, static=True).scale > 0
