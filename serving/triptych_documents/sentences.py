@@ -1,9 +1,10 @@
 """Requests to a translator and its results, one sentence at a time. Transport and model are up to the caller."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Span = tuple[int, int]  # [start, end) in Unicode code points
+HumanLookup = Callable[[str], str | None]  # returns people's translation of exactly this text of a document, if there is one
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """Human translations from TMX files and memories; they take precedence over the model's."""
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from triptych_cli.documents.database import Database, is_unicode
-from triptych_cli.documents.tmx import TmxEntry, read_tmx
+from triptych_cli.documents.tmx import TmxEntry, is_same_language, read_tmx
 from triptych_documents.formats.bilingual import MemoryEntry
-from triptych_text.languages import parse_language
 
 
 class HumanTranslations:
@@ -28,12 +28,14 @@ class HumanTranslations:
         self, databases: Sequence[Database], files: Sequence[Path], source_language: str, target_language: str
     ) -> None:
         languages = source_language, target_language
-        self._read: Mapping[str, str] = {
-            entry.source: entry.target
-            for file in reversed(files)
-            for entry in read_tmx(file)
-            if _fits(entry.languages, languages)
-        }
+        self.dropped = {file: Counter[str]() for file in files}  # entries that cannot be used, by reason
+        self._read: dict[str, str] = {}
+        for file in reversed(files):
+            for entry in read_tmx(file, self.dropped[file]):
+                if _fits(entry.languages, languages):
+                    self._read[entry.source] = entry.target
+                else:
+                    self.dropped[file]["in other languages"] += 1
         self._stored: list[tuple[Database, list[int]]] = []
         self.editions: list[str] = []  # change when entries do
         for database in databases:
@@ -98,13 +100,4 @@ def translations(database: Database, people_only: bool) -> Iterator[MemoryEntry]
 
 
 def _fits(own: tuple[str, str], wanted: tuple[str, str]) -> bool:
-    return all(not code or _is_same(mine, code) for mine, code in zip(own, wanted, strict=True))
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Compare language codes: a script or region must match if both name one; `de` is any German."""
-    first, second = parse_language(one), parse_language(other)
-    if first is None or second is None:
-        return one.lower() == other.lower()
-    marks = ((first.script, second.script), (first.territory, second.territory))
-    return first.language == second.language and all(a == b or not (a and b) for a, b in marks)
+    return all(not code or is_same_language(mine, code) for mine, code in zip(own, wanted, strict=True))

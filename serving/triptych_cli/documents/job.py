@@ -2,11 +2,12 @@
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from triptych.version import __version__
 from triptych_cli.common.progress import ProgressLine
@@ -17,7 +18,7 @@ from triptych_cli.documents.human import HumanTranslations
 from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules
-from triptych_documents.sentences import SentencePair, SentenceRequest, SentenceTranslation
+from triptych_documents.sentences import HumanLookup, SentenceRequest, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit
 from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator, TranslatorIdentity, canonical, digest
@@ -83,7 +84,7 @@ class SegmentCounts:
     done: int = 0  # sentences of finished units
     translated: int = 0  # requests that the translator completed
     remembered: int = 0  # requests that an earlier run had completed
-    human: int = 0  # units and requests with a human translation
+    human: int = 0  # units and sentences with a human translation
 
 
 @dataclass
@@ -93,6 +94,7 @@ class JobResult:
     identity: TranslatorIdentity
     counts: SegmentCounts = field(default_factory=SegmentCounts)
     documents: list[DocumentSummary] = field(default_factory=list)
+    dropped: Mapping[Path, Counter[str]] = field(default_factory=dict)  # entries of TMX files that cannot be used, by reason
     is_complete: bool = False  # it was not stopped
     seconds: float = 0.0
 
@@ -126,14 +128,14 @@ def run_job(
     job = job.in_languages(identity.source_language, identity.target_language)
     human = HumanTranslations([job.store], job.tmx, identity.source_language, identity.target_language)
     records = DocumentRecords(job.journal, job.settings(identity, human))
-    result = JobResult(identity)
+    result = JobResult(identity, dropped=human.dropped)
 
     def report(summary: DocumentSummary, skipped: int) -> None:
         result.documents.append(summary)
         progress.finish(skipped)
 
     files = DocumentFiles(job.policy, records, report)
-    loop = TranslationLoop(job.rules, translator, StoredTranslations(job.store, identity), human, files.finish)
+    loop = TranslationLoop(job.rules, translator, StoredTranslations(job.store, identity), human.find, files.finish)
     result.counts = loop.counts
 
     def continues() -> bool:
@@ -151,14 +153,6 @@ def run_job(
     return result
 
 
-class TextLookup(Protocol):
-    """Human translations."""
-
-    def find(self, text: str) -> str | None:
-        """Return the translation of exactly this text."""
-        ...
-
-
 class TranslationLoop:
     """Moves units through the translator: human translations first, then stored ones, then the model. Not thread-safe.
 
@@ -168,7 +162,7 @@ class TranslationLoop:
         rules: for all texts.
         translator: translates what nobody knows yet.
         stored: translations of earlier runs; new ones are added.
-        human: human translations.
+        people: looks up human translations.
         finish: called with each document whose units are all translated.
     """
 
@@ -177,11 +171,11 @@ class TranslationLoop:
         rules: TranslationRules,
         translator: SentenceTranslator,
         stored: StoredTranslations,
-        human: TextLookup,
+        people: HumanLookup,
         finish: Callable[[OpenDocument], None],
     ) -> None:
         self.counts = SegmentCounts()
-        self._rules, self._translator, self._stored, self._human, self._finish = rules, translator, stored, human, finish
+        self._rules, self._translator, self._stored, self._people, self._finish = rules, translator, stored, people, finish
         self._written = time.monotonic()
 
     def run(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> bool:
@@ -197,7 +191,7 @@ class TranslationLoop:
         """
         units = self._units(documents, continues)
         window = self._translator.window
-        driver = DocumentDriver(UnitTranslator(self._rules), units, window=window, refill=REFILL)
+        driver = DocumentDriver(UnitTranslator(self._rules, self._find_human), units, window=window, refill=REFILL)
         results: list[SentenceOutcome] = []
         try:
             while continues():
@@ -215,19 +209,17 @@ class TranslationLoop:
             self._stored.flush()
 
     def _units(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> Iterator[tuple[UnitKey, Unit]]:
-        """Yield the units that have no human translation."""
         for document in documents:
             if not continues():  # there may be many with nothing to do
                 return
             if not document.document.units:
                 self._finish(document)
-            for index, unit in enumerate(document.document.units):
-                if (text := unit.plain) is None or (known := self._human.find(text)) is None:
-                    yield (document, index), unit
-                else:
-                    self.counts.human += 1
-                    key, pair = (document, index), SentencePair(text, known)
-                    self._put(key, TranslatedUnit(key, unit, (known,), (pair,), ()))
+            yield from (((document, index), unit) for index, unit in enumerate(document.document.units))
+
+    def _find_human(self, text: str) -> str | None:
+        found = self._people(text)
+        self.counts.human += found is not None
+        return found
 
     def _look_up(self, requests: Sequence[SentenceRequest]) -> tuple[list[SentenceOutcome], list[SentenceRequest]]:
         """Return the known translations, and the requests for the translator."""
@@ -237,10 +229,7 @@ class TranslationLoop:
         known: list[SentenceOutcome] = []
         new = []
         for request in requests:
-            if (human := None if request.aligned else self._human.find(request.text)) is not None:
-                self.counts.human += 1
-                known.append((request, SentenceTranslation(human)))
-            elif (translation := stored.get(request)) is not None:
+            if (translation := stored.get(request)) is not None:
                 self.counts.remembered += 1
                 known.append((request, translation))
             else:

@@ -1,5 +1,6 @@
 """`triptych memory`: import human translations into a translation memory, and export all its translations."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,10 +29,13 @@ def import_(memory: Path, files: tuple[Path, ...]) -> None:
     _check_order("import", memory, files)
     needs("langcodes", "documents")
     from triptych_cli.documents.human import add_entries
-    from triptych_cli.documents.tmx import read_tmx
+    from triptych_cli.documents.tmx import dropped_lines, read_tmx
 
+    dropped = {file: Counter[str]() for file in files}
     with one_line(DocumentError, DatabaseError), Database(memory) as database:
-        count = sum(add_entries(database, read_tmx(file)) for file in files)
+        count = sum(add_entries(database, read_tmx(file, dropped[file])) for file in files)
+    for line in dropped_lines(dropped):
+        click.echo(line, err=True)
     click.echo(f"{memory}: {count:,} {'entry' if count == 1 else 'entries'} imported")
 
 

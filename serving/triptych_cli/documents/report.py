@@ -10,6 +10,7 @@ from triptych_cli.documents.document_files import DocumentState
 from triptych_cli.documents.dry_run import PlannedWork
 from triptych_cli.documents.files import write_json
 from triptych_cli.documents.job import JobResult
+from triptych_cli.documents.tmx import dropped_lines
 from triptych_documents.findings import Severity
 
 VERSION = 1  # of the file
@@ -27,6 +28,7 @@ def write_report(path: Path, result: JobResult) -> None:
         "documents": {state.value: count for state, count in _states(result).items()},
         "segments": vars(result.counts),
         "findings": _findings(result),
+        "dropped_entries": {str(file): dict(counts) for file, counts in result.dropped.items() if counts},
         "results": [summary.values() for summary in result.documents],
     }
     write_json(path, report)
@@ -46,6 +48,7 @@ def result_lines(result: JobResult) -> Iterator[str]:
     human = f", {counts.human:,} from people" if counts.human else ""
     speed = f", {counts.done / result.seconds:,.0f}/s" if result.seconds else ""
     yield f"{counted(counts.done, 'segment')}, {known}{human}, {result.seconds:,.1f} s{speed}"
+    yield from dropped_lines(result.dropped)
     if found := _findings(result):
         yield "findings: " + ", ".join(counted(count, name.removesuffix("s")) for name, count in found.items())
 

@@ -1,11 +1,13 @@
 """Read TMX 1.4b (Translation Memory eXchange) as a stream: files may be larger than the memory of this machine."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
 from triptych_documents.errors import DamagedDocumentError
+from triptych_text.languages import parse_language
 
 CHUNK_BYTES = 1 << 16
 ANY = "*all*"  # as the source language of a header
@@ -21,43 +23,71 @@ class TmxEntry:
     target: str
 
 
-def read_tmx(path: Path) -> Iterator[TmxEntry]:
-    """Yield the pairs of a file: the text in the source language with each of the others. Skip texts with inline markup.
+def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[TmxEntry]:
+    """Yield the pairs of a file: the text in the source language with each of the others.
+
+    Args:
+        path: of the file.
+        dropped: pairs that cannot be used are counted here, by reason.
 
     Raises:
         DamagedDocumentError: the file is not well-formed, not TMX, or declares entities.
         OSError: it cannot be read.
     """
-    reader = _Reader(path)
+    reader = _Reader(path, dropped)
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             yield from reader.feed(chunk, is_last=False)
     yield from reader.feed(b"", is_last=True)
 
 
+def dropped_lines(dropped: Mapping[Path, Counter[str]]) -> Iterator[str]:
+    """Yield a line for each file of which entries were dropped."""
+    for file, counts in dropped.items():
+        if total := counts.total():
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+            yield f"{file}: {total:,} {'entry' if total == 1 else 'entries'} dropped: {reasons}"
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Compare language codes: a script or region must match if both name one; `de` is any German."""
+    first, second = parse_language(one), parse_language(other)
+    if first is None or second is None:
+        return one.lower() == other.lower()
+    marks = ((first.script, second.script), (first.territory, second.territory))
+    return first.language == second.language and all(a == b or not (a and b) for a, b in marks)
+
+
 @dataclass(slots=True)
 class _TranslationUnit:
     source_language: str
-    texts: dict[str, str] = field(default_factory=dict)  # by language
+    texts: dict[str, str | None] = field(default_factory=dict)  # by language; None: with markup
     language: str = ""
     pieces: list[str] | None = None  # of the segment that is being read
     is_plain: bool = True
 
-    def entries(self) -> Iterator[TmxEntry]:
-        own = {language: text for language, text in self.texts.items() if text.strip()}
-        source = next((language for language in own if self._is_source(language)), None)
-        for language, text in own.items():
-            if source is not None and language != source:
-                yield TmxEntry((source, language), own[source], text)
-
-    def _is_source(self, language: str) -> bool:
+    def entries(self, dropped: Counter[str]) -> Iterator[TmxEntry]:
         wanted = self.source_language.lower()
-        return wanted in ("", ANY, language.lower(), language.lower().partition("-")[0])
+        sources = [one for one in self.texts if wanted in ("", ANY) or is_same_language(one, wanted)]
+        if not sources:
+            dropped[f"without a text in {self.source_language}, the source language"] += max(len(self.texts) - 1, 1)
+            return
+        source = min(sources, key=lambda one: (not (self.texts[one] or "").strip(), one.lower() != wanted))  # else the first
+        own = self.texts[source]
+        for language, text in self.texts.items():
+            if language == source:
+                continue
+            if own is None or text is None:
+                dropped["with inline markup"] += 1
+            elif not own.strip() or not text.strip():
+                dropped["empty"] += 1
+            else:
+                yield TmxEntry((source, language), own, text)
 
 
 class _Reader:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, dropped: Counter[str]) -> None:
+        self._path, self._dropped = path, dropped
         self._source_language = ""
         self._unit: _TranslationUnit | None = None
         self._found: list[TmxEntry] = []
@@ -103,11 +133,10 @@ class _Reader:
         if unit is None:
             return
         if name == "seg" and unit.pieces is not None:
-            if unit.is_plain:
-                unit.texts[unit.language] = "".join(unit.pieces)
+            unit.texts[unit.language] = "".join(unit.pieces) if unit.is_plain else None
             unit.pieces = None
         elif name == "tu":
-            self._found += unit.entries()
+            self._found += unit.entries(self._dropped)
             self._unit = None
 
     def _refuse(self, name: str, *_: object) -> None:

@@ -16,11 +16,11 @@ from triptych_documents.interruption import checkpoint
 from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
 from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown, trim
-from triptych_documents.sentences import Refusal, SentenceRequest, SentenceResult, SentenceTranslation
+from triptych_documents.sentences import HumanLookup, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
 from triptych_documents.translation.composing import CheckedTranslation, ComposedTranslation, compose, is_placing
 from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
-from triptych_documents.unit import Piece, joined
+from triptych_documents.unit import Piece, Unit, joined
 
 Result = TypeVar("Result")
 Steps = Generator[Sequence[SentenceRequest], Sequence[SentenceResult], Result]  # one result for each request
@@ -87,13 +87,15 @@ class SegmentTranslator:
         self._checker = TranslationChecker(finder, languages)
         self._longest = longest
 
-    def translate(self, segment: Segment) -> Steps[TranslatedSegment]:
-        """Translate a sentence and keep what surrounds it."""
+    def translate(self, segment: Segment, people: HumanLookup | None = None) -> Steps[TranslatedSegment]:
+        """Translate a sentence and keep what surrounds it. A human translation of the whole sentence is not checked."""
         checkpoint()
         trimmed = trim(segment)
         if not trimmed.core.has_words:
             return TranslatedSegment(segment.pieces, kept=True)
-        translated = yield from self._translate_core(trimmed.core)
+        source = Unit(trimmed.core.pieces, "").plain if people else None
+        known = people(mask(Segment(source), ()).text) if people and source is not None else None
+        translated = TranslatedSegment((known,)) if known is not None else (yield from self._translate_core(trimmed.core))
         if not trimmed.before and not trimmed.after:
             return translated
         return TranslatedSegment(

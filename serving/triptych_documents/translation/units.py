@@ -18,7 +18,14 @@ from triptych_documents.segments.cutting import END, split_sentences
 from triptych_documents.segments.markup import read_segment
 from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.segments.segment import Segment, has_letters, shown
-from triptych_documents.sentences import Refusal, SentencePair, SentenceRequest, SentenceResult, SentenceTranslation
+from triptych_documents.sentences import (
+    HumanLookup,
+    Refusal,
+    SentencePair,
+    SentenceRequest,
+    SentenceResult,
+    SentenceTranslation,
+)
 from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, together
 from triptych_documents.unit import Code, Piece, Unit, joined
 from triptych_text.sentences import Splitter, needs_space
@@ -127,11 +134,16 @@ class UnitTranslator:
     `add` a unit, translate the requests that come of it in any order, and pass each result to `answer`, which may return
     further requests. `done` returns the finished units. Equal requests are issued once; results are cached.
 
+    Args:
+        rules: for all texts.
+        people: looks up human translations, which take precedence: of whole units without codes, then of their sentences.
+
     Raises:
         OptionError: a pattern of the rules is not a valid regular expression.
     """
 
-    def __init__(self, rules: TranslationRules) -> None:
+    def __init__(self, rules: TranslationRules, people: HumanLookup | None = None) -> None:
+        self._people = people
         self._finder = ProtectedFinder(rules)
         self._splitter = Splitter(rules.source_language, lambda sentence: len(sentence) <= rules.max_characters)
         languages = rules.source_language, rules.target_language
@@ -149,6 +161,9 @@ class UnitTranslator:
 
     def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
         """Add a unit and return new requests; none if it has no words or the same requests are pending."""
+        if self._people and (plain := unit.plain) is not None and (human := self._people(plain)) is not None:
+            self._done.append(TranslatedUnit(key, unit, (human,), (SentencePair(plain, human),), ()))
+            return []
         self._waiting += 1
         if (text := self._shortcut.text_of(unit)) is None:
             return self._go_on([self._task(key, unit)])
@@ -234,7 +249,7 @@ class UnitTranslator:
         normal = joined(list(map(_normal, unit.pieces)))
         segment = read_segment(normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
-        translated = yield from together([self._translator.translate(part) for part in parts])
+        translated = yield from together([self._translator.translate(part, self._people) for part in parts])
         pieces = joined(list(_spaced(parts, translated)))
         findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in translated for note in one.notes]
         if normal != joined(unit.pieces):

@@ -121,10 +121,15 @@ def test_other_jobs_use_a_memory(translate: Translate, source: Path, tmp_path: P
 def test_human_translations_take_precedence(run: Run, translate: Translate, source: Path, tmp_path: Path) -> None:
     tmx, memory = tmp_path / "people.tmx", tmp_path / "memory"
     variants = f'<tuv xml:lang="en"><seg>{SOURCES[0]}</seg></tuv><tuv xml:lang="de"><seg>Von Hand.</seg></tuv>'
-    tmx.write_text(TMX.format(variants), encoding="utf-8")
-    assert "1 entry imported" in run("memory", "import", memory, tmx).success
+    marked = '</tu><tu><tuv xml:lang="en"><seg>A <ph/></seg></tuv><tuv xml:lang="de"><seg>Ein</seg></tuv>'
+    tmx.write_text(TMX.format(variants + marked), encoding="utf-8")
+    imported = run("memory", "import", memory, tmx)
+    dropped = f"{tmx}: 1 entry dropped: 1 with inline markup\n"
+    assert "1 entry imported" in imported.out
+    assert (imported.code, imported.err) == (0, dropped)
     for number, file in enumerate((tmx, memory)):
         out = translate(source / "a.txt", "--out", tmp_path / str(number), "--memory", file).success
+        assert (dropped in out) == (file == tmx)
         assert "4 model calls including retries, 0 remembered, 1 from people" in out
         assert content(tmp_path / str(number)) == {"a.txt": TRANSLATED["a.txt"].replace(TARGETS[0], "Von Hand.")}
 

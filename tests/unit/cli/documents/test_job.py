@@ -1,7 +1,7 @@
 """Jobs without a model: the loop over units, whole jobs, and garbage collection meanwhile."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,24 +22,17 @@ from triptych_embedded.sentences import SentenceOutcome
 from .fakes import LineDocument, UpperCaseTranslator, lines, write
 
 
-class Entries:
-    """Human translations."""
-
-    def __init__(self, **entries: str) -> None:
-        self.entries = entries
-
-    def find(self, text: str) -> str | None:
-        return self.entries.get(text)
-
-
 class LoopRun:
     """A loop with a journal in memory; `texts` are those of the finished documents."""
 
     def __init__(
-        self, translator: UpperCaseTranslator | None = None, human: Entries | None = None, path: Path = Path(":memory:")
+        self,
+        translator: UpperCaseTranslator | None = None,
+        human: Mapping[str, str] | None = None,
+        path: Path = Path(":memory:"),
     ) -> None:
         self.translator = translator or UpperCaseTranslator()
-        self.human = human or Entries()
+        self.human = human or {}
         self.database = Database(path)
         self.finished: list[OpenDocument] = []
         self.counts = SegmentCounts()
@@ -47,7 +40,7 @@ class LoopRun:
 
     def run(self, *documents: LineDocument, continues: Callable[[], bool] = lambda: True) -> bool:
         stored = StoredTranslations(self.database, self.translator.identity)
-        loop = TranslationLoop(TranslationRules(), self.translator, stored, self.human, self.finished.append)
+        loop = TranslationLoop(TranslationRules(), self.translator, stored, self.human.get, self.finished.append)
         self.counts = loop.counts
         return loop.run(self.open(documents), continues)
 
@@ -103,16 +96,37 @@ def test_translations_are_stored_and_refusals_are_not(tmp_path: Path) -> None:
 
 
 def test_human_translations_take_precedence_and_keep_codes() -> None:
-    run = LoopRun(human=Entries(one="eins", **{"It rains.": "Es regnet."}))
+    run = LoopRun(human={"one": "eins", "It rains.": "Es regnet."})
     assert run.run(lines("one", "two", "It rains. It pours."))
     assert run.texts == {"0": "eins\nTWO\nEs regnet. IT POURS.\n"}
     assert run.counts.human == 2
     assert run.finished[0].all_pairs[0].target == "eins"
     bold = (Code("<b>", Role.OPEN, 1), "one", Code("</b>", Role.CLOSE, 1))
-    run = LoopRun(human=Entries(one="eins"))
+    run = LoopRun(human={"one": "eins"})
     assert run.run(LineDocument([Unit(bold, "line 1")]))
-    [pieces] = run.finished[0].translations.values()
-    assert [piece.raw for piece in pieces if isinstance(piece, Code)] == ["<b>", "</b>"]
+    assert [*run.finished[0].translations.values()] == [(bold[0], "eins", bold[2])]
+
+
+@pytest.mark.parametrize(
+    ("text", "entry", "translation"),
+    [
+        (
+            "Hello. Dear {name}, welcome back.",
+            ("Dear {name}, welcome back.", "Willkommen, {name}!"),
+            "HELLO. Willkommen, {name}!",
+        ),
+        ("Hello.\nDear {name},  welcome.", ("Dear {name}, welcome.", "Willkommen, {name}!"), "HELLO.\nWillkommen, {name}!"),
+        ("Hello. See <b>me</b> here.", ("See <b>me</b> here.", "Sieh mich."), "HELLO. Sieh mich."),
+        ("Hello. See https://x.org/a now.", ("See Tom now.", "Tom ist da."), "HELLO. SEE https://x.org/a NOW."),
+        ("See https://x.org/a now.", ("See Tom now.", "Tom ist da."), "SEE https://x.org/a NOW."),
+    ],
+)
+def test_human_translations_are_found_by_the_text_of_the_document(text: str, entry: tuple[str, str], translation: str) -> None:
+    run = LoopRun(NamingTranslator(), human=dict([entry]))
+    assert run.run(lines(text))
+    assert run.texts == {"0": f"{translation}\n"}
+    assert run.counts.human == (entry[1] in translation)
+    assert not run.finished[0].findings
 
 
 def test_findings_and_pairs_are_in_document_order() -> None:
@@ -145,6 +159,13 @@ def test_translations_before_a_failure_are_stored(tmp_path: Path) -> None:
         known = StoredTranslations(database, run.translator.identity).find(requests)
     assert len(known) == 9
     assert set(known.values()) <= {SentenceTranslation(request.text.upper()) for request in requests}
+
+
+class NamingTranslator(UpperCaseTranslator):
+    """Keeps the name that stands in for what must be kept."""
+
+    def translate(self, request: SentenceRequest) -> SentenceTranslation:
+        return SentenceTranslation(request.text.upper().replace("TOM", "Tom"))
 
 
 class WillingTranslator(UpperCaseTranslator):
