@@ -31,7 +31,9 @@ class _AggregationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Aggregati
     AGGREGATION_NONE: _Aggregation.ValueType  # 1
     """One entity per token, whatever its label."""
     AGGREGATION_SIMPLE: _Aggregation.ValueType  # 2
-    """Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted."""
+    """Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted. If the model's labels
+    have either, E- and L- end an entity, and S- and U- are whole ones (IOBES, BILOU).
+    """
 
 class Aggregation(_Aggregation, metaclass=_AggregationEnumTypeWrapper):
     """Aggregation of labelled tokens into entities."""
@@ -41,7 +43,9 @@ AGGREGATION_UNSPECIFIED: Aggregation.ValueType  # 0
 AGGREGATION_NONE: Aggregation.ValueType  # 1
 """One entity per token, whatever its label."""
 AGGREGATION_SIMPLE: Aggregation.ValueType  # 2
-"""Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted."""
+"""Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted. If the model's labels
+have either, E- and L- end an entity, and S- and U- are whole ones (IOBES, BILOU).
+"""
 Global___Aggregation: _TypeAlias = Aggregation  # noqa: Y015
 
 @_typing.final
@@ -157,7 +161,7 @@ class Entity(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     label: _builtins.str
-    """Label, without B- and I- where tokens are aggregated."""
+    """Label, without B-, I- and the like where tokens are aggregated."""
     score: _builtins.float
     """Probability: the mean over the entity's tokens."""
     text: _builtins.str

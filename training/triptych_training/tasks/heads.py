@@ -4,7 +4,7 @@ import re
 import string
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_text.entities import entity_prefixes, find_entities
 from triptych_training.checkpoints.encoder import Sample
 from triptych_training.data.batches import pad
 from triptych_training.data.labelled import QuestionExample, TextExample, WordsExample, read_questions, read_texts, read_words
@@ -26,7 +27,6 @@ from triptych_training.models.bert import (
 )
 
 IGNORED = -100  # target of tokens that are not predicted
-PREFIXED = re.compile("[BIOESLU]-.")  # of labels that say where in its entity a word is
 MAX_ANSWER = 30  # tokens of an answer, in validation
 
 
@@ -173,11 +173,12 @@ class TokenHead(Head):
     def metrics(self, predictions: Sequence[Any], examples: Sequence[LabelledExample]) -> dict[str, float]:
         """Compute the accuracy of words, and F1 of whole entities as CoNLL does."""
         right = entities = same = words = 0
+        prefixes = entity_prefixes(self.labels)
         for predicted, example in zip(predictions, examples, strict=True):
             expected = [self.labels[label] for label in example.target if label != IGNORED]
             right += sum(a == b for a, b in zip(predicted, expected, strict=True))
             words += len(expected)
-            found, gold = set(_entities(predicted)), set(_entities(expected))
+            found, gold = (set(find_entities(labels, prefixes)) for labels in (predicted, expected))
             entities, same = entities + len(found) + len(gold), same + len(found & gold)
         return {"accuracy": right / max(1, words), "f1": 2 * same / max(1, entities), "words": words}
 
@@ -292,19 +293,6 @@ def _window(question: QuestionExample, encoding: Encoding, source: int) -> Label
         if starts and ends:
             target = [starts[0], ends[-1]]
     return LabelledExample(encoding.ids, encoding.type_ids, target, source, offsets)
-
-
-def _entities(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
-    """Find name, first and last word of each entity in BIO, IOBES, BILOU and plain labels."""
-    start, name, ended = 0, "", False
-    for position, label in enumerate([*labels, "O"]):
-        prefix, kind = (label[0], label[2:]) if PREFIXED.match(label) else ("", label)
-        if name and (label == "O" or prefix in ("B", "S", "U") or kind != name or ended):
-            yield name, start, position - 1
-            name = ""
-        if label != "O" and not name:
-            start, name = position, kind
-        ended = prefix in ("E", "L", "S", "U")
 
 
 def _normalise(text: str) -> str:

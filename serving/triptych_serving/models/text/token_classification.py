@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -18,11 +17,12 @@ from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import KeptEncoding
+from triptych_text.entities import entity_prefixes, find_entities
+from triptych_text.sentences import is_unspaced
 from triptych_text.steps import Steps
 
 NONE, SIMPLE = "none", "simple"
 AGGREGATIONS = (NONE, SIMPLE)
-OUTSIDE = "O"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class _LabelledToken:
     score: float
     start: int
     end: int
+    inner: bool  # continues the word of the token before
 
 
 def prepare_token_classification(
@@ -99,33 +100,31 @@ def _read(
     labels: Sequence[str],
     aggregation: str,
 ) -> Iterator[LabelledText]:
+    prefixes = entity_prefixes(labels)
     for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
-        tokens = _labelled_tokens(encoding, item.result[PROBABILITIES], labels)
-        groups = (
-            [[token] for token in tokens] if aggregation == NONE else [g for g in _groups(tokens) if not _is_blank(g, text)]
-        )
-        yield LabelledText(tuple(_entity(group, text, aggregation) for group in groups), item.size, cut)
+        tokens = _labelled_tokens(text, encoding, item.result[PROBABILITIES], labels)
+        if aggregation == NONE:
+            entities = [_entity(token.label, [token], text) for token in tokens]
+        else:
+            spans = find_entities([token.label for token in tokens], prefixes, [token.inner for token in tokens])
+            groups = [(name, tokens[first : last + 1]) for name, first, last in spans]
+            entities = [_entity(name, group, text) for name, group in groups if not _is_blank(group, text)]
+        yield LabelledText(tuple(entities), item.size, cut)
 
 
-def _labelled_tokens(encoding: KeptEncoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
+def _labelled_tokens(text: str, encoding: KeptEncoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
     """Label the tokens of the text itself, without [CLS] and [SEP]."""
     best = np.argmax(probabilities, axis=1)
     scores = np.take_along_axis(probabilities, best[:, None], axis=1)[:, 0]
-    tokens = zip(best.tolist(), scores.tolist(), encoding.offsets, encoding.special_tokens_mask, strict=True)
-    return [_LabelledToken(labels[label], score, *span) for label, score, span, special in tokens if not special]
-
-
-def _groups(tokens: Sequence[_LabelledToken]) -> Iterator[list[_LabelledToken]]:
-    """Group neighbours of one label; B- starts a new group, and "O" is in none."""
-    group: list[_LabelledToken] = list(tokens[:1])
-    for before, token in pairwise(tokens):
-        if token.label.startswith("B-") or _bare(token.label) != _bare(before.label):
-            if group[0].label != OUTSIDE:
-                yield group
-            group = []
-        group.append(token)
-    if group and group[0].label != OUTSIDE:
-        yield group
+    words = encoding.word_ids
+    inner = [word is not None and word == before for word, before in zip(words, [None, *words], strict=False)]
+    tokens = zip(best.tolist(), scores.tolist(), encoding.offsets, inner, encoding.special_tokens_mask, strict=True)
+    return [
+        # Some tokenizers take a run of Chinese or Thai for one word.
+        _LabelledToken(labels[label], score, start, end, continues and not is_unspaced(text[start : start + 1]))
+        for label, score, (start, end), continues, special in tokens
+        if not special
+    ]
 
 
 def _is_blank(group: Sequence[_LabelledToken], text: str) -> bool:
@@ -133,15 +132,9 @@ def _is_blank(group: Sequence[_LabelledToken], text: str) -> bool:
     return not text[group[0].start : group[-1].end].strip()
 
 
-def _entity(group: Sequence[_LabelledToken], text: str, aggregation: str) -> Entity:
-    label = group[0].label if aggregation == NONE else _bare(group[0].label)
+def _entity(label: str, group: Sequence[_LabelledToken], text: str) -> Entity:
     start, end = trim(text, group[0].start, group[-1].end)
     return Entity(label, sum(token.score for token in group) / len(group), text[start:end], start, end)
-
-
-def _bare(label: str) -> str:
-    """Remove the prefix: `B-PER` -> `PER`."""
-    return label[2:] if label[:2] in ("B-", "I-") else label
 
 
 TOKEN_CLASSIFICATION_TASK = TextTask(TOKEN_CLASSIFICATION, "labels tokens", prepare_token_classification)

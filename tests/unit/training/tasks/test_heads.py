@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych_training.errors import CorpusError
-from triptych_training.tasks.heads import IGNORED, LabelledExample, QuestionHead, TextHead, TokenHead, _entities, _word_f1
+from triptych_training.tasks.heads import IGNORED, LabelledExample, QuestionHead, TextHead, TokenHead, _word_f1
 
 from ..toy_text import TOKENIZER, write, write_questions
 
@@ -85,24 +85,6 @@ def test_the_loss_of_tokens_is_the_sum_over_words() -> None:
     loss = head.loss(lambda ids, segments: logits, torch.ones(1), torch.ones(1), targets, 0.0)  # type: ignore[arg-type]
     logs = logits.log_softmax(-1)
     torch.testing.assert_close(loss, -(logs[0, 1, 1] + logs[1, 1, 1] + logs[1, 2, 0]))
-
-
-@pytest.mark.parametrize(
-    ("labels", "entities"),
-    [
-        ("O O", []),
-        ("B-A I-A O B-A", [("A", 0, 1), ("A", 3, 3)]),
-        ("B-A B-A", [("A", 0, 0), ("A", 1, 1)]),
-        ("B-A I-B I-B", [("A", 0, 0), ("B", 1, 2)]),
-        ("O I-A I-A", [("A", 1, 2)]),
-        ("A A O B", [("A", 0, 1), ("B", 3, 3)]),
-        ("B-A E-A S-A I-A B-B I-B E-B E-B", [("A", 0, 1), ("A", 2, 2), ("A", 3, 3), ("B", 4, 6), ("B", 7, 7)]),
-        ("U-A B-A L-A X-A", [("A", 0, 0), ("A", 1, 2), ("X-A", 3, 3)]),
-        ("", []),
-    ],
-)
-def test_entities_of_labels(labels: str, entities: list[tuple[str, int, int]]) -> None:
-    assert list(_entities(labels.split())) == entities
 
 
 def test_token_metrics_count_words_and_whole_entities(tmp_path: Path) -> None:

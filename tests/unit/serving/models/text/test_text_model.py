@@ -181,6 +181,14 @@ def test_entities(repository: Path) -> None:
         assert [e.text for e in entities("anna anna smith smith paris paris")] == ["anna", "anna smith smith", "paris", "paris"]
         with pytest.raises(InvalidInputError, match="aggregation: 'max' is unknown"):
             entities("one", aggregation="max")
+    with text_model(repository / "iobes", "token-classification", labels=["O", "B-PER", "E-PER", "S-LOC"]) as model:
+        found = entities("anna smith smith paris paris")
+        assert [(e.label, e.text) for e in found] == [
+            ("PER", "anna smith"),
+            ("PER", "smith"),
+            ("LOC", "paris"),
+            ("LOC", "paris"),
+        ]
 
 
 def test_answers(repository: Path) -> None:
