@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from triptych_export.bundle_files import write_encoder
+from triptych_export.bundle_files import HALF_PRECISION, write_encoder
 from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
@@ -56,7 +56,7 @@ FULL = ("one layer", "distilled")  # the quick tier compares a distilled model w
 )
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
-    write_encoder(trace_image(model, MEAN, STD), folder, trace_image(model, MEAN, STD, half=True))
+    write_encoder(folder, (HALF_PRECISION,), lambda half: trace_image(model, MEAN, STD, half=half))
     return model, folder
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from triptych_export.bundle_files import write_encoder
+from triptych_export.bundle_files import HALF_PRECISION, write_encoder
 from triptych_export.errors import ParityError
 from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.graphs.tracing import trace_text
@@ -56,7 +56,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model = request.param()
     enlarge(model)
     folder = tmp_path_factory.mktemp("graph")
-    write_encoder(trace_text(model), folder, trace_text(model, half=True))
+    write_encoder(folder, (HALF_PRECISION,), lambda half: trace_text(model, half=half))
     return model, folder
 
 
@@ -161,7 +161,7 @@ def test_gelu_is_exact_and_one_operator(exported: Exported) -> None:
 def test_padding_is_no_answer(tmp_path: Path) -> None:
     model = enlarge(BertForQuestionAnswering(POST))
     assert isinstance(model, BertForQuestionAnswering)
-    write_encoder(trace_text(model), tmp_path)
+    write_encoder(tmp_path, (), lambda half: trace_text(model, half=half))
     inputs = {
         "ids": np.full((2, 6), 9, np.int32),
         "segments": np.zeros((2, 6), np.int32),

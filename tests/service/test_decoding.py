@@ -176,7 +176,7 @@ def test_one_cut_sentence_makes_the_text_incomplete(client: Client) -> None:
 
 def test_a_sentence_that_is_too_long_is_named_with_its_text(client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: 103 tokens are too long for one sentence") as error:
-        client.translate_many([SOURCE, f"{SOURCE}\n{'1 ' * 50}1"])
+        client.translate_many([SOURCE, f"{SOURCE}\n{'1 ' * 50}1"], fail_fast=True)
     assert [violation.field for violation in error.value.violations] == ["contents[1]"]
 
 
@@ -280,4 +280,4 @@ def test_the_place_of_a_bad_pair_is_the_users(server: ServerProcess) -> None:
         Client(server.address, texts_per_call=2) as client,
         pytest.raises(InvalidArgumentError, match=r"pairs\[5\]\.source: the text is empty"),
     ):
-        client.score_translations([*PAIRS[:5], (" ", TARGET)])
+        client.score_translations([*PAIRS[:5], (" ", TARGET)], fail_fast=True)
