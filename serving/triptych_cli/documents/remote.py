@@ -1,7 +1,6 @@
 """Translate sentences of documents with a server: several calls at once, as many as it has room for."""
 
 import queue
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from triptych_client import (
     Translation,
     TriptychClientError,
 )
-from triptych_client.call import is_transient
+from triptych_client.call import Attempts, Call, is_transient
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_embedded.request import BackendError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, sentence_options
@@ -28,7 +27,6 @@ TEXTS_PER_CALL = 32
 CALL_SECONDS = 120.0  # time limit of a call
 PROBE = "1"  # text that is translated first, to find out which model responds
 FIRST_CALLS = 2.0
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 10.0
 
 
 class ConcurrencyLimit:
@@ -36,17 +34,16 @@ class ConcurrencyLimit:
 
     Args:
         most: upper limit.
-        patience_seconds: give up if the server has rejected all calls for so long.
+        patience_seconds: give up if the server has rejected all calls for nearly so long, with the pauses of the client.
         clock: monotonic seconds.
     """
 
     def __init__(self, most: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = float(most)
-        self._patience_seconds = patience_seconds
+        self._call = Call("", patience_seconds)
         self._clock = clock
         self._calls = min(FIRST_CALLS, self._most)
-        self._longest = FIRST_PAUSE_SECONDS
-        self._since: float | None = None  # the first rejection after the last success
+        self._attempts: Attempts | None = None  # since the last success
         self._paused_until = 0.0
 
     def room(self) -> int:
@@ -59,8 +56,7 @@ class ConcurrencyLimit:
 
     def succeeded(self) -> None:
         """Record a call that succeeded."""
-        self._since = None
-        self._longest = FIRST_PAUSE_SECONDS
+        self._attempts = None
         self._calls = min(self._most, self._calls + 1 / self._calls)
 
     def refused(self, error: TriptychClientError) -> None:
@@ -69,16 +65,16 @@ class ConcurrencyLimit:
         Raises:
             BackendError: this has gone on for too long.
         """
-        now = self._clock()
-        if self._paused_until > now:  # of the calls that were sent together, the first one counts
+        if self.pause_seconds():  # of the calls that were sent together, the first one counts
             return
-        self._since = now if self._since is None else self._since
-        if now - self._since > self._patience_seconds:
-            raise BackendError(f"no response for {now - self._since:,.0f} s: {error}") from error
+        self._attempts = self._attempts or Attempts(self._call, self._clock)
+        try:
+            pause = self._attempts.pause_after(error)
+        except TriptychClientError:
+            waited = self._call.timeout_seconds - self._attempts.remaining_seconds()
+            raise BackendError(f"no response for {waited:,.0f} s: {error}") from error
         self._calls = max(1.0, self._calls / 2)
-        pause = (error.retry_delay_seconds or 0.0) + self._longest * random.uniform(0.5, 1.0)
-        self._longest = min(2 * self._longest, LONGEST_PAUSE_SECONDS)
-        self._paused_until = now + pause
+        self._paused_until = self._clock() + pause
 
 
 @dataclass(frozen=True)

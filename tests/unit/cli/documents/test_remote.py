@@ -60,17 +60,16 @@ def test_the_limit_follows_successes_and_rejections() -> None:
 
 def test_patience_ends_retries_and_is_reset_by_a_success() -> None:
     limit, clock = start_limit()
-    pauses = []
-    while clock.now < 59.0:
-        limit.refused(AWAY)
-        pauses.append(limit.pause_seconds())
-        clock.now += pauses[-1] + 1e-6
-        assert limit.room() >= 1
-    assert 0 < pauses[0] <= 0.1
-    assert 5.0 <= max(pauses) <= 10.0
-    clock.now = 75.0
-    with pytest.raises(BackendError, match="no response for 75 s: UNAVAILABLE: no connection"):
-        limit.refused(AWAY)
+
+    def wait() -> None:
+        while clock.now < 100.0:
+            limit.refused(AWAY)
+            clock.now += limit.pause_seconds() + 1e-6
+            assert limit.room() >= 1
+
+    with pytest.raises(BackendError, match=r"no response for (5\d|60) s: UNAVAILABLE: no connection"):
+        wait()
+    assert 55.0 <= clock.now <= 60.1
     limit, clock = start_limit()
     limit.refused(AWAY)
     clock.now = 50.0
