@@ -53,7 +53,7 @@ def count_job(
     """
     source, target = (identity.source_language, identity.target_language) if identity else languages
     job = job.in_languages(source, target)
-    human = HumanTranslations([job.store], job.tmx, source, target)
+    human = HumanTranslations(job.store, job.tmx, source, target)
     stored = StoredTranslations(job.store, identity) if identity else None
     records = DocumentRecords(job.journal, job.settings(identity, human) if identity else "")
     planned, translator = PlannedWork(), UnitTranslator(job.rules)

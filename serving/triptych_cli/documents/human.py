@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from triptych_cli.documents.database import Database, is_unicode
-from triptych_cli.documents.tmx import TmxEntry, is_same_language, read_tmx
+from triptych_cli.documents.tmx import is_same_language, read_tmx
 from triptych_documents.formats.bilingual import MemoryEntry
 
 
@@ -14,55 +14,47 @@ class HumanTranslations:
     """Human translations for one pair of languages. Not thread-safe.
 
     Args:
-        databases: memories, in order of precedence.
-        files: TMX files, which take precedence over the memories.
+        database: the memory.
+        files: TMX files, which take precedence over the memory.
         source_language: of the job; empty matches any.
         target_language: of the job; empty matches any.
 
     Raises:
-        DatabaseError: a memory cannot be read.
+        DatabaseError: the memory cannot be read.
         DocumentError: a TMX file cannot be read.
     """
 
-    def __init__(
-        self, databases: Sequence[Database], files: Sequence[Path], source_language: str, target_language: str
-    ) -> None:
+    def __init__(self, database: Database, files: Sequence[Path], source_language: str, target_language: str) -> None:
         languages = source_language, target_language
         self.dropped = {file: Counter[str]() for file in files}  # entries that cannot be used, by reason
         self._read: dict[str, str] = {}
         for file in reversed(files):
             for entry in read_tmx(file, self.dropped[file]):
-                if _fits(entry.languages, languages):
+                if _fits(entry[:2], languages):
                     self._read[entry.source] = entry.target
                 else:
                     self.dropped[file]["in other languages"] += 1
-        self._stored: list[tuple[Database, list[int]]] = []
-        self.editions: list[str] = []  # change when entries do
-        for database in databases:
-            with database.errors():
-                rows = database.connection.execute("SELECT id, edition, source_language, target_language FROM pairs").fetchall()
-            pairs = [(pair, edition) for pair, edition, *own in rows if _fits((own[0], own[1]), languages)]
-            if pairs:
-                self._stored.append((database, [pair for pair, _ in pairs]))
-                self.editions += [edition for _, edition in pairs]
+        self._database = database
+        columns = "id, edition, source_language, target_language"
+        with database.errors():
+            rows = database.connection.execute(f"SELECT {columns} FROM pairs").fetchall()
+        self.editions: dict[int, str] = {
+            pair: edition for pair, edition, *own in rows if _fits(own, languages)
+        }  # change with entries
 
     def find(self, text: str) -> str | None:
         """Return the translation of exactly this text."""
         if text in self._read:
             return self._read[text]
-        if not self._stored or not is_unicode(text):
+        if not self.editions or not is_unicode(text):
             return None
-        for database, pairs in self._stored:
-            marks = ",".join("?" * len(pairs))
-            query = f"SELECT target FROM entries WHERE source = ? AND pair IN ({marks}) LIMIT 1"
-            with database.errors():
-                row: tuple[str] | None = database.connection.execute(query, (text, *pairs)).fetchone()
-            if row is not None:
-                return row[0]
-        return None
+        query = f"SELECT target FROM entries WHERE source = ? AND pair IN ({','.join('?' * len(self.editions))}) LIMIT 1"
+        with self._database.errors():
+            row: tuple[str] | None = self._database.connection.execute(query, (text, *self.editions)).fetchone()
+        return row[0] if row else None
 
 
-def add_entries(database: Database, entries: Iterable[TmxEntry]) -> int:
+def add_entries(database: Database, entries: Iterable[MemoryEntry]) -> int:
     """Store human translations in a memory, replacing those of the same sources; return their number.
 
     Raises:
@@ -71,15 +63,13 @@ def add_entries(database: Database, entries: Iterable[TmxEntry]) -> int:
     count, known = 0, dict[tuple[str, str], int]()
     with database.transaction() as connection:
         for entry in entries:
-            if entry.languages not in known:
-                edition = secrets.token_hex(8)
-                [known[entry.languages]] = connection.execute(
+            if (languages := entry[:2]) not in known:
+                [known[languages]] = connection.execute(
                     "INSERT INTO pairs (source_language, target_language, edition) VALUES (?, ?, ?) "
                     "ON CONFLICT DO UPDATE SET edition = excluded.edition RETURNING id",
-                    (*entry.languages, edition),
+                    (*languages, secrets.token_hex(8)),
                 ).fetchone()
-            row = known[entry.languages], entry.source, entry.target
-            connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", row)
+            connection.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (known[languages], *entry[2:]))
             count += 1
     return count
 
@@ -99,5 +89,5 @@ def translations(database: Database, people_only: bool) -> Iterator[MemoryEntry]
             yield from (MemoryEntry(*row) for row in database.connection.execute(query))
 
 
-def _fits(own: tuple[str, str], wanted: tuple[str, str]) -> bool:
+def _fits(own: Sequence[str], wanted: Sequence[str]) -> bool:
     return all(not code or is_same_language(mine, code) for mine, code in zip(own, wanted, strict=True))

@@ -18,7 +18,7 @@ from triptych_cli.documents.human import HumanTranslations
 from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules
-from triptych_documents.sentences import HumanLookup, SentenceRequest, SentenceTranslation
+from triptych_documents.sentences import HumanLookup, SentenceTranslation
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Unit
 from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator, TranslatorIdentity, canonical, digest
@@ -72,7 +72,7 @@ class DocumentJob:
             "rules": asdict(self.rules),
             "options": asdict(self.policy.options),
             "bilingual": self.policy.bilingual.name if self.policy.bilingual else "",
-            "human": [*human.editions, *(digest(file.read_bytes()) for file in self.tmx)],
+            "human": [*human.editions.values(), *(digest(file.read_bytes()) for file in self.tmx)],
         }
         return digest(canonical(values))
 
@@ -126,7 +126,7 @@ def run_job(
     began = time.monotonic()
     identity = translator.identity
     job = job.in_languages(identity.source_language, identity.target_language)
-    human = HumanTranslations([job.store], job.tmx, identity.source_language, identity.target_language)
+    human = HumanTranslations(job.store, job.tmx, identity.source_language, identity.target_language)
     records = DocumentRecords(job.journal, job.settings(identity, human))
     result = JobResult(identity, dropped=human.dropped)
 
@@ -197,8 +197,11 @@ class TranslationLoop:
             while continues():
                 for unit in driver.advance(results):
                     self._put(cast(UnitKey, unit.key), unit)
-                results, new = self._look_up(driver.take())
-                if new:
+                requests = driver.take()
+                stored = self._stored.find(requests)
+                self.counts.remembered += len(stored)
+                results = list(stored.items())
+                if new := [request for request in requests if request not in stored]:
                     self._translator.submit(new)
                 if driver.is_finished:
                     return continues()
@@ -220,21 +223,6 @@ class TranslationLoop:
         found = self._people(text)
         self.counts.human += found is not None
         return found
-
-    def _look_up(self, requests: Sequence[SentenceRequest]) -> tuple[list[SentenceOutcome], list[SentenceRequest]]:
-        """Return the known translations, and the requests for the translator."""
-        if not requests:
-            return [], []
-        stored = self._stored.find(requests)
-        known: list[SentenceOutcome] = []
-        new = []
-        for request in requests:
-            if (translation := stored.get(request)) is not None:
-                self.counts.remembered += 1
-                known.append((request, translation))
-            else:
-                new.append(request)
-        return known, new
 
     def _receive(self, patience_seconds: float) -> Sequence[SentenceOutcome]:
         outcomes = self._translator.take(patience_seconds)

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.formats.bilingual import MemoryEntry
 from triptych_text.languages import parse_language
 
 CHUNK_BYTES = 1 << 16
@@ -14,16 +15,7 @@ ANY = "*all*"  # as the source language of a header
 PLAIN = ("hi",)  # inline elements that are not markup of the text
 
 
-@dataclass(frozen=True, slots=True)
-class TmxEntry:
-    """A text and its human translation."""
-
-    languages: tuple[str, str]  # of source and target, as the file writes them
-    source: str
-    target: str
-
-
-def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[TmxEntry]:
+def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[MemoryEntry]:
     """Yield the pairs of a file: the text in the source language with each of the others.
 
     Args:
@@ -66,7 +58,7 @@ class _TranslationUnit:
     pieces: list[str] | None = None  # of the segment that is being read
     is_plain: bool = True
 
-    def entries(self, dropped: Counter[str]) -> Iterator[TmxEntry]:
+    def entries(self, dropped: Counter[str]) -> Iterator[MemoryEntry]:
         wanted = self.source_language.lower()
         sources = [one for one in self.texts if wanted in ("", ANY) or is_same_language(one, wanted)]
         if not sources:
@@ -82,7 +74,7 @@ class _TranslationUnit:
             elif not own.strip() or not text.strip():
                 dropped["empty"] += 1
             else:
-                yield TmxEntry((source, language), own, text)
+                yield MemoryEntry(source, language, own, text)
 
 
 class _Reader:
@@ -90,7 +82,7 @@ class _Reader:
         self._path, self._dropped = path, dropped
         self._source_language = ""
         self._unit: _TranslationUnit | None = None
-        self._found: list[TmxEntry] = []
+        self._found: list[MemoryEntry] = []
         self._is_tmx = False
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
@@ -99,7 +91,7 @@ class _Reader:
         self._parser.CharacterDataHandler = self._text
         self._parser.EntityDeclHandler = self._refuse
 
-    def feed(self, chunk: bytes, is_last: bool) -> list[TmxEntry]:
+    def feed(self, chunk: bytes, is_last: bool) -> list[MemoryEntry]:
         try:
             self._parser.Parse(chunk, is_last)
         except expat.ExpatError as error:

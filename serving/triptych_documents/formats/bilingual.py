@@ -72,18 +72,13 @@ def _version() -> str:
 
 def write_xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
     """Return the sentence pairs of one job as XLIFF, a unit for each."""
-    return b"".join(xliff(pairs, source_language, target_language))
-
-
-def xliff(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> Iterator[bytes]:
-    """An XLIFF file, piece by piece, with a unit for each pair; characters that XML lacks are left out."""
     languages = f'source-language="{_attribute(source_language)}" target-language="{_attribute(target_language)}"'
     head = (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
         f'  <file original="sentences" {languages} datatype="plaintext" xml:space="preserve">\n    <body>\n'
     )
     units = (_xliff_unit(number, pair) for number, pair in enumerate(pairs, 1))
-    yield from (part.encode() for part in chain([head], units, ["    </body>\n  </file>\n</xliff>\n"]))
+    return "".join((head, *units, "    </body>\n  </file>\n</xliff>\n")).encode()
 
 
 def _xliff_unit(number: int, pair: SentencePair) -> str:

@@ -7,8 +7,9 @@ import pytest
 
 from triptych_cli.documents.database import Database
 from triptych_cli.documents.human import HumanTranslations, add_entries
-from triptych_cli.documents.tmx import TmxEntry, dropped_lines, read_tmx
+from triptych_cli.documents.tmx import dropped_lines, read_tmx
 from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.formats.bilingual import MemoryEntry
 
 TMX = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -37,10 +38,10 @@ def saved(folder: Path, content: str = TMX, name: str = "memory.tmx") -> Path:
 def test_reading_tmx(tmp_path: Path) -> None:
     dropped = Counter[str]()
     assert list(read_tmx(saved(tmp_path), dropped)) == [
-        TmxEntry(("en-US", "de"), "Hello & welcome", "Hallo und willkommen"),
-        TmxEntry(("en-US", "fr"), "Hello & welcome", "Bienvenue"),
-        TmxEntry(("en-US", "de"), "File", "Datei"),
-        TmxEntry(("en-US", "de"), "A nice day", "Ein schöner Tag"),
+        MemoryEntry("en-US", "de", "Hello & welcome", "Hallo und willkommen"),
+        MemoryEntry("en-US", "fr", "Hello & welcome", "Bienvenue"),
+        MemoryEntry("en-US", "de", "File", "Datei"),
+        MemoryEntry("en-US", "de", "A nice day", "Ein schöner Tag"),
     ]
     assert dropped == {"with inline markup": 1, "empty": 1}
 
@@ -65,7 +66,7 @@ def test_the_source_language_of_tmx_matches_with_and_without_region(
     content = f'<tmx version="1.4"><header srclang="{header}"/><body><tu>{variants}</tu></body></tmx>'
     dropped, others = Counter[str](), [language for language in languages if language != source]
     found = list(read_tmx(saved(tmp_path, content), dropped))
-    assert found == [TmxEntry((source, other), source, other) for other in others if source]
+    assert found == [MemoryEntry(source, other, source, other) for other in others if source]
     assert dropped == ({} if source else {f"without a text in {header}, the source language": len(languages) - 1})
 
 
@@ -96,7 +97,7 @@ def test_damaged_tmx(tmp_path: Path, content: str, problem: str) -> None:
 
 
 def human(source: str, target: str, *files: Path, database: Database | None = None) -> HumanTranslations:
-    return HumanTranslations([database] if database else [], files, source, target)
+    return HumanTranslations(database or Database(Path(":memory:")), files, source, target)
 
 
 def test_only_entries_of_the_languages_are_used(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_only_entries_of_the_languages_are_used(tmp_path: Path) -> None:
 
 def test_an_imported_file(tmp_path: Path) -> None:
     with Database(tmp_path / "memory") as database:
-        assert human("en", "de", database=database).editions == []
+        assert human("en", "de", database=database).editions == {}
         assert add_entries(database, read_tmx(saved(tmp_path), Counter())) == 4
         first = human("en", "de", database=database)
         assert first.find("File") == "Datei"

@@ -22,6 +22,13 @@ from triptych_embedded.sentences import SentenceOutcome
 from .fakes import LineDocument, UpperCaseTranslator, lines, write
 
 
+class WillingTranslator(UpperCaseTranslator):
+    """Refuses nothing, and keeps the name that stands in for what must be kept."""
+
+    def translate(self, request: SentenceRequest) -> SentenceTranslation:
+        return SentenceTranslation(request.text.upper().replace("TOM", "Tom"))
+
+
 class LoopRun:
     """A loop with a journal in memory; `texts` are those of the finished documents."""
 
@@ -122,7 +129,7 @@ def test_human_translations_take_precedence_and_keep_codes() -> None:
     ],
 )
 def test_human_translations_are_found_by_the_text_of_the_document(text: str, entry: tuple[str, str], translation: str) -> None:
-    run = LoopRun(NamingTranslator(), human=dict([entry]))
+    run = LoopRun(WillingTranslator(), human=dict([entry]))
     assert run.run(lines(text))
     assert run.texts == {"0": f"{translation}\n"}
     assert run.counts.human == (entry[1] in translation)
@@ -159,20 +166,6 @@ def test_translations_before_a_failure_are_stored(tmp_path: Path) -> None:
         known = StoredTranslations(database, run.translator.identity).find(requests)
     assert len(known) == 9
     assert set(known.values()) <= {SentenceTranslation(request.text.upper()) for request in requests}
-
-
-class NamingTranslator(UpperCaseTranslator):
-    """Keeps the name that stands in for what must be kept."""
-
-    def translate(self, request: SentenceRequest) -> SentenceTranslation:
-        return SentenceTranslation(request.text.upper().replace("TOM", "Tom"))
-
-
-class WillingTranslator(UpperCaseTranslator):
-    """Refuses nothing."""
-
-    def translate(self, request: SentenceRequest) -> SentenceTranslation:
-        return SentenceTranslation(request.text.upper())
 
 
 def run_folder(folder: Path, translator: UpperCaseTranslator, stops_after: int | None = None) -> JobResult:
