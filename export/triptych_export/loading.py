@@ -1,5 +1,6 @@
 """Loading of checkpoints, from triptych_training or Hugging Face, as exportable families."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from triptych_export.bundle_files import WEIGHT_PRECISION
@@ -28,6 +29,9 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
     """
     folder = open_folder(name, options.revision)
+    if options.ignore_config:
+        origin = {**folder.origin, "ignored_config": ", ".join(options.ignore_config)}
+        folder = replace(folder, origin=origin, ignored=options.ignore_config)
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
         return _open_ours(folder, architecture, options), folder
@@ -50,6 +54,8 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
     """Open a checkpoint of triptych_training, which brings its samples and names its languages."""
     if options.source_language or options.target_language:
         raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
+    if folder.ignored:
+        raise SourceError(f"ignore_config: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
     if architecture == TRANSFORMER:
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))

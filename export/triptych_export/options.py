@@ -29,6 +29,8 @@ class ExportOptions:
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
         revision: commit, tag or branch of a model on the hub; empty: the newest.
+        ignore_config: members of a Hugging Face checkpoint's config.json to ignore although they are not supported, which the
+            model card then records.
         allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
         allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
     """
@@ -44,6 +46,7 @@ class ExportOptions:
     target_language: str = ""
     allow_inexact: bool = False
     revision: str = ""
+    ignore_config: Sequence[str] = ()
     allow_untrained: bool = False
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,10 +46,17 @@ class Members(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Folder:
-    """Files of one checkpoint; `origin` says for the manifest which commit of the hub they are."""
+    """Files of one checkpoint.
+
+    Args:
+        path: the folder.
+        origin: for the manifest: which commit of the hub it is, and what was ignored.
+        ignored: unsupported members of config.json that the user accepts.
+    """
 
     path: Path
     origin: Mapping[str, str] = field(default_factory=dict)
+    ignored: Sequence[str] = ()
 
     @cached_property
     def config(self) -> Members:

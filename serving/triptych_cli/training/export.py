@@ -38,6 +38,12 @@ from triptych_cli.common.errors import needs, one_line
     "--valid", multiple=True, help="Sentence pairs, texts or images for the parity check.  [default: the checkpoint's own]"
 )
 @click.option(
+    "--ignore-config",
+    multiple=True,
+    metavar="KEY",
+    help="Ignore an unsupported member of a Hugging Face config.json; the model card records it. Repeatable.",
+)
+@click.option(
     "--allow-inexact",
     is_flag=True,
     help="Ship precisions that agree too little with PyTorch, or that too few samples tested; the model card records it.",

@@ -41,20 +41,24 @@ ENCODER_DECODER = {
 
 
 def check_members(folder: Folder, table: Neutral) -> None:
-    """Reject members of config.json that nothing has read and that are not known to be neutral.
+    """Reject members of config.json that are neither read, nor known to be neutral, nor ignored on request.
 
     Raises:
-        SourceError: names the members with their values.
+        SourceError: names the members with their values; or one of those to ignore is not among them.
     """
     left = {name: value for name, value in folder.config.whole.items() if name not in folder.config.read and value is not None}
-    faults = [
-        f"{name}: {value!r:.60} is not supported"
+    faults = {
+        name: f"{name}: {value!r:.60} is not supported"
         + (f"; supported: {' or '.join(map(repr, table[name]))}" if name in table else ", and may change the results")
         for name, value in left.items()
         if name not in table or (table[name] and value not in table[name])
-    ]
-    if faults:
-        raise folder.config_error("; ".join(faults))
+    }
+    for name in folder.ignored:
+        if name not in faults:
+            raise folder.config_error(f"ignore_config: {name!r} is not an unsupported member; there are: {list(faults)}")
+    if rest := [name for name in faults if name not in folder.ignored]:
+        remedy = " ".join(f"--ignore-config {name}" for name in rest)
+        raise folder.config_error(f"{'; '.join(faults[name] for name in rest)}; to export all the same: {remedy}")
 
 
 ACTIVATIONS: Mapping[str, str] = {

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures.registry import LOADERS, NEUTRAL, TRANSLATION_LOADERS, load
 from triptych_export.huggingface.folder import Folder
+from triptych_export.loading import open_checkpoint
+from triptych_export.options import ExportOptions
 
 from ....fixtures.huggingface import small_model
+from ....fixtures.toy import HERE
 
 SUPPORTED = "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; encoders: "
 
@@ -118,6 +122,24 @@ def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) 
     }
     (folder / "config.json").write_text(json.dumps(config | neutral), encoding="utf-8")
     assert load(Folder(folder)).family == "bart"
+
+
+def test_members_are_ignored_on_request(tmp_path: Path) -> None:
+    folder = small_model("bart", "tied", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1e4, "alibi": 1}), encoding="utf-8")
+    options = ExportOptions(tmp_path, ignore_config=["rope_theta", "alibi"])
+    family, opened = open_checkpoint(str(folder), options)
+    assert family.default_name
+    assert opened.origin == {"ignored_config": "rope_theta, alibi"}
+    for ignored, message in {
+        ("alibi",): "rope_theta: 10000.0 .* to export all the same: --ignore-config rope_theta$",
+        ("d_model",): r"ignore_config: 'd_model' is not an unsupported member; there are: \['rope_theta', 'alibi'\]$",
+    }.items():
+        with pytest.raises(SourceError, match=message):
+            open_checkpoint(str(folder), replace(options, ignore_config=ignored))
+    with pytest.raises(SourceError, match="ignore_config: only for checkpoints of Hugging Face"):
+        open_checkpoint(str(HERE / "checkpoint"), options)
 
 
 def test_every_type_has_a_table_of_neutral_members() -> None:
