@@ -125,12 +125,3 @@ class Database:
                     run(statement)
                 run(f"PRAGMA application_id = {APPLICATION}")
                 run(f"PRAGMA user_version = {VERSION}")
-
-
-def is_unicode(text: str) -> bool:
-    """Tell whether SQLite can store a text: it takes no half surrogate pairs, which escapes in JSON can produce."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from triptych_cli.documents.database import Database, is_unicode
+from triptych_cli.documents.database import Database
 from triptych_cli.documents.tmx import is_same_language, read_tmx
+from triptych_documents.encoding import surrogate
 from triptych_documents.formats.bilingual import MemoryEntry
 
 
@@ -46,7 +47,7 @@ class HumanTranslations:
         """Return the translation of exactly this text."""
         if text in self._read:
             return self._read[text]
-        if not self.editions or not is_unicode(text):
+        if not self.editions or surrogate(text):  # SQLite takes no half surrogate pairs
             return None
         query = f"SELECT target FROM entries WHERE source = ? AND pair IN ({','.join('?' * len(self.editions))}) LIMIT 1"
         with self._database.errors():

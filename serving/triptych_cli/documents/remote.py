@@ -186,8 +186,6 @@ class RemoteSentenceTranslator:
         self._in_flight -= 1
         if isinstance(call.result, TriptychClientError):
             return self._failed(call.requests, call.result)
-        if isinstance(call.result, UnicodeError):  # half a surrogate pair cannot be sent
-            return self._divide(call.requests, call.result)
         if isinstance(call.result, Exception):
             raise BackendError(f"{type(call.result).__name__}: {call.result}") from call.result
         self._limit.succeeded()

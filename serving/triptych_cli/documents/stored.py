@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triptych_cli.documents.database import Database, is_unicode
+from triptych_cli.documents.database import Database
 from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation, Span
 from triptych_embedded.sentences import TranslatorIdentity, digest
 
@@ -54,8 +54,7 @@ class StoredTranslations:
         found: dict[SentenceRequest, SentenceTranslation] = {}
         with self._database.errors():
             for (aligned, prefix), some in groupby(sorted(requests, key=_variant), _variant):
-                texts = [request.text for request in some if is_unicode(request.text)]
-                for text, translation in self._find(aligned, prefix, texts):
+                for text, translation in self._find(aligned, prefix, [request.text for request in some]):
                     found[SentenceRequest(text, aligned, prefix)] = translation
         return found
 

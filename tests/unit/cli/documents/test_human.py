@@ -122,6 +122,7 @@ def test_an_imported_file(tmp_path: Path) -> None:
         first = human("en", "de", database=database)
         assert first.find("File") == "Datei"
         assert first.find("nothing") is None
+        assert first.find("half a pair \ud800") is None
         assert human("en", "fr", database=database).find("File") is None
         add_entries(database, read_tmx(saved(tmp_path, TMX.replace("Datei", "Akte")), Counter()))
         second = human("en", "de", database=database)

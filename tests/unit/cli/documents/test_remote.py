@@ -225,15 +225,3 @@ def test_at_the_start_a_full_server_is_waited_for_and_an_unreachable_one_an_erro
     assert translate(translator, REQUESTS[:3])
     with pytest.raises(BackendError, match="no connection"):
         start(times(1, AWAY, probe=True))
-
-
-def test_a_text_that_cannot_be_sent_is_refused_alone(start: Start) -> None:
-    def fail(texts: Sequence[str]) -> None:
-        for text in texts:
-            text.encode()
-
-    translator, _ = start(fail)
-    half = SentenceRequest("half a pair \ud800")
-    found = translate(translator, [*REQUESTS, half])
-    assert isinstance(found.pop(half), Refusal)
-    assert found == RESULTS
