@@ -8,6 +8,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ SELECT source, target, truncated, alignment FROM answers WHERE origin = ? AND al
 """
 HEAD = struct.Struct("<II")  # numbers of source tokens and target tokens
 FAST = 1  # level of zlib
+variant = attrgetter("aligned", "prefix")  # of a request
 
 Values = TypeVar("Values", "array[int]", "array[float]")
 RecordRow = tuple[str, str, str, str, str]
@@ -53,7 +55,7 @@ class StoredTranslations:
             return {}
         found: dict[SentenceRequest, SentenceTranslation] = {}
         with self._database.errors():
-            for (aligned, prefix), some in groupby(sorted(requests, key=_variant), _variant):
+            for (aligned, prefix), some in groupby(sorted(requests, key=variant), variant):
                 for text, translation in self._find(aligned, prefix, [request.text for request in some]):
                     found[SentenceRequest(text, aligned, prefix)] = translation
         return found
@@ -67,7 +69,14 @@ class StoredTranslations:
         if not self._new:
             return
         rows = [
-            (self._origin, request.aligned, request.prefix, request.text, found.text, found.truncated, _packed(found))
+            (
+                self._origin,
+                *variant(request),
+                request.text,
+                found.text,
+                found.truncated,
+                found.alignment and pack(found.alignment),
+            )
             for request, found in self._new
         ]
         with self._database.transaction() as connection:
@@ -82,14 +91,6 @@ class StoredTranslations:
             rows = self._database.connection.execute(query, (self._origin, aligned, prefix, *some))
             for text, target, truncated, packed in rows:
                 yield text, SentenceTranslation(target, unpack(packed) if packed else None, bool(truncated))
-
-
-def _variant(request: SentenceRequest) -> tuple[bool, str]:
-    return request.aligned, request.prefix
-
-
-def _packed(translation: SentenceTranslation) -> bytes | None:
-    return pack(translation.alignment) if translation.alignment else None
 
 
 def pack(alignment: Alignment) -> bytes:

@@ -24,15 +24,10 @@ def check(documents: list[Unit], translate: Translate) -> None:
 
 
 @FEW
-@given(st.lists(units(), max_size=3), ANY)
-def test_all_is_conserved(documents: list[Unit], translate: Translate) -> None:
-    check(documents, translate)
-
-
-@FEW
-@given(st.lists(units(crossing=True), max_size=2), ANY)
-def test_all_is_conserved_where_pairs_cross(documents: list[Unit], translate: Translate) -> None:
-    check(documents, translate)
+@pytest.mark.parametrize("crossing", [False, True])
+@given(data=st.data(), translate=ANY)
+def test_all_is_conserved(crossing: bool, data: st.DataObject, translate: Translate) -> None:
+    check(data.draw(st.lists(units(crossing=crossing), max_size=3)), translate)
 
 
 @pytest.mark.full

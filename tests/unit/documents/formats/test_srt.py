@@ -93,18 +93,12 @@ def test_text_that_looks_like_markup_stays_text() -> None:
 @pytest.mark.parametrize("number", ["2\n", ""])
 @pytest.mark.parametrize("times", ["-00:00:01,000 --> 00:00:02,000", "00:03,000 --> 00:04,000", "00:00:01,0000 --> 00:00:02,0"])
 def test_a_cue_with_unreadable_times_is_reported_and_translated(times: str, number: str) -> None:
-    film = f"1\n00:00:00,000 --> 00:00:01,000\nFirst\n\n{number}{times}\nSecond\n"
+    film = f"1\n00:00:00,000 -> 00:00:01,000\nAt 5 -> 6\n\n{number}{times}\nSecond\n"
     document = read("srt", film)
-    assert [finding.where for finding in document.findings] == [f"cue 2, line {5 + len(number.split())}"]
-    assert times in document.findings[0].message
-    assert turned("srt", film) == film.replace("First", "fIRST").replace("Second", "sECOND")
-
-
-def test_arrows_of_other_times_and_in_text() -> None:
-    film = "1\n00:00:01,000 -> 00:00:02,000\nAt 5 -> 6\n\n2\n00:00:03,000 --> 00:00:04,000\nSo --> there\n"
-    document = read("srt", film)
-    assert texts(document) == ["At 5 -> 6", "So --> there"]
-    assert [finding.where for finding in document.findings] == ["cue 1, line 2"]
+    assert texts(document) == ["At 5 -> 6", "Second"]
+    assert [finding.where for finding in document.findings] == ["cue 1, line 2", f"cue 2, line {5 + len(number.split())}"]
+    assert times in document.findings[1].message
+    assert turned("srt", film) == film.swapcase()
 
 
 def test_files_without_times_are_rejected() -> None:
