@@ -29,6 +29,7 @@ from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
     QUESTION_ANSWERING_TASK,
+    RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
     TOKEN_CLASSIFICATION_TASK,
 )
@@ -310,10 +311,26 @@ def test_every_head_of_every_family(tmp_path: Path, family: Family, head: str) -
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [{"num_labels": 1}, {"num_labels": 3, "problem_type": "multi_label_classification"}])
-def test_labels_may_be_independent(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_labels_may_be_independent(tmp_path: Path) -> None:
+    options = {"num_labels": 3, "problem_type": "multi_label_classification"}
     with imported(tmp_path, BERT, "ForSequenceClassification", **options) as model:
         check_labels(model)
+
+
+def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
+    saved_by_sentence_transformers = {
+        "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
+        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
+    }
+    with imported(tmp_path, BERT, "ForSequenceClassification", num_labels=1, **saved_by_sentence_transformers) as model:
+        check_labels(model)
+        pairs = [(TEXTS[0], text) for text in TEXTS]
+        logits = model.ask(pairs).logits[:, 0]
+        raw = model.served.run(RERANK_TASK, pairs, raw_scores=True)
+        assert [one.index for one in raw] == logits.argsort(descending=True).tolist()
+        assert [one.score for one in raw] == pytest.approx(logits.sort(descending=True).values.tolist(), abs=TOLERANCE)
+        scores = [one.score for one in model.served.run(RERANK_TASK, pairs)]
+        assert scores == pytest.approx(torch.sigmoid(logits).sort(descending=True).values.tolist(), abs=TOLERANCE)
 
 
 RANDOM_TOKENS = [

@@ -23,6 +23,8 @@ from triptych.v1 import (
     model_pb2_grpc,
     question_answering_pb2,
     question_answering_pb2_grpc,
+    rerank_pb2,
+    rerank_pb2_grpc,
     text_classification_pb2,
     text_classification_pb2_grpc,
     token_classification_pb2,
@@ -36,7 +38,7 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc import descriptors as services
 from triptych_serving.server import Server
 
-from ..fixtures.encoders import COLOURS, ENTITIES, write_every_bundle, write_text_bundle
+from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle, tamper
 from .support.in_process import options_of, serving
 from .support.messages import GREEN, RED, details_of
@@ -54,6 +56,7 @@ INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
     write_every_bundle(repository)
+    write_cross_encoder(repository)
     copy_bundle(repository)
     tamper(write_text_bundle(repository, "fill-mask", "broken") / "tokenizer.json")
     with serving(options_of(repository)) as server:
@@ -112,7 +115,7 @@ def test_texts_become_vectors(channel: grpc.Channel) -> None:
 
 def test_texts_get_labels(channel: grpc.Channel) -> None:
     inputs = [text_classification_pb2.TextInput(text=text) for text in ("one", "one two three")]
-    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, top_k=1)
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, top_k=1, model="text-classification")
     response = text_classification_pb2_grpc.TextClassificationServiceStub(channel).ClassifyText(request)
     assert [(text.labels[0].label, text.labels[0].index) for text in response.results] == [("one word", 0), ("many words", 2)]
     assert response.results[0].labels[0].score == pytest.approx(0.665, abs=0.001)
@@ -130,6 +133,15 @@ def test_questions_are_answered(channel: grpc.Channel) -> None:
     request = question_answering_pb2.AnswerQuestionRequest(inputs=inputs, top_k=2, max_answer_length=3)
     response = question_answering_pb2_grpc.QuestionAnsweringServiceStub(channel).AnswerQuestion(request)
     assert [answer.text for answer in response.results[0].answers] == ["Paris", "Anna Smith"]
+
+
+def test_documents_are_ranked(channel: grpc.Channel) -> None:
+    request = rerank_pb2.RerankRequest(query="zero", documents=["one", "one two three four", "one two"], top_k=2)
+    response = rerank_pb2_grpc.RerankServiceStub(channel).Rerank(request)
+    assert [(one.index, one.token_count, one.truncated) for one in response.results] == [(1, 8, False), (2, 6, False)]
+    assert [one.score for one in response.results] == pytest.approx([0.880797, 0.5])
+    assert (response.model, response.model_version) == ("cross-encoder", "1")
+    assert response.timing.inference_seconds > 0
 
 
 def test_images_get_labels(channel: grpc.Channel) -> None:
@@ -161,6 +173,8 @@ def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
     assert models["broken"].state == model_pb2.MODEL_STATE_FAILED
     assert models["fill-mask"].services == ["triptych.v1.FillMaskService", "triptych.v1.EmbeddingService"]
     assert (models["fill-mask"].task, models["fill-mask"].max_source_tokens) == ("fill-mask", 64)
+    classifies, ranks = "triptych.v1.TextClassificationService", "triptych.v1.RerankService"
+    assert {classifies, ranks} < set(models["cross-encoder"].services)
     assert list(models["token-classification"].labels) == ENTITIES
     assert list(models["image-classification"].labels) == COLOURS
     assert models["toy"].services == ["triptych.v1.TranslationService"]
@@ -200,10 +214,23 @@ BAD = [
         "model 'broken' cannot be served",
         {"contents": ["[MASK]"], "model": "broken"},
     ),
-    Bad("EmbedText", INVALID, "model: several models match, set `model` to one of: fill-mask, question", {"contents": ["one"]}),
+    Bad(
+        "EmbedText",
+        INVALID,
+        "model: several models match, set `model` to one of: cross-encoder, fill-mask",
+        {"contents": ["one"]},
+    ),
     Bad("EmbedText", INVALID, "pooling: 9 is unknown", {"contents": ["one"], "model": "fill-mask", "pooling": 9}),
     Bad("ClassifyText", INVALID, "inputs: there are no texts"),
-    Bad("ClassifyText", INVALID, "inputs[0].text_pair: the model takes single texts", {"inputs": PAIRS}),
+    Bad(
+        "ClassifyText",
+        INVALID,
+        "inputs[0].text_pair: the model takes single texts",
+        {"inputs": PAIRS, "model": "text-classification"},
+    ),
+    Bad("Rerank", INVALID, "documents: there are no documents", {"query": "one"}),
+    Bad("Rerank", INVALID, "query: the text is empty", {"documents": ["one"]}),
+    Bad("Rerank", CANNOT, "is not one that reranks documents; it", {"documents": ["one"], "model": "text-classification"}),
     Bad("ClassifyTokens", INVALID, "aggregation: 9 is unknown", {"contents": ["one"], "aggregation": 9}),
     Bad("AnswerQuestion", INVALID, "inputs: there are no questions"),
     Bad("AnswerQuestion", INVALID, "inputs[0].context: the text is empty", {"inputs": [{"question": "where?"}]}),
@@ -228,6 +255,7 @@ STUBS: dict[str, tuple[Any, Any]] = {
         question_answering_pb2_grpc.QuestionAnsweringServiceStub,
         question_answering_pb2.AnswerQuestionRequest,
     ),
+    "Rerank": (rerank_pb2_grpc.RerankServiceStub, rerank_pb2.RerankRequest),
     "ClassifyImage": (
         image_classification_pb2_grpc.ImageClassificationServiceStub,
         image_classification_pb2.ClassifyImageRequest,

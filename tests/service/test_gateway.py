@@ -29,6 +29,7 @@ from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
 
 from ..fixtures.certificates import LOCAL, Authority
+from ..fixtures.encoders import write_cross_encoder
 from .support.in_process import OPTIONS, Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -245,6 +246,23 @@ def test_text_embeddings_inference_client(served: Served) -> None:
     assert served.get("/info")[1]["models"]
 
 
+def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
+    write_cross_encoder(tmp_path)
+    texts = ["one", "one two three four", "one two"]
+    with serving(replace(options_of(tmp_path), gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        assert server.http_port
+        with Client(f"127.0.0.1:{server.port}") as client:
+            served = Served(server.http_port, client)
+            status, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts})
+            assert (status, [one["index"] for one in ranked]) == (200, [1, 2, 0])
+            assert [one["score"] for one in ranked] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
+            _, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts, "raw_scores": True, "return_text": True})
+            assert ranked[0] == {"index": 1, "score": 2.0, "text": texts[1]}
+            status, error, _ = served.post("/rerank", {"query": "zero", "texts": ["one " * 500]})
+            assert (status, error["error_type"]) == (400, "validation")
+            assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_triton_client(served: Served, binary: bool) -> None:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{served.port}")
@@ -266,7 +284,7 @@ def test_triton_client(served: Served, binary: bool) -> None:
 def test_openapi_document_describes_every_method_and_route(served: Served) -> None:
     _, document, _ = served.get("/openapi.json")
     assert TRANSLATE in document["paths"]
-    assert {"/v1/embeddings", "/v2/translate", "/translate", "/embed", "/v2/models/{name}/infer"} <= document["paths"].keys()
+    assert {"/v1/embeddings", "/v2/translate", "/translate", "/rerank", "/v2/models/{name}/infer"} <= document["paths"].keys()
     references = [part.split('"')[0] for part in json.dumps(document).split("#/components/schemas/")[1:]]
     assert set(references) <= document["components"]["schemas"].keys()
 

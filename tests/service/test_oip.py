@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from ..fixtures.encoders import COLOURS, HIDDEN, write_every_bundle, write_text_bundle
+from ..fixtures.encoders import COLOURS, HIDDEN, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
 from .support.messages import png
 from .support.processes import PATIENCE_SECONDS, ServerProcess
@@ -23,6 +23,7 @@ from .support.processes import PATIENCE_SECONDS, ServerProcess
 Client = triton.InferenceServerClient
 MODELS = [
     "broken",
+    "cross-encoder",
     "fill-mask",
     "image-classification",
     "pairs",
@@ -37,6 +38,7 @@ MODELS = [
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_every_bundle(folder)
+    write_cross_encoder(folder)
     write_text_bundle(folder, name="pairs", next_sentence=True)
     copy_bundle(folder)
     tamper(copy_bundle(folder, "broken") / "tokenizer.json")
@@ -104,7 +106,7 @@ def test_metadata_and_configuration_say_the_same(client: Client, name: str) -> N
         assert [tensor.name for tensor in tensors] == [tensor.name for tensor in configured]
         assert [list(tensor.shape) for tensor in tensors] == [[-1, *tensor.dims] for tensor in configured]
     assert config.max_batch_size > 1
-    assert config.parameters["task"].string_value in name or name in ("toy", "pairs")
+    assert config.parameters["task"].string_value in name or name in ("toy", "pairs", "cross-encoder")
 
 
 def test_translation(client: Client) -> None:
@@ -210,6 +212,16 @@ def test_texts_and_pairs_are_classified(client: Client) -> None:
     assert sorted(result["label"][0].tolist()) == [b"next", b"not_next"]
     code, message = failure(lambda: client.infer("pairs", pair[:1], parameters={"task": "text-classification"}))
     assert (code, message) == ("INVALID_ARGUMENT", "text_pair[0]: there is none, the model takes pairs of texts")
+
+
+def test_documents_are_scored_in_their_order(client: Client) -> None:
+    def score(*documents: str, **parameters: bool) -> Any:
+        inputs = [tensor(["zero"] * len(documents), "query"), tensor(documents, "documents")]
+        return arrays(client.infer("cross-encoder", inputs, parameters={"task": "rerank", **parameters}))["score"].tolist()
+
+    assert score("one", "one two three four", "one two", raw_scores=True) == [-1, 2, 0]
+    assert score("one two") == [0.5]
+    assert failure(lambda: score("one", " ")) == ("INVALID_ARGUMENT", "documents[1]: the text is empty")
 
 
 def test_tokens_are_classified(client: Client) -> None:

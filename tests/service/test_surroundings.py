@@ -21,6 +21,7 @@ SERVICES = [
     "triptych.v1.TextClassificationService",
     "triptych.v1.TokenClassificationService",
     "triptych.v1.QuestionAnsweringService",
+    "triptych.v1.RerankService",
     "triptych.v1.ImageClassificationService",
     "triptych.v1.ModelService",
     "inference.GRPCInferenceService",

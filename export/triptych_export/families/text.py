@@ -140,7 +140,7 @@ def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dic
     if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         manifest["labels"] = list(checkpoint.labels)
     if task == TEXT_CLASSIFICATION:
-        manifest["pairs"] = checkpoint.pairs
+        manifest |= {"pairs": checkpoint.pairs, "logits": True}
         if checkpoint.pairs and checkpoint.singles:
             manifest["singles"] = True
     if isinstance(model, BertForPretraining):

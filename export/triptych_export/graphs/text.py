@@ -186,9 +186,9 @@ class PretrainingGraph(FillMaskGraph):
 
 
 class TextClassificationGraph(TextGraph):
-    """Graph with the probabilities of a text's labels."""
+    """Graph with the probabilities and logits of a text's labels; logits differ where probabilities are rounded to 1."""
 
-    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities")
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "probabilities", "logits")
 
     def __init__(self, model: BertForSequenceClassification) -> None:
         super().__init__(model)
@@ -196,10 +196,10 @@ class TextClassificationGraph(TextGraph):
         self.pooling, self.probabilities = model.config.pooling, model.probabilities
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """-> `[B, C]`."""
+        """-> `[B, C]` twice."""
         _, mean, cls = self.encoder(ids, segments, lengths)
-        pooled = self.pooler(cls if self.pooling == "cls" else mean)
-        return mean, cls, self.probabilities(self.classifier(pooled))
+        logits = self.classifier(self.pooler(cls if self.pooling == "cls" else mean))
+        return mean, cls, self.probabilities(logits), logits
 
 
 class TokenClassificationGraph(TextGraph):

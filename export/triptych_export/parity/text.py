@@ -131,7 +131,8 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
                 answer = {}
                 model(ids, segments)
             elif isinstance(model, BertForSequenceClassification):
-                answer = {"probabilities": model.probabilities(model(ids, segments)[0])}
+                logits = model(ids, segments)[0]
+                answer = {"probabilities": model.probabilities(logits), "logits": logits}
             else:
                 answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
     finally:
@@ -170,7 +171,7 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[i
         for name in ("start", "end"):
             if name in outputs:
                 answer[name] = outputs[name][index, : len(row.ids)]
-        for name in ("next_sentence", "probabilities"):
+        for name in ("next_sentence", "probabilities", "logits"):
             if name in outputs:
                 answer[name] = outputs[name][index][: len(row.ids)] if outputs[name].ndim == 3 else outputs[name][index]
         answers.append(answer)

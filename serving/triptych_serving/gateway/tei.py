@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from triptych.v1 import embedding_pb2, model_pb2, text_classification_pb2
+from triptych.v1 import embedding_pb2, model_pb2, rerank_pb2, text_classification_pb2
 from triptych.version import __version__
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
@@ -38,6 +38,27 @@ async def predict(call: HttpCall) -> list[Any]:
     )
     found = [[{"score": one.score, "label": one.label} for one in result.labels] for result in response.results]
     return found if several else found[0]
+
+
+async def rerank(call: HttpCall) -> Response:
+    given = await call.json()
+    given.refuse({"truncation_direction": ("Right", "right")})
+    texts, _ = given.take_texts("texts")
+    request = rerank_pb2.RerankRequest(
+        query=given.take("query", str),
+        documents=texts,
+        raw_scores=given.take("raw_scores", bool, False),
+        truncate=given.take("truncate", bool, False),
+    )
+    response = await call.unary("/triptych.v1.RerankService/Rerank", request, rerank_pb2.RerankResponse())
+    with_text = given.take("return_text", bool, False)
+    size = 50 * len(texts) + (sum(map(len, texts)) if with_text else 0)
+    ranked = [
+        {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
+        for one in response.results
+    ]
+    sent: Response = await call.offload(size, JSONResponse, ranked)
+    return sent
 
 
 async def info(call: HttpCall) -> dict[str, object]:
@@ -77,6 +98,7 @@ API = Api(
     (
         ApiRoute("/embed", embed, summary="Embed texts."),
         ApiRoute("/predict", predict, summary="Classify texts or pairs of texts."),
+        ApiRoute("/rerank", rerank, summary="Rank texts by their relevance to a query."),
         ApiRoute("/info", info, ("GET",), "Describe the models."),
     ),
     _error,

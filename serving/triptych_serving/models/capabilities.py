@@ -10,6 +10,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.models.text.embedding import EMBEDDING
+from triptych_serving.models.text.rerank import RERANK
 from triptych_serving.models.text.tasks import TEXT_TASKS
 
 VERBS = {
@@ -22,11 +23,14 @@ VERBS = {
 def capabilities_of(manifest: Manifest) -> frozenset[str]:
     """Return a model's capabilities.
 
-    They are its task; every model of the text family also embeds, and one with next-sentence prediction classifies pairs.
+    They are its task; every model of the text family also embeds, one with next-sentence prediction classifies pairs, and a
+    classifier of pairs with one label reranks.
     """
     if not isinstance(manifest, TextManifest):
         return frozenset({manifest.task})
     more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
+    if manifest.task == TEXT_CLASSIFICATION and manifest.pairs and len(manifest.labels) == 1:
+        more.add(RERANK)
     return frozenset({manifest.task, EMBEDDING, *more}) - {TEXT_EMBEDDING}
 
 

@@ -194,11 +194,14 @@ class BertForPretraining(EncoderWithHead):
 
 
 class BertForSequenceClassification(EncoderWithHead):
-    """Text classification from the state of [CLS] or the mean of all states; labels exclude each other unless `independent`."""
+    """Text classification from the state of [CLS] or the mean of all states; labels exclude each other unless `independent`.
+
+    A single label is always independent: its softmax would be 1.
+    """
 
     def __init__(self, config: EncoderConfig, classes: int, independent: bool = False) -> None:
         super().__init__(config)
-        self.independent = independent
+        self.independent = independent or classes == 1
         self.pooler = DenseHead(config)
         self.dropout = nn.Dropout(config.dropout)
         self.classifier = nn.Linear(config.model_dim, classes)

@@ -30,7 +30,12 @@ COMMON = neutral(
 )
 ENCODER = {
     **COMMON,
-    **neutral("hidden_dropout_prob attention_probs_dropout_prob classifier_dropout", is_encoder_decoder=(False,)),
+    **neutral(
+        # The last two are what sentence-transformers does to a cross-encoder's logit; requests choose the logit or its sigmoid.
+        "hidden_dropout_prob attention_probs_dropout_prob classifier_dropout "
+        "sentence_transformers sbert_ce_default_activation_function",
+        is_encoder_decoder=(False,),
+    ),
 }
 ENCODER_DECODER = {
     **COMMON,

@@ -245,7 +245,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
     labels = _labels(folder) if head in (TEXT, TOKENS) else ()
-    independent = head == TEXT and _independent(folder, len(labels))
+    independent = head == TEXT and _independent(folder)
     try:
         with torch.device("meta"):
             config = mapping.config(folder, special)
@@ -309,10 +309,10 @@ def _labels(folder: Folder) -> tuple[str, ...]:
     return tuple(labels[number] for number in range(len(labels)))
 
 
-def _independent(folder: Folder, classes: int) -> bool:
-    """Tell whether each label has an independent probability (sigmoid): multi-label models and models with one label."""
+def _independent(folder: Folder) -> bool:
+    """Tell whether each of several labels has an independent probability (sigmoid)."""
     problem = folder.config.get("problem_type")
     if problem not in (None, SINGLE_LABEL, MULTI_LABEL):
         supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}"
         raise folder.config_error(f"problem_type: {problem!r} is not supported, its scores are not probabilities; {supported}")
-    return problem == MULTI_LABEL or classes == 1
+    return bool(problem == MULTI_LABEL)

@@ -45,6 +45,7 @@ class TextManifest(Manifest):
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
     """
 
@@ -56,6 +57,7 @@ class TextManifest(Manifest):
     next_sentence: bool = False
     pairs: bool = False
     singles: bool = False
+    logits: bool = False
     pooling: str = MEAN
     normalize: bool = False
 
@@ -73,6 +75,7 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
+        logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         pooling=fields.get("pooling", str, MEAN),
         normalize=fields.get("normalize", bool, False),
     )

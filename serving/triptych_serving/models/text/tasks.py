@@ -6,6 +6,7 @@ from typing import Any
 from triptych_serving.models.text.embedding import EMBEDDING_TASK
 from triptych_serving.models.text.fill_mask import FILL_MASK_TASK
 from triptych_serving.models.text.question_answering import QUESTION_ANSWERING_TASK
+from triptych_serving.models.text.rerank import RERANK_TASK
 from triptych_serving.models.text.task import TextInput, TextTask
 from triptych_serving.models.text.text_classification import TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.token_classification import TOKEN_CLASSIFICATION_TASK
@@ -14,6 +15,7 @@ __all__ = [
     "EMBEDDING_TASK",
     "FILL_MASK_TASK",
     "QUESTION_ANSWERING_TASK",
+    "RERANK_TASK",
     "TEXT_CLASSIFICATION_TASK",
     "TEXT_TASKS",
     "TOKEN_CLASSIFICATION_TASK",
@@ -29,5 +31,6 @@ TEXT_TASKS: Mapping[str, TextTask[Any]] = {
         TEXT_CLASSIFICATION_TASK,
         TOKEN_CLASSIFICATION_TASK,
         QUESTION_ANSWERING_TASK,
+        RERANK_TASK,
     )
 }

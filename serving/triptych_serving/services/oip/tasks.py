@@ -17,6 +17,7 @@ from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
     QUESTION_ANSWERING_TASK,
+    RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
     TOKEN_CLASSIFICATION_TASK,
     TextInput,
@@ -51,9 +52,10 @@ def _runs(
     task: TextTask[Any],
     inputs_of: Callable[[InputTensors], Sequence[TextInput]] = lambda inputs: inputs.texts("text"),
     check: CheckWork = lambda *_: None,
+    arrange: Callable[[TaskResults], TaskResults] = lambda results: results,
     **defaults: Any,
 ) -> RunTask:
-    """Return a function that runs a text task; the parameters are its options."""
+    """Return a function that runs a text task; the parameters are its options, `arrange` puts results in the inputs' order."""
 
     async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
         options = {**defaults, **query.values}
@@ -65,7 +67,7 @@ def _runs(
             check=lambda work: check(work, query.outputs, calls.response_bytes),
         )
         results, _ = await calls.texts.run(query.selector(), text_query, context)
-        return results
+        return arrange(results)
 
     return run
 
@@ -94,6 +96,14 @@ def _texts_or_pairs(inputs: InputTensors) -> list[TextInput]:
 
 def _questions(inputs: InputTensors) -> list[TextInput]:
     return list(zip(inputs.texts("question"), inputs.texts("context"), strict=True))
+
+
+def _query_and_document(inputs: InputTensors) -> list[TextInput]:
+    return list(zip(inputs.texts("query"), inputs.texts("documents"), strict=True))
+
+
+def _in_order(results: TaskResults) -> TaskResults:
+    return sorted(results, key=lambda document: document.index)
 
 
 def _best(answered: AnsweredQuestion) -> str:
@@ -181,6 +191,12 @@ TASKS: Mapping[str, InferTask] = {
         ),
         parameters={"top_k": INTEGER, "max_answer_length": INTEGER},
         run=_runs(QUESTION_ANSWERING_TASK, _questions),
+    ),
+    RERANK_TASK.name: InferTask(
+        inputs=(InputSpec("query"), InputSpec("documents")),  # a query for each document; scores are in their order
+        outputs=(OutputTensor("score", FP32, lambda result: result.score), TOKEN_COUNT),
+        parameters={"raw_scores": FLAG},
+        run=_runs(RERANK_TASK, _query_and_document, arrange=_in_order),
     ),
     manifest.IMAGE_CLASSIFICATION: InferTask(
         inputs=(InputSpec("image"),),

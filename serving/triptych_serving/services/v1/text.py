@@ -13,6 +13,8 @@ from triptych.v1 import (
     fill_mask_pb2_grpc,
     question_answering_pb2,
     question_answering_pb2_grpc,
+    rerank_pb2,
+    rerank_pb2_grpc,
     text_classification_pb2,
     text_classification_pb2_grpc,
     token_classification_pb2,
@@ -22,10 +24,12 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.fill_mask import FilledMask, FilledText
 from triptych_serving.models.text.question_answering import AnsweredQuestion
+from triptych_serving.models.text.rerank import RankedDocument
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
     QUESTION_ANSWERING_TASK,
+    RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
     TOKEN_CLASSIFICATION_TASK,
 )
@@ -61,6 +65,7 @@ class TextServicer(
     embedding_pb2_grpc.EmbeddingServiceServicer,
     fill_mask_pb2_grpc.FillMaskServiceServicer,
     question_answering_pb2_grpc.QuestionAnsweringServiceServicer,
+    rerank_pb2_grpc.RerankServiceServicer,
     text_classification_pb2_grpc.TextClassificationServiceServicer,
     token_classification_pb2_grpc.TokenClassificationServiceServicer,
 ):
@@ -101,6 +106,14 @@ class TextServicer(
         options = {name: optional_from(request, name) for name in ("top_k", "max_answer_length")}
         query = TextQuery(QUESTION_ANSWERING_TASK, inputs, options, _answered_question_to)
         return await self._run(request, context, query, question_answering_pb2.AnswerQuestionResponse)
+
+    async def Rerank(self, request: rerank_pb2.RerankRequest, context: GrpcContext) -> Any:
+        if not request.documents:
+            raise InvalidInputError("documents", "there are no documents")
+        pairs = [(request.query, document) for document in request.documents]
+        options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
+        query = TextQuery(RERANK_TASK, pairs, options, _ranked_document_to)
+        return await self._run(request, context, query, rerank_pb2.RerankResponse)
 
     async def _run(
         self,
@@ -153,3 +166,9 @@ def _answered_question_to(answered: AnsweredQuestion) -> question_answering_pb2.
         question_answering_pb2.Answer(text=one.text, score=one.score, start=one.start, end=one.end) for one in answered.answers
     ]
     return question_answering_pb2.AnsweredQuestion(answers=answers, token_count=answered.token_count)
+
+
+def _ranked_document_to(ranked: RankedDocument) -> rerank_pb2.RankedDocument:
+    return rerank_pb2.RankedDocument(
+        index=ranked.index, score=ranked.score, token_count=ranked.token_count, truncated=ranked.truncated
+    )

@@ -1,0 +1,100 @@
+"""Reranking: documents by their relevance to a query, scored by a cross-encoder with one label (Nogueira and Cho 2019)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from triptych_serving.bundle.manifest import TextManifest
+from triptych_serving.encoding.options import Work
+from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.models.labels import check_range
+from triptych_serving.models.request_cost import ROW_BYTES, check_results
+from triptych_serving.models.text.task import TextInput, TextTask, item_maker
+from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.scheduling.request import Item
+from triptych_serving.text.bert_tokenizer import BertTokenizer
+from triptych_serving.text.validation import InputNames
+from triptych_text.steps import Steps
+
+RERANK = "rerank"  # the capability; text classifiers with one label that take pairs have it
+
+
+@dataclass(frozen=True)
+class QueryNames(InputNames):
+    """Field names of documents, each of which is paired with the query."""
+
+    list: str = "documents"
+
+    def part(self, index: int, part: int) -> str:
+        return "query" if part == 0 else self.whole(index)
+
+
+NAMES = QueryNames()
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDocument:
+    """One document with its relevance to the query."""
+
+    index: int  # of the document in the request
+    score: float
+    token_count: int  # query and document, including [CLS] and [SEP]
+    truncated: bool = False
+
+
+def prepare_rerank(
+    tokenizer: BertTokenizer,
+    manifest: TextManifest,
+    limits: QueueLimits,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    top_k: int | None = None,
+    raw_scores: bool = False,
+    truncate: bool = False,
+) -> Steps[Work[RankedDocument]]:
+    """Check and tokenize pairs of query and document in small steps; the results are the best documents, best first.
+
+    Args:
+        tokenizer: the model's.
+        manifest: tells whether the graph has logits.
+        limits: of the queue and of one request.
+        pairs: equal scores keep their order.
+        top_k: number of documents to return; None: all.
+        raw_scores: scores are logits, instead of their sigmoid.
+        truncate: cut off the end of texts that are too long, of a pair first that of the longer text.
+
+    Raises:
+        InvalidInputError: a text is empty or both are too long, `top_k` is out of range, or the results would be too large.
+        UnsupportedError: the bundle has no logits, and raw scores are requested.
+    """
+    if top_k is not None:
+        check_range("top_k", top_k, 1)
+    if raw_scores and not manifest.logits:
+        raise UnsupportedError("raw_scores: the model's bundle has no logits; export it again, or request scores from 0 to 1")
+    what = f"{len(pairs):,} documents"
+    check_results(NAMES.list, len(pairs) * ROW_BYTES, what, limits, "send fewer documents per request")
+    output = LOGITS if manifest.logits else PROBABILITIES
+    most = limits.waiting_tokens
+    items, truncated = yield from tokenizer.encode_or_truncate(pairs, item_maker(output), NAMES, truncate=truncate, most=most)
+    return Work(items, partial(_read, items, truncated, output, top_k, raw_scores), 10 * len(items), NAMES.list)
+
+
+def _read(
+    items: Sequence[Item], truncated: Sequence[bool], output: str, top_k: int | None, raw_scores: bool
+) -> Iterator[RankedDocument]:
+    scores = np.array([item.result[output][0] for item in items], np.float64)
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    if output == LOGITS and not raw_scores:
+        scores = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the sigmoid, in a form that never overflows
+    for index in order.tolist():
+        yield RankedDocument(index, float(scores[index]), items[index].size, truncated[index])
+
+
+def _example(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
+    return text, text
+
+
+RERANK_TASK = TextTask(RERANK, "reranks documents", prepare_rerank, _example, NAMES)
