@@ -23,7 +23,7 @@ SELECT source, target, truncated, alignment FROM answers WHERE origin = ? AND al
 """
 HEAD = struct.Struct("<II")  # numbers of source tokens and target tokens
 FAST = 1  # level of zlib
-variant = attrgetter("aligned", "prefix")  # of a request
+variant = attrgetter("aligned", "prefix")  # what requests of the same text differ in
 
 Values = TypeVar("Values", "array[int]", "array[float]")
 RecordRow = tuple[str, str, str, str, str]
@@ -69,15 +69,8 @@ class StoredTranslations:
         if not self._new:
             return
         rows = [
-            (
-                self._origin,
-                *variant(request),
-                request.text,
-                found.text,
-                found.truncated,
-                found.alignment and pack(found.alignment),
-            )
-            for request, found in self._new
+            (self._origin, *variant(request), request.text, one.text, one.truncated, one.alignment and pack(one.alignment))
+            for request, one in self._new
         ]
         with self._database.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", rows)

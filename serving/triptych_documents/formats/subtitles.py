@@ -9,7 +9,7 @@ WORD JOINER in it, which reading removes. Unreadable times in SubRip stay and ar
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
@@ -60,9 +60,7 @@ class _Slot:
         return self.line_end.join(balanced(words, self.width, may_begin=lambda word: not _DASH.match(word)))
 
 
-def document(
-    text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup, findings: Sequence[Finding] = ()
-) -> TextDocument:
+def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
     units: list[Unit] = []
     places: list[_Slot] = []
     line_end = _LINE_END.search(text)
@@ -73,7 +71,7 @@ def document(
                 place = _Slot((found[0].start, found[-1].end), _width(text, span), line_end[0] if line_end else "\n", markup)
                 units.append(Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"))
                 places.append(place)
-    return TextDocument(text, encoding, units, places, findings)
+    return TextDocument(text, encoding, units, places)
 
 
 def _unjoined(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
@@ -149,7 +147,7 @@ def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
     cues = list(_srt_cues(text, findings))
     if not cues and text.strip():
         raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
-    return document(text, encoding, cues, _SRT_MARKUP, findings)
+    return replace(document(text, encoding, cues, _SRT_MARKUP), findings=findings)
 
 
 def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
