@@ -29,7 +29,13 @@ from ..unit.documents.formats.office import docx
 
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "serving" / "docs").glob("*.md")}
-SLOW_PAGES = ["serving/docs/benchmarks.md", "export/README.md", "training/README.md"]
+SLOW_PAGES = [
+    "serving/docs/benchmarks.md",
+    "serving/docs/documents.md",
+    "serving/docs/security.md",
+    "export/README.md",
+    "training/README.md",
+]
 QUICK_PAGES = [
     "README.md",
     "protos/README.md",
@@ -43,6 +49,7 @@ CODE = re.compile(
 )
 NOT_RUN = re.compile(r"not run: .+")
 CONTINUES = "continues the last example"
+SLOW_BLOCK = re.compile(r"^triptych export\b", re.MULTILINE)
 INDENTED = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PAGE_SECONDS = 1_200.0
 SHELL = """set -euo pipefail
@@ -52,6 +59,7 @@ pip() { :; }
 curl() { command curl --fail "$@"; }
 triptych() {
   if [[ $1 == bench ]]; then  # on a busy machine a load may not settle
+    if [[ -v QUICK ]]; then return; fi
     command triptych "$@" | tee bench.out || grep -q 'invalid: it did not settle' bench.out
     return
   fi
@@ -211,7 +219,15 @@ def run_blocks(blocks: Sequence[Block], folder: Path, **variables: str) -> str:
     return output
 
 
-@pytest.mark.parametrize("page", [*QUICK_PAGES, *(pytest.param(page, marks=pytest.mark.full) for page in SLOW_PAGES)])
+@pytest.mark.parametrize("page", QUICK_PAGES)
+def test_the_quick_blocks_of_a_page_run(page: str, folder: Path) -> None:
+    """All but exports and benchmarks, which the full tier runs."""
+    blocks = [block for block in blocks_of(page) if not needs_package(block) and not SLOW_BLOCK.search(block.text)]
+    run_blocks(blocks, folder, QUICK="1")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", ["README.md", *SLOW_PAGES])
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     run_blocks([block for block in blocks_of(page) if not needs_package(block)], folder)
 

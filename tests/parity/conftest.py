@@ -1,4 +1,4 @@
-"""One thread: a second one has nothing to do for models so small, and where the machine is busy all of them wait for it."""
+"""One torch thread: models this small gain nothing from a second one, and on a busy machine they wait for it."""
 
 import torch
 

@@ -41,25 +41,20 @@ def translator() -> Iterator[Translator]:
 def sources(translator: Translator) -> list[list[int]]:
     """Sentences with their words in disorder, of which the model is less sure than of what it has learnt."""
     dice = random.Random(4)
-    texts = [" ".join(dice.sample(text.split(), len(text.split()))) for text in SOURCES[:: len(SOURCES) // 9]]
+    texts = [" ".join(dice.sample(text.split(), len(text.split()))) for text in SOURCES[:: len(SOURCES) // 5]]
     return [list(ids) for ids in translator.tokenizer.encode(texts)]
 
 
 SEARCHES: dict[str, dict[str, Any]] = {
-    "beam 2": {"beam_size": 2},
     "beam 4": {"beam_size": 4},
     "beam 5, all": {"beam_size": 5, "num_hypotheses": 5},
-    "beam 3, two": {"beam_size": 3, "num_hypotheses": 2},
     "one beam, scores": {},
     "length 0": {"beam_size": 4, "num_hypotheses": 3, "length_penalty": 0.0},
     "length 0, impatient": {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.0, "patience": 0.5},
-    "length 0.6": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 0.6},
-    "length 2": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": 2.0},
     "length below 0": {"beam_size": 4, "num_hypotheses": 4, "length_penalty": -0.5},
     "impatient": {"beam_size": 5, "num_hypotheses": 2, "patience": 0.5},
     "patient": {"beam_size": 3, "num_hypotheses": 3, "patience": 2.5},
     "coverage": {"beam_size": 4, "num_hypotheses": 4, "coverage_penalty": 0.3},
-    "coverage alone": {"beam_size": 4, "num_hypotheses": 4, "coverage_penalty": 0.3, "length_penalty": 0.0},
     "repetition": {"beam_size": 4, "num_hypotheses": 4, "repetition_penalty": 1.4},
     "repetition below 1": {"beam_size": 4, "num_hypotheses": 4, "repetition_penalty": 0.8},
     "repetition, one beam": {"repetition_penalty": 1.4},
@@ -118,7 +113,7 @@ def test_neighbours_change_nothing(mixed: dict[str, list[Row]], translator: Tran
             assert [h.tokens for h in row.hypotheses] == [h.tokens for h in before.hypotheses]
 
 
-@pytest.mark.parametrize("max_tokens", [1, 2, 5])
+@pytest.mark.parametrize("max_tokens", [1, 5])
 def test_the_limit_ends_all_beams(
     max_tokens: int, translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
@@ -131,7 +126,7 @@ def test_the_limit_ends_all_beams(
 
 
 @pytest.mark.parametrize("options", [{}, {"beam_size": 4, "num_hypotheses": 4}, {"beam_size": 3, "length_penalty": 0.0}])
-@pytest.mark.parametrize("length", [1, 3, 8])
+@pytest.mark.parametrize("length", [1, 8])
 def test_translations_start_with_their_prefixes(
     length: int, options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
@@ -170,7 +165,7 @@ def test_a_prefix_of_a_greedy_row(translator: Translator, sources: list[list[int
         assert (tuple(row.tokens), row.finish is Finish.STOP) == (best.tokens, best.ended)
 
 
-@pytest.mark.parametrize("options", [{}, {"beam_size": 4, "num_hypotheses": 3}, {"beam_size": 4, "coverage_penalty": 0.2}])
+@pytest.mark.parametrize("options", [{}, {"beam_size": 4, "num_hypotheses": 3, "coverage_penalty": 0.2}])
 def test_attention_is_the_last_layers(
     options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
@@ -256,9 +251,9 @@ def test_samples_know_their_probability(
 
 def test_a_seed_reproduces_whatever_else_runs(translator: Translator, sources: list[list[int]]) -> None:
     options: dict[str, Any] = {"num_hypotheses": 4, "seed": 9, "sampling_topk": 20, "sampling_topp": 0.95, "temperature": 2.0}
-    alone = make_row(sources[1], **options)
+    alone = make_row(sources[2], **options)
     translator.run([alone])
-    among = [make_row(sources[1], **options) for _ in range(3)]
+    among = [make_row(sources[2], **options) for _ in range(3)]
     others = [make_row(source, **SEARCHES[name]) for name in ("beam 4", "everything", "long") for source in sources]
     more = [make_row(source, **(options | {"seed": 10, "sampling_topk": 0})) for source in sources]
     rows = [*among, *others, *more]
@@ -267,7 +262,7 @@ def test_a_seed_reproduces_whatever_else_runs(translator: Translator, sources: l
     for row in among:
         assert [h.tokens for h in row.hypotheses] == [h.tokens for h in alone.hypotheses]
     different = replace(alone.search, seed=11)
-    other = Row(sources[1], LIMIT, different)
+    other = Row(sources[2], LIMIT, different)
     translator.run([other])
     assert [h.tokens for h in other.hypotheses] != [h.tokens for h in alone.hypotheses]
 

@@ -39,6 +39,7 @@ MODELS: dict[str, Callable[[], BertModel]] = {
     "token classification, pre-norm": lambda: BertForTokenClassification(PRE, 20),
     "question answering": lambda: BertForQuestionAnswering(POST),
 }
+QUICK = ("pre-training", "token classification, pre-norm")  # test_encoder_export has text classification
 Exported = tuple[BertModel, Path]
 
 
@@ -51,7 +52,10 @@ def enlarge(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.fixture(scope="module", params=MODELS.values(), ids=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(m, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, m in MODELS.items()],
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model = request.param()
     enlarge(model)

@@ -3,11 +3,9 @@
 import io
 import json
 import math
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -15,7 +13,7 @@ from PIL import Image
 from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
 
-from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from .support.processes import ServerProcess, clean_environment, eventually, triptych
 from .support.telemetry import Scrape
 
@@ -165,13 +163,3 @@ def test_by_itself_a_server_without_gpus_serves_what_it_did_before() -> None:
         assert {(model.devices, model.precision) for model in client.models()} == {(("cpu",), "fp32")}
         assert client.translate(SOURCE).text == TARGET
     assert not [line for line in server.log.splitlines() if "CUDA" in line or "GPU" in line or "cuda" in line]
-
-
-def test_a_model_without_such_graphs_is_named_and_the_others_are_served(tmp_path: Path) -> None:
-    shutil.copytree(HALF_MODELS / "toy", tmp_path / "half")
-    copy_bundle(tmp_path, "old")
-    with ServerProcess(tmp_path, *HALF) as server, Client(server.address) as client:
-        assert {model.name: model.state for model in client.models()} == {"half": ModelState.READY, "old": ModelState.FAILED}
-        fault = "precision 'fp16' is not in this bundle; it has: fp32, int8"
-        assert client.model("old").state_message == f"{tmp_path / 'old' / '1'}: {fault}"
-        assert client.translate(SOURCE).text == TARGET

@@ -34,7 +34,6 @@ INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 )
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
@@ -52,12 +51,9 @@ class Bad:
         return kind(**fields, options=translation_pb2.DecodingOptions(**self.options))
 
 
-BAD = [
+BAD = [  # options and languages have tables of their own in unit tests
     Bad("no texts", INVALID, "contents: there are no texts", {"contents": []}),
     Bad("empty text", INVALID, "contents[1]: the text is empty", {"contents": [SOURCE, ""]}),
-    Bad("blank text", INVALID, "contents[0]: the text is empty", {"contents": [" \n"]}),
-    Bad("long text", INVALID, "contents[0]: 100,000 characters are too long", {"contents": ["a" * 100_000]}),
-    Bad("long words", INVALID, "contents[0]: 101 tokens are too long for one sentence", {"contents": ["1 " * 50]}),
     Bad(
         "long whole",
         INVALID,
@@ -65,45 +61,18 @@ BAD = [
         {"contents": ["1 " * 50]},
         {"split_sentences": translation_pb2.SPLIT_SENTENCES_OFF},
     ),
-    Bad("unknown model", NOT_FOUND, "model 'foo' not found; available: toy", {"model": "foo"}),
     Bad("unknown version", NOT_FOUND, "version '9' of toy not found", {"model": "toy", "model_version": "9"}),
-    Bad("unknown version alone", NOT_FOUND, "version '9' of any model not found", {"model_version": "9"}),
-    Bad(
-        "unknown pair", NOT_FOUND, "no model translates en to fr", {"source_language_code": "en", "target_language_code": "fr"}
-    ),
-    Bad("malformed source", INVALID, "source_language_code: 'e' is not a language code", {"source_language_code": "e"}),
     Bad("malformed target", INVALID, "target_language_code: 'german' is not", {"target_language_code": "german"}),
     Bad("html", INVALID, "mime_type: 'text/html' is not supported, send 'text/plain'", {"mime_type": "text/html"}),
     Bad("endless model", NOT_FOUND, "model '漢漢漢", {"model": "漢" * 100_000}),
     Bad("endless language", INVALID, "target_language_code: '漢漢漢", {"target_language_code": "漢" * 100_000}),
-    Bad("endless mime type", INVALID, "mime_type: '漢漢漢", {"mime_type": "漢" * 100_000}),
     Bad("multi-line model", NOT_FOUND, r"model 'a\nb' not found", {"model": "a\nb"}),
-    Bad("max_length 0", INVALID, "options.max_length: 0 is out of range", options={"max_length": 0}),
-    Bad("max_length 64", INVALID, "options.max_length: 64 is above the model's limit of 63", options={"max_length": 64}),
-    Bad("beam_size 0", INVALID, "options.beam_size: 0 is out of range", options={"beam_size": 0}),
-    Bad("split_sentences 9", INVALID, "options.split_sentences: 9 is unknown", options={"split_sentences": 9}),
     Bad("beam_size 33", INVALID, "options.beam_size: 33 is above the limit of 32", options={"beam_size": 33}),
-    Bad("patience", INVALID, "options.patience: 0.0 is out of range", options={"patience": 0}),
-    Bad("num_hypotheses", INVALID, "options.num_hypotheses: 2 is above beam_size", options={"num_hypotheses": 2}),
-    Bad("length_penalty", INVALID, "options.length_penalty: nan is out of range", options={"length_penalty": NAN}),
-    Bad("coverage_penalty", INVALID, "options.coverage_penalty: -0.5 is out", options={"coverage_penalty": -0.5}),
-    Bad("repetition_penalty", INVALID, "options.repetition_penalty: 0.0 is out", options={"repetition_penalty": 0}),
-    Bad("suppress_sequences", INVALID, "options.suppress_sequences[0]: the text", options={"suppress_sequences": [""]}),
-    Bad("min_length", INVALID, "options.min_length: 64 is above max_length, which is 63", options={"min_length": 64}),
-    Bad("target_prefix", INVALID, "options.target_prefix: 2 prefixes for 1 texts", options={"target_prefix": ["a", "b"]}),
     Bad(
         "long prefix",
         INVALID,
         "options.target_prefix[0]: 14 tokens are too long, they must be less than max_length, which is 14",
         options={"target_prefix": [TARGET], "max_length": 14},
-    ),
-    Bad("temperature", INVALID, "options.sampling_temperature: 0.0 is out of range", options={"sampling_temperature": 0}),
-    Bad("sampling_topp", INVALID, "options.sampling_topp: 1.5 is out of range", options={"sampling_topp": 1.5}),
-    Bad(
-        "beams and samples",
-        INVALID,
-        "options.beam_size: 2 is not for sampling",
-        options={"beam_size": 2, "sampling_topk": 5},
     ),
 ]
 
@@ -172,13 +141,6 @@ def test_a_message_over_the_limit_is_refused(server: ServerProcess, translation:
     assert error.code() is EXHAUSTED
     with Client(server.address) as client, pytest.raises(ResourceExhaustedError, match="raise the server's message size limit"):
         client.translate(texts[0])
-    assert_serves(translation)
-
-
-def test_the_deadline_of_a_call(translation: TranslationServiceStub) -> None:
-    request = translation_pb2.TranslateRequest(contents=SOURCES * 20)
-    error = failure(lambda: translation.Translate(request, timeout=0.05))
-    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert_serves(translation)
 
 

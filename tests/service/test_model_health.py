@@ -90,14 +90,6 @@ def test_services_follow_the_loaded_models(models: Path, run: Run) -> None:
         assert "NOT_FOUND: model 'foo' is not in" in run("load", "foo", "--server", server.address).error
 
 
-def test_server_with_one_task(tmp_path: Path) -> None:
-    write_image_bundle(tmp_path)
-    with ServerProcess(tmp_path) as server, Client(server.address, retries=0) as client:
-        assert client.is_ready()
-        assert client.is_ready(IMAGES)
-        assert not client.is_ready(TRANSLATION)
-
-
 def test_an_engine_that_dies_answers_and_serves_on_or_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise SystemExit("out of order")  # no failure of a batch: it ends a thread

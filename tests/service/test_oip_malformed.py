@@ -101,9 +101,7 @@ def nearly_right(draw: st.DrawFn) -> pb.ModelInferRequest:
 
 
 REQUESTS = st.one_of(ANYTHING, nearly_right(), nearly_right())
-FUZZ = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+FUZZ = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

@@ -331,11 +331,3 @@ def test_certificates_change_while_the_server_runs(tmp_path: Path) -> None:
             with pytest.raises(UnavailableError):
                 ask(new.file, app)
             assert connected.translate(SOURCE).text == TARGET  # a connection stays as it was made
-
-
-# ---- Everybody an admin
-
-
-def test_admin_calls_are_open_to_all_on_request() -> None:
-    with ServerProcess(MODELS, *EXPLICIT, "--allow-admin") as server, Client(server.address) as client:
-        assert [model.name for model in client.load_model("toy")] == ["toy"]

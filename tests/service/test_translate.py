@@ -8,7 +8,7 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, SplitSentences, Translation
+from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, Translation
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from .support.processes import ServerProcess
@@ -69,12 +69,6 @@ def test_language_codes_of_every_kind(translation: TranslationServiceStub, code:
     assert translation.Translate(request).translations[0].translated_text == TARGET
 
 
-def test_options_that_greedy_search_fulfils(server: ServerProcess) -> None:
-    options = DecodingOptions(beam_size=1, seed=7, num_hypotheses=1, split_sentences=SplitSentences.OFF)
-    with Client(server.address) as client:
-        assert client.translate(SOURCE, model="toy", model_version="1", options=options).text == TARGET
-
-
 def test_max_length_cuts_and_says_so(server: ServerProcess) -> None:
     with Client(server.address) as client:
         cut = client.translate(SOURCE, options=DecodingOptions(max_length=3))
@@ -133,10 +127,6 @@ def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResp
     assert grown == [results[index] for index in range(texts)] == TARGETS[:texts]
     assert (last.summary.model, last.summary.model_version) == ("toy", "1")
     assert last.summary.timing.inference_seconds > 0
-
-
-def test_a_stream_of_many_texts(translation: TranslationServiceStub) -> None:
-    assert_is_a_good_stream(stream_of(translation, 200), 200)
 
 
 def test_streams_and_calls_at_once(server: ServerProcess, translation: TranslationServiceStub) -> None:

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from triptych_bench.measure.distribution import confidence_within, distribution, percentile
@@ -18,7 +18,6 @@ def test_nearest_rank(count: int, percent: float, rank: int) -> None:
     assert percentile(list(map(float, range(1, count + 1))), percent) == rank
 
 
-@settings(deadline=None)
 @given(DURATIONS, some.floats(0.1, 100))
 def test_a_percentile_bounds_its_share_of_values(values: list[float], percent: float) -> None:
     ordered = sorted(values)
@@ -29,7 +28,6 @@ def test_a_percentile_bounds_its_share_of_values(values: list[float], percent: f
     assert sum(value < found for value in ordered) < share * len(ordered) + 1e-6 or found == ordered[0]
 
 
-@settings(deadline=None)
 @given(DURATIONS)
 def test_the_curve_rises_to_the_maximum(values: list[float]) -> None:
     found = distribution(values)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_cli.documents.database import Database, DatabaseError
@@ -74,7 +74,6 @@ floats = st.floats(0, 1, width=32, allow_subnormal=False)  # sessions in this pr
 spans = st.lists(st.tuples(st.integers(0, 2**31), st.integers(0, 2**31)), max_size=5)
 
 
-@settings(deadline=None)  # the machine may have other things to do
 @given(spans, spans, st.data())
 def test_alignments_are_packed_exactly(
     source: list[tuple[int, int]], target: list[tuple[int, int]], data: st.DataObject

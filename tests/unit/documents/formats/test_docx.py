@@ -172,7 +172,7 @@ def test_other_members_stay() -> None:
         assert member(new, name) == member(data, name)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
     assert_writable(read, docx(paragraphs(run("a ") + run("b", BOLD) + "<w:r><w:br/></w:r>" + run("c"))), first, bold, last)

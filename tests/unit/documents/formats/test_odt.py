@@ -128,7 +128,7 @@ def test_the_type_stays_first_and_stored() -> None:
     assert new[38:].startswith(ODT_TYPE.encode())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
     assert_writable(read, odt(f"<text:p>a {span('b')}<text:line-break/>c</text:p>", "", AUTOMATIC), first, bold, last)

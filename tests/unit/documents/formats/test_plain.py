@@ -103,7 +103,7 @@ def test_encodings_are_checked() -> None:
     assert read("text", "ä\n".encode("cp1252"), ReadOptions(encoding="cp1252")).render({0: ("ö",)}) == "ö\n".encode("cp1252")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.text("abcde,.", min_size=1, max_size=12).filter(lambda word: word.strip(",.")), min_size=1, max_size=60))
 def test_any_words_round_trip(words: list[str]) -> None:
     text = " ".join(words)

@@ -216,7 +216,7 @@ class TestStrings:
         kept = HEADER + f'msgid "{words}"\nmsgstr "{words}"\n\nmsgid "A"\nmsgstr ""\n'
         assert f'msgid "A"\nmsgstr "{words}"\n' in given_(kept, words)
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(
         st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('\n\t\\"nt'), min_size=1).filter(
             lambda text: text != "A"

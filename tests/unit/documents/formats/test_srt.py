@@ -107,7 +107,7 @@ def test_files_without_times_are_rejected() -> None:
     assert texts(read("srt", "\n")) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text("ab <>{}\\N-/>1\u2060\n", min_size=1).filter(lambda text: text.strip()))
 def test_any_text_can_be_written(text: str) -> None:
     changed = translated("srt", FILM, "x", text, "y")

@@ -58,7 +58,7 @@ def test_the_header_is_required() -> None:
     assert texts(read("vtt", "\ufeffWEBVTT")) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text("ab <>&;-/>1\u2060\n\xa0", min_size=1).filter(lambda text: text.strip(" \n")))
 def test_any_text_can_be_written(text: str) -> None:
     changed = translated("vtt", FILM, "x", "y", text)

@@ -151,7 +151,7 @@ def test_aliases_are_not_expanded_and_depth_needs_no_stack() -> None:
         read("yaml", "[" * 1_500 + "some text" + "]" * 1_500)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text(), st.sampled_from(["a: some text\n", "a: 'some text'\n", 'a: "some text"\n', "a: {b: [some text]}\n"]))
 def test_any_text_can_be_written(text: str, source: str) -> None:
     changed = translated("yaml", source, text, options=ALL)
@@ -159,7 +159,7 @@ def test_any_text_can_be_written(text: str, source: str) -> None:
     assert (found["b"][0] if isinstance(found, dict) else found) == text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text("ab \n:#-'\t"), st.sampled_from(["|", ">", "|-", ">-", "|+", "|  # c"]))
 def test_any_text_can_be_written_into_blocks(text: str, header: str) -> None:
     source = f"x:\n  - {header}\n    some text\n\n    more\n  - next text\ny: z\n"

@@ -37,7 +37,7 @@ class Never:
         return
 
 
-@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
 def test_the_shortcut_changes_no_result(
     units: Sequence[Unit], translate: Translate, rules: TranslationRules, chance: random.Random

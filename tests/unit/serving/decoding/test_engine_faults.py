@@ -87,7 +87,7 @@ prefixes = st.sampled_from([(), (), (7,), (9, 30, 8)])
 requests = st.tuples(sources, st.integers(4, 16), st.sampled_from(SEARCHES), prefixes)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(requests, st.booleans()), min_size=1, max_size=14),
     st.sets(st.integers(1, 120), min_size=1, max_size=4),

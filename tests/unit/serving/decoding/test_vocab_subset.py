@@ -54,7 +54,7 @@ shortlists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(shortlists)
 def test_tokens_of_running_rows_keep_their_columns(lists: list[NDArray[np.int64]]) -> None:
     columns = VocabSubset(WHOLE, END)

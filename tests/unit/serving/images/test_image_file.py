@@ -187,7 +187,7 @@ def damaged(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=damaged() | st.binary(max_size=64), edge=st.booleans())
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_damaged_files_are_decoded_or_rejected(data: bytes, edge: bool) -> None:

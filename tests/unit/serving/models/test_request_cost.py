@@ -37,8 +37,6 @@ from ....fixtures.toy import BUNDLE, HERE
 
 SETTINGS = settings(
     max_examples=int(os.environ.get("TRIPTYCH_COST_EXAMPLES", "200")),
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 MESSAGE_BYTES = 20_000

@@ -45,7 +45,7 @@ def expected(starts: Any, ends: Any, spans: list[tuple[int, int]], k: int, lengt
     return taken
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=12),
     st.integers(1, 100),
