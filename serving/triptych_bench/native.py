@@ -32,7 +32,7 @@ from triptych_bench.target import (
     send_unary,
 )
 from triptych_bench.tasks import TASKS
-from triptych_client import tasks
+from triptych_client import tasks, text_tasks
 from triptych_client.call import Call
 from triptych_client.connection import open_async_channel
 from triptych_client.options import DecodingOptions
@@ -89,13 +89,13 @@ def _label(result: Any) -> str:
 METHODS: Mapping[str, TaskMethod] = {
     "translate": TaskMethod(tasks.TRANSLATE, lambda result: result.translated_text, _best_tokens),
     "score": TaskMethod(tasks.SCORE_TRANSLATIONS, lambda result: f"{result.log_probability:.4f}"),
-    "fill": TaskMethod(tasks.FILL_MASK, lambda result: result.masks[0].candidates[0].token_str if result.masks else ""),
-    "embed": TaskMethod(tasks.EMBED, lambda result: str(len(result.values))),
-    "classify-text": TaskMethod(tasks.CLASSIFY_TEXT, _label),
+    "fill": TaskMethod(text_tasks.FILL_MASK, lambda result: result.masks[0].candidates[0].token_str if result.masks else ""),
+    "embed": TaskMethod(text_tasks.EMBED, lambda result: str(len(result.values))),
+    "classify-text": TaskMethod(text_tasks.CLASSIFY_TEXT, _label),
     "classify-tokens": TaskMethod(
-        tasks.CLASSIFY_TOKENS, lambda result: " ".join(f"{entity.label}:{entity.text}" for entity in result.entities)
+        text_tasks.CLASSIFY_TOKENS, lambda result: " ".join(f"{entity.label}:{entity.text}" for entity in result.entities)
     ),
-    "answer": TaskMethod(tasks.ANSWER, lambda result: result.answers[0].text if result.answers else ""),
+    "answer": TaskMethod(text_tasks.ANSWER, lambda result: result.answers[0].text if result.answers else ""),
     "classify": TaskMethod(tasks.CLASSIFY_IMAGE, _label),
 }
 

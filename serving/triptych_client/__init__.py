@@ -35,22 +35,13 @@ from triptych_client.errors import (
 )
 from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
-    Answer,
-    AnsweredQuestion,
     ClassifiedImage,
-    ClassifiedText,
     DocumentFinding,
     DocumentProgress,
-    Embedding,
-    Entity,
-    FilledMask,
-    FilledText,
     FindingKind,
     FinishReason,
     Hypothesis,
     ImageOutcome,
-    LabelledText,
-    MaskCandidate,
     Model,
     ModelState,
     Results,
@@ -61,6 +52,18 @@ from triptych_client.results import (
     Translation,
     Translations,
     TranslationScore,
+)
+from triptych_client.text_tasks import (
+    Answer,
+    AnsweredQuestion,
+    ClassifiedText,
+    Embedding,
+    Entity,
+    FilledMask,
+    FilledText,
+    LabelledText,
+    MaskCandidate,
+    RankedDocument,
 )
 from triptych_client.translation_stream import AsyncTranslationStream, TranslationStream
 
@@ -96,6 +99,7 @@ __all__ = [
     "NotFoundError",
     "PermissionDeniedError",
     "Pooling",
+    "RankedDocument",
     "ResourceExhaustedError",
     "Results",
     "ScoredLabel",

@@ -145,6 +145,17 @@ class AnswerArguments(ModelArguments, total=False):
     """Longest answer, in tokens; 15 by default."""
 
 
+class RerankArguments(ModelArguments, total=False):
+    """The arguments of `rerank`."""
+
+    top_k: int | None
+    """Documents to return, best first; all by default."""
+    raw_scores: bool
+    """Return the model's logits instead of their sigmoid, which is from 0 to 1."""
+    truncate: bool
+    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
+
+
 class ClassifyImageArguments(ModelArguments, total=False):
     """The arguments of `classify_image`, `classify_image_many` and `classify_images`."""
 

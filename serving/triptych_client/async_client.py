@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 import grpc
 
 from triptych_client import arguments as named
-from triptych_client import tasks
+from triptych_client import tasks, text_tasks
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
@@ -17,13 +17,8 @@ from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.images import Images, stream_images_async
 from triptych_client.results import (
-    AnsweredQuestion,
     ClassifiedImage,
-    ClassifiedText,
-    Embedding,
-    FilledText,
     ImageOutcome,
-    LabelledText,
     Model,
     Results,
     TranslatedDocument,
@@ -31,7 +26,16 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, TextOrPair, Texts, UnaryTask
+from triptych_client.tasks import SimpleCall, Texts, UnaryTask
+from triptych_client.text_tasks import (
+    AnsweredQuestion,
+    ClassifiedText,
+    Embedding,
+    FilledText,
+    LabelledText,
+    RankedDocument,
+    TextOrPair,
+)
 from triptych_client.translation_stream import AsyncTranslationStream
 from triptych_client.unary import send_all_async, send_async
 
@@ -121,53 +125,60 @@ class AsyncClient(BaseClient):
 
     async def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
         """Rank candidates for each mask of a text. See `Client.fill_mask`."""
-        return await self._one(tasks.FILL_MASK, text, arguments)
+        return await self._one(text_tasks.FILL_MASK, text, arguments)
 
     async def fill_mask_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
     ) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
-        return await self._run(tasks.FILL_MASK, texts, arguments, fail_fast)
+        return await self._run(text_tasks.FILL_MASK, texts, arguments, fail_fast)
 
     async def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector. See `Client.embed`."""
-        return await self._one(tasks.EMBED, text, arguments)
+        return await self._one(text_tasks.EMBED, text, arguments)
 
     async def embed_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
     ) -> Results[Embedding]:
         """Apply `embed` to many texts."""
-        return await self._run(tasks.EMBED, texts, arguments, fail_fast)
+        return await self._run(text_tasks.EMBED, texts, arguments, fail_fast)
 
     async def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts. See `Client.classify_text`."""
-        return await self._one(tasks.CLASSIFY_TEXT, text, arguments)
+        return await self._one(text_tasks.CLASSIFY_TEXT, text, arguments)
 
     async def classify_text_many(
         self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
-        return await self._run(tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
+        return await self._run(text_tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
     async def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places. See `Client.classify_tokens`."""
-        return await self._one(tasks.CLASSIFY_TOKENS, text, arguments)
+        return await self._one(text_tasks.CLASSIFY_TOKENS, text, arguments)
 
     async def classify_tokens_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
     ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
-        return await self._run(tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
+        return await self._run(text_tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
     async def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text. See `Client.answer`."""
-        return await self._one(tasks.ANSWER, (question, context), arguments)
+        return await self._one(text_tasks.ANSWER, (question, context), arguments)
 
     async def answer_many(
         self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
     ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
-        return await self._run(tasks.ANSWER, pairs, arguments, fail_fast)
+        return await self._run(text_tasks.ANSWER, pairs, arguments, fail_fast)
+
+    async def rerank(
+        self, query: str, documents: Sequence[str], **arguments: Unpack[named.RerankArguments]
+    ) -> list[RankedDocument]:
+        """Rank documents by their relevance to a query; the best one comes first. See `Client.rerank`."""
+        request, call = self._rerank_request(query, documents, arguments)
+        return text_tasks.RERANK.parse(await send_async(self._channel, text_tasks.RERANK, request, call), call.request_id)
 
     async def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""

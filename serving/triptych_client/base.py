@@ -15,6 +15,7 @@ from triptych_client.images import ImageExchange
 from triptych_client.options import collect_options
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
+from triptych_client.text_tasks import RERANK
 
 Result = TypeVar("Result")
 
@@ -99,6 +100,12 @@ class BaseClient:
     def _stream_request(self, text: str, arguments: Mapping[str, Any]) -> tuple[Any, Call]:
         call, others = self._split_off_call(arguments, TranslateArguments)
         return TRANSLATE_STREAM.request_with([text], others), call
+
+    def _rerank_request(self, query: str, documents: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, Call]:
+        call, others = self._split_off_call(arguments, RERANK.arguments)
+        request = RERANK.request_with(documents, others)
+        request.query = query
+        return request, call
 
     def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
         call, others = self._split_off_call(arguments, DocumentArguments)

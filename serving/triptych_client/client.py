@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
-from triptych_client import tasks
+from triptych_client import tasks, text_tasks
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
@@ -13,13 +13,8 @@ from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.images import stream_images
 from triptych_client.results import (
-    AnsweredQuestion,
     ClassifiedImage,
-    ClassifiedText,
-    Embedding,
-    FilledText,
     ImageOutcome,
-    LabelledText,
     Model,
     Results,
     TranslatedDocument,
@@ -27,7 +22,16 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
-from triptych_client.tasks import SimpleCall, TextOrPair, Texts, UnaryTask
+from triptych_client.tasks import SimpleCall, Texts, UnaryTask
+from triptych_client.text_tasks import (
+    AnsweredQuestion,
+    ClassifiedText,
+    Embedding,
+    FilledText,
+    LabelledText,
+    RankedDocument,
+    TextOrPair,
+)
 from triptych_client.translation_stream import TranslationStream
 from triptych_client.unary import send, send_all
 
@@ -198,13 +202,13 @@ class Client(BaseClient):
             text: A text with one or more masks, written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
             arguments: `top_k`, `targets`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self._one(tasks.FILL_MASK, text, arguments)
+        return self._one(text_tasks.FILL_MASK, text, arguments)
 
     def fill_mask_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
     ) -> Results[FilledText]:
         """Apply `fill_mask` to many texts."""
-        return self._run(tasks.FILL_MASK, texts, arguments, fail_fast)
+        return self._run(text_tasks.FILL_MASK, texts, arguments, fail_fast)
 
     def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
         """Convert a text to a vector.
@@ -213,13 +217,13 @@ class Client(BaseClient):
             text: A sentence or a paragraph.
             arguments: `pooling`, `normalize`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self._one(tasks.EMBED, text, arguments)
+        return self._one(text_tasks.EMBED, text, arguments)
 
     def embed_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
     ) -> Results[Embedding]:
         """Apply `embed` to many texts."""
-        return self._run(tasks.EMBED, texts, arguments, fail_fast)
+        return self._run(text_tasks.EMBED, texts, arguments, fail_fast)
 
     def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts.
@@ -228,13 +232,13 @@ class Client(BaseClient):
             text: A text, or a tuple of two texts for a model that takes pairs.
             arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self._one(tasks.CLASSIFY_TEXT, text, arguments)
+        return self._one(text_tasks.CLASSIFY_TEXT, text, arguments)
 
     def classify_text_many(
         self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
     ) -> Results[ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
-        return self._run(tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
+        return self._run(text_tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
     def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
         """Find the entities of a text, such as names of people and places.
@@ -243,13 +247,13 @@ class Client(BaseClient):
             text: A sentence or a paragraph.
             arguments: `aggregation`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self._one(tasks.CLASSIFY_TOKENS, text, arguments)
+        return self._one(text_tasks.CLASSIFY_TOKENS, text, arguments)
 
     def classify_tokens_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
     ) -> Results[LabelledText]:
         """Apply `classify_tokens` to many texts."""
-        return self._run(tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
+        return self._run(text_tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
     def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
         """Find the answer to a question in a text.
@@ -259,13 +263,26 @@ class Client(BaseClient):
             context: The text that contains the answer.
             arguments: `top_k`, `max_answer_length`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
-        return self._one(tasks.ANSWER, (question, context), arguments)
+        return self._one(text_tasks.ANSWER, (question, context), arguments)
 
     def answer_many(
         self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
     ) -> Results[AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
-        return self._run(tasks.ANSWER, pairs, arguments, fail_fast)
+        return self._run(text_tasks.ANSWER, pairs, arguments, fail_fast)
+
+    def rerank(self, query: str, documents: Sequence[str], **arguments: Unpack[named.RerankArguments]) -> list[RankedDocument]:
+        """Rank documents by their relevance to a query; the best one comes first.
+
+        All documents are sent as one request, and an invalid one fails the call.
+
+        Args:
+            query: A question, or words to search for.
+            documents: Texts, such as the results of a search.
+            arguments: `top_k`, `raw_scores`, `truncate`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        request, call = self._rerank_request(query, documents, arguments)
+        return text_tasks.RERANK.parse(send(self._channel, text_tasks.RERANK, request, call), call.request_id)
 
     def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image.

@@ -1,4 +1,4 @@
-"""The immutable results of all calls.
+"""The immutable results of all calls but text tasks, whose results are in `triptych_client.text_tasks`.
 
 Where a field has the name of a field of the wire's message, `triptych_client.messages` fills it without further code.
 """
@@ -278,108 +278,6 @@ class ScoredLabel:
     """Probability, 0 to 1."""
     index: int
     """Index of the label in the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class MaskCandidate:
-    """A token that may fill a mask."""
-
-    score: float
-    """Probability over the whole vocabulary."""
-    token: int
-    """Token ID."""
-    token_str: str
-    sequence: str
-    """The text with this mask filled; other masks stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilledMask:
-    """The candidates for one mask."""
-
-    candidates: tuple[MaskCandidate, ...]
-    """Best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilledText(Served):
-    """The candidates for the masks of one text."""
-
-    masks: tuple[FilledMask, ...]
-    """From left to right."""
-    token_count: int
-    """Tokens of the text, [CLS] and [SEP] included."""
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding(Served):
-    """The embedding vector of one text."""
-
-    values: tuple[float, ...]
-    token_count: int
-    """Tokens of the text, [CLS] and [SEP] included."""
-    truncated: bool = False
-    """True if the end of the text was cut off; only with `truncate`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifiedText(Served):
-    """The labels of one text, or pair of texts."""
-
-    labels: tuple[ScoredLabel, ...]
-    """Best first."""
-    token_count: int
-    """Tokens of the input, [CLS] and [SEP] included."""
-    truncated: bool = False
-    """True if the end of the text was cut off; only with `truncate`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """A labelled span of a text."""
-
-    label: str
-    """Without B- and I- if tokens are aggregated."""
-    score: float
-    """Mean probability of the tokens."""
-    text: str
-    start: int
-    """Position in the text: `whole[entity.start:entity.end] == entity.text`."""
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class LabelledText(Served):
-    """The entities of one text."""
-
-    entities: tuple[Entity, ...]
-    """From left to right."""
-    token_count: int
-    """Tokens of the text, [CLS] and [SEP] included."""
-    truncated: bool = False
-    """True if the end of the text was cut off; only with `truncate`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A span of a context that answers a question."""
-
-    text: str
-    score: float
-    """Probability of the first token times that of the last."""
-    start: int
-    """Position in the context: `context[answer.start:answer.end] == answer.text`."""
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredQuestion(Served):
-    """The answers to one question."""
-
-    answers: tuple[Answer, ...]
-    """Best first."""
-    token_count: int
-    """Tokens of question and context, [CLS] and [SEP] included."""
 
 
 @dataclass(frozen=True, slots=True)

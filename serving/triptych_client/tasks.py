@@ -1,7 +1,6 @@
 """The table of unary calls: method, arguments, inputs and results of each task.
 
-A new task is one entry here, its arguments in `triptych_client.arguments`, its result in `triptych_client.results`, and the
-public methods of the two clients.
+Text tasks are in `triptych_client.text_tasks`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,13 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from triptych.v1 import (
-    embedding_pb2,
-    fill_mask_pb2,
     image_classification_pb2,
     model_pb2,
-    question_answering_pb2,
-    text_classification_pb2,
-    token_classification_pb2,
     translation_pb2,
 )
 from triptych_client import arguments as named
@@ -28,12 +22,7 @@ from triptych_client.connection import Request, Response, RpcMethod
 from triptych_client.errors import InvalidArgumentError, ServerError, TriptychClientError
 from triptych_client.messages import ServedFields, fill, model_from, options_message, read, served_from, translation_from
 from triptych_client.results import (
-    AnsweredQuestion,
     ClassifiedImage,
-    ClassifiedText,
-    Embedding,
-    FilledText,
-    LabelledText,
     Model,
     Results,
     Timing,
@@ -43,14 +32,13 @@ from triptych_client.results import (
 from triptych_client.status import INPUT_INDEX
 
 Result = TypeVar("Result")
-TextOrPair: TypeAlias = str | tuple[str, str]
 Texts: TypeAlias = list[str] | tuple[str, ...]
 
 # Below gRPC's default limit of 4 MiB, with room for a response that is longer than the request.
 BYTES_PER_REQUEST = 1024 * 1024
 
 
-def _method(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
+def method_of(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
     """Return path, request and response of a method in a generated module."""
     method = module.DESCRIPTOR.services_by_name[service].methods_by_name[name]
     path = f"/{method.containing_service.full_name}/{name}"
@@ -68,10 +56,10 @@ def _models(response: model_pb2.ListModelsResponse | model_pb2.LoadModelResponse
     return [model_from(model) for model in response.models]
 
 
-LIST_MODELS = SimpleCall(*_method(model_pb2, "ModelService", "ListModels"), _models)
-GET_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model))
-LOAD_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "LoadModel"), _models)
-UNLOAD_MODEL = SimpleCall(*_method(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
+LIST_MODELS = SimpleCall(*method_of(model_pb2, "ModelService", "ListModels"), _models)
+GET_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model))
+LOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "LoadModel"), _models)
+UNLOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
 # Without the package of grpc.health.v1: its two messages have one field each, number 1, and so the same bytes as protobuf's
 # wrappers of a string and an int32. SERVING is 1.
 CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)
@@ -81,12 +69,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _is_text(each: Any) -> bool:
+def is_text(each: Any) -> bool:
+    """Return whether an input is a text."""
     return isinstance(each, str)
 
 
-def _is_pair(each: Any) -> bool:
-    return isinstance(each, tuple | list) and len(each) == 2 and all(map(_is_text, each))
+def is_pair(each: Any) -> bool:
+    """Return whether an input is a pair of texts."""
+    return isinstance(each, tuple | list) and len(each) == 2 and all(map(is_text, each))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +94,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """Repeated field of the response."""
     takes: str = "text"
     """What an input is, in errors."""
-    accepts: Callable[[Any], bool] = _is_text
+    accepts: Callable[[Any], bool] = is_text
     """Whether an input has the right type."""
     to_message: Callable[[Any], Any] = _same
     """Converts an input to an element of the request's field."""
@@ -293,13 +283,8 @@ def byte_size(each: str | bytes | tuple[str, ...]) -> int:
     return len(each) if isinstance(each, bytes) or each.isascii() else len(each.encode())
 
 
-def _text_input(each: TextOrPair) -> text_classification_pb2.TextInput:
-    text, text_pair = (each, "") if isinstance(each, str) else each
-    return text_classification_pb2.TextInput(text=text, text_pair=text_pair)
-
-
 TRANSLATE = UnaryTask(
-    *_method(translation_pb2, "TranslationService", "Translate"),
+    *method_of(translation_pb2, "TranslationService", "Translate"),
     name="translate_many",
     arguments=named.TranslateArguments,
     result=Translation,
@@ -313,58 +298,18 @@ TRANSLATE_STREAM: UnaryTask[Translation] = replace(
     response=translation_pb2.TranslateStreamResponse,
 )
 SCORE_TRANSLATIONS = UnaryTask(
-    *_method(translation_pb2, "TranslationService", "ScoreTranslations"),
+    *method_of(translation_pb2, "TranslationService", "ScoreTranslations"),
     name="score_translations",
     arguments=named.ScoreArguments,
     result=TranslationScore,
     inputs="pairs",
     results="scores",
     takes="(source, translation) pair",
-    accepts=_is_pair,
+    accepts=is_pair,
     to_message=lambda pair: translation_pb2.TranslationPair(source=pair[0], target=pair[1]),
 )
-FILL_MASK = UnaryTask(
-    *_method(fill_mask_pb2, "FillMaskService", "FillMask"),
-    name="fill_mask_many",
-    arguments=named.FillMaskArguments,
-    result=FilledText,
-    copies="top_k",
-)
-EMBED = UnaryTask(
-    *_method(embedding_pb2, "EmbeddingService", "EmbedText"),
-    name="embed_many",
-    arguments=named.EmbedArguments,
-    result=Embedding,
-    results="embeddings",
-)
-CLASSIFY_TEXT = UnaryTask(
-    *_method(text_classification_pb2, "TextClassificationService", "ClassifyText"),
-    name="classify_text_many",
-    arguments=named.ClassifyTextArguments,
-    result=ClassifiedText,
-    inputs="inputs",
-    takes="text or pair of texts",
-    accepts=lambda each: _is_text(each) or _is_pair(each),
-    to_message=_text_input,
-)
-CLASSIFY_TOKENS = UnaryTask(
-    *_method(token_classification_pb2, "TokenClassificationService", "ClassifyTokens"),
-    name="classify_tokens_many",
-    arguments=named.ClassifyTokensArguments,
-    result=LabelledText,
-)
-ANSWER = UnaryTask(
-    *_method(question_answering_pb2, "QuestionAnsweringService", "AnswerQuestion"),
-    name="answer_many",
-    arguments=named.AnswerArguments,
-    result=AnsweredQuestion,
-    inputs="inputs",
-    takes="(question, context) pair",
-    accepts=_is_pair,
-    to_message=lambda pair: question_answering_pb2.QuestionInput(question=pair[0], context=pair[1]),
-)
 CLASSIFY_IMAGE = UnaryTask(
-    *_method(image_classification_pb2, "ImageClassificationService", "ClassifyImage"),
+    *method_of(image_classification_pb2, "ImageClassificationService", "ClassifyImage"),
     name="classify_image_many",
     arguments=named.ClassifyImageArguments,
     result=ClassifiedImage,

@@ -24,11 +24,12 @@ from triptych.v1 import (
     image_classification_pb2,
     model_pb2,
     question_answering_pb2,
+    rerank_pb2,
     text_classification_pb2,
     token_classification_pb2,
     translation_pb2,
 )
-from triptych_client import tasks
+from triptych_client import tasks, text_tasks
 from triptych_client.documents import TRANSLATE_DOCUMENT
 from triptych_client.images import CLASSIFY_IMAGE_STREAM
 
@@ -102,6 +103,11 @@ def answered(each: question_answering_pb2.QuestionInput) -> question_answering_p
     return question_answering_pb2.AnsweredQuestion(answers=[answer], token_count=end)
 
 
+def ranked(document: str) -> rerank_pb2.RankedDocument:
+    """Return the length of the document as index."""
+    return rerank_pb2.RankedDocument(index=len(document), score=0.75, token_count=len(document), truncated=True)
+
+
 def classified_image(image: bytes) -> image_classification_pb2.ClassifiedImage:
     """Report the length of the file as width."""
     return image_classification_pb2.ClassifiedImage(labels=[YES], width=len(image), height=2)
@@ -118,11 +124,12 @@ def classified(each: text_classification_pb2.TextInput) -> text_classification_p
 RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
     (tasks.TRANSLATE, translation),
     (tasks.SCORE_TRANSLATIONS, score),
-    (tasks.FILL_MASK, filled),
-    (tasks.EMBED, embedded),
-    (tasks.CLASSIFY_TEXT, classified),
-    (tasks.CLASSIFY_TOKENS, labelled),
-    (tasks.ANSWER, answered),
+    (text_tasks.FILL_MASK, filled),
+    (text_tasks.EMBED, embedded),
+    (text_tasks.CLASSIFY_TEXT, classified),
+    (text_tasks.CLASSIFY_TOKENS, labelled),
+    (text_tasks.ANSWER, answered),
+    (text_tasks.RERANK, ranked),
     (tasks.CLASSIFY_IMAGE, classified_image),
 ]
 

@@ -14,12 +14,14 @@ from triptych.v1 import (
     fill_mask_pb2,
     image_classification_pb2,
     question_answering_pb2,
+    rerank_pb2,
     text_classification_pb2,
     token_classification_pb2,
     translation_pb2,
 )
 from triptych_client.call import Call
-from triptych_client.tasks import EMBED, TRANSLATE, UnaryTask
+from triptych_client.tasks import TRANSLATE, UnaryTask
+from triptych_client.text_tasks import EMBED
 
 from .conftest import Ask
 from .fake_server import FakeServer, bad_field, fail, succeed
@@ -96,6 +98,12 @@ CALLS = [
         ),
         lambda result: result.answers == (tc.Answer(" Ada", 0.75, 2, 6),),
         id="answer",
+    ),
+    pytest.param(
+        lambda client, **more: client.rerank("a?", ["b", "cd"], top_k=2, raw_scores=True, truncate=True, **more),
+        rerank_pb2.RerankRequest(query="a?", documents=["b", "cd"], top_k=2, raw_scores=True, truncate=True, **WHERE),
+        lambda result: (result.index, result.score, result.token_count, result.truncated) == (1, 0.75, 1, True),
+        id="rerank",
     ),
     pytest.param(
         lambda client, **more: client.classify_image(b"image", top_k=2, **more),
