@@ -15,7 +15,6 @@ from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import RangeError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.translation import TranslationFamily
-from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.parity import translation as parity
 from triptych_export.parity.translation import Sample
 from triptych_export.translation_source import TranslationSource
@@ -26,6 +25,7 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 
+from ..fixtures.cuda_kernels import unfit_nodes
 from ..fixtures.toy import HALF_BUNDLE, HERE, SOURCES
 
 SLOTS, STEPS = 5, 30

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from triptych_export.bundle_files import HALF_PRECISION, write_encoder
-from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
 from triptych_serving.runtime.session import Session
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
+
+from ..fixtures.cuda_kernels import unfit_nodes
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES, SIDE = 20, 32

@@ -13,7 +13,6 @@ from torch import nn
 
 from triptych_export.bundle_files import HALF_PRECISION, write_encoder
 from triptych_export.errors import ParityError
-from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
@@ -27,6 +26,8 @@ from triptych_training.models.bert import (
     BertForTokenClassification,
     BertModel,
 )
+
+from ..fixtures.cuda_kernels import unfit_nodes
 
 VOCABULARY, LONGEST = 1_200, 24
 SHAPE = {"model_dim": 48, "heads": 3, "feedforward_dim": 80, "layers": 2, "max_positions": LONGEST}

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from triptych_export.families.translation import write_translation
-from triptych_export.graphs.cuda_kernels import unfit_nodes
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
 from triptych_export.parity.translation import Sample
 from triptych_export.translation_source import TranslationSource
@@ -24,6 +23,7 @@ from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
+from ..fixtures.cuda_kernels import unfit_nodes
 from ..fixtures.toy import HERE
 from .reference import token_log_probabilities
 

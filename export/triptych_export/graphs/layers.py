@@ -32,11 +32,8 @@ class FusedLayer(nn.Module):
         frame = self.layer.attention_residual
         entered = mark_input(frame.enter(x), self.layer.attention.query_key_value)
         context = packed_attention(entered, self.weight, self.bias, lengths, self.heads)
-        return self._feed(frame.leave(x, self.layer.attention.output(context)))
-
-    def _feed(self, x: Tensor) -> Tensor:
-        frame = self.layer.feedforward_residual
-        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
+        x = frame.leave(x, self.layer.attention.output(context))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 class FirstPositionLayer(nn.Module):
@@ -54,12 +51,12 @@ class FirstPositionLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, T, E]`, full rows -> the first positions `[B * positions, E]`."""
-        frame, last = self.layer.attention_residual, self.layer.feedforward_residual
+        frame = self.layer.attention_residual
         entered = frame.enter(x)
         key, value = self.key_value(entered).chunk(2, dim=-1)
         context = fused_attention(self.query(entered[:, : self.positions]), key, value, self.heads)
-        y = frame.leave(x[:, : self.positions].flatten(0, 1), self.layer.attention.output(context.flatten(0, 1)))
-        return last.leave(y, self.layer.feedforward(last.enter(y)))
+        x = frame.leave(x[:, : self.positions].flatten(0, 1), self.layer.attention.output(context.flatten(0, 1)))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 def packed_weight(projection: nn.Linear) -> nn.Parameter:
@@ -93,12 +90,12 @@ class RotaryLayer(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32 bounds each row, `bias` `[1, 1, T, T]` is added to the scores."""
-        frame, last = self.layer.attention_residual, self.layer.feedforward_residual
+        frame = self.layer.attention_residual
         query, key, value = self.projection(frame.enter(x)).chunk(3, dim=-1)
         query, key = (rotary_embedding(each, self.rotary.cosines, self.rotary.sines) for each in (query, key))
         context = fused_attention(query, key, value, self.heads, lengths, bias=bias)
         x = frame.leave(x, self.layer.attention.output(context))
-        return last.leave(x, self.layer.feedforward(last.enter(x)))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 class WindowLayer(nn.Module):
@@ -129,7 +126,7 @@ class WindowLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P, E]`."""
-        frame, attention, last = self.layer.attention_residual, self.layer.attention, self.layer.feedforward_residual
+        frame, attention = self.layer.attention_residual, self.layer.attention
         entered = take(frame.enter(x), self.order, self.pads) if self.moves else frame.enter(x)
         width = self.lanes * entered.shape[-1]
         parts = attention.query_key_value(entered).chunk(3, dim=-1)
@@ -140,7 +137,7 @@ class WindowLayer(nn.Module):
         if self.moves:
             context = torch.index_select(context, 1, self.back)
         x = frame.leave(x, attention.output(context))
-        return last.leave(x, self.layer.feedforward(last.enter(x)))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 class GatheredMerging(nn.Module):

@@ -32,33 +32,22 @@ NEVER = float("-inf")
 
 
 class BertStates(nn.Module):
-    """Hidden states of a BERT."""
+    """Hidden states of a BERT; `counted` gathers position vectors by index, so that no shape is needed on the host."""
 
-    def __init__(self, bert: Bert) -> None:
+    def __init__(self, bert: Bert, counted: bool) -> None:
         super().__init__()
+        self.counted = counted
         self.embedding, self.norm = bert.embedding, bert.norm
         self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
         """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
-        x = self.embed(ids, segments, numbers)
+        table = self.embedding.positions.weight
+        x = self.embedding.at(ids, segments, functional.embedding(numbers, table) if self.counted else table[: ids.shape[1]])
         for layer in self.layers:
             x = layer(x, lengths)
         hidden: Tensor = self.norm(x)
         return hidden
-
-    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
-        """Compute the layers' input `[B, T, E]`."""
-        x: Tensor = self.embedding(ids, segments)
-        return x
-
-
-class CountedBertStates(BertStates):
-    """Hidden states with position vectors gathered by index, so that no shape is needed on the host."""
-
-    def embed(self, ids: Tensor, segments: Tensor, numbers: Tensor) -> Tensor:
-        x: Tensor = self.embedding.at(ids, segments, functional.embedding(numbers, self.embedding.positions.weight))
-        return x
 
 
 class ModernBertStates(nn.Module):
@@ -82,11 +71,12 @@ class ModernBertStates(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Hidden states and pooled vectors."""
+    """Hidden states and pooled vectors; `counted` avoids shape arithmetic on the host, so that a GPU can capture the graph."""
 
-    def __init__(self, bert: Bert | ModernBert) -> None:
+    def __init__(self, bert: Bert | ModernBert, counted: bool = False) -> None:
         super().__init__()
-        self.states = BertStates(bert) if isinstance(bert, Bert) else ModernBertStates(bert)
+        self.counted = counted
+        self.states = BertStates(bert, counted) if isinstance(bert, Bert) else ModernBertStates(bert)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute hidden states `[B, T, E]` in the layers' type, their mean and the first state, both float32 `[B, E]`."""
@@ -101,19 +91,9 @@ class TextEncoder(nn.Module):
 
     def numbers(self, ids: Tensor) -> Tensor:
         """Positions, `[1, T]` int32."""
+        if self.counted:
+            return (ids[:1] * 0 + 1).cumsum(1, dtype=torch.int32) - 1
         return torch.arange(ids.shape[1], dtype=torch.int32)[None]
-
-
-class CountedTextEncoder(TextEncoder):
-    """Variant without shape arithmetic on the host, so that the graph can be captured on a GPU."""
-
-    def __init__(self, bert: Bert | ModernBert) -> None:
-        super().__init__(bert)
-        if isinstance(bert, Bert):
-            self.states = CountedBertStates(bert)
-
-    def numbers(self, ids: Tensor) -> Tensor:
-        return (ids[:1] * 0 + 1).cumsum(1, dtype=torch.int32) - 1
 
 
 class TextGraph(nn.Module):
@@ -250,5 +230,5 @@ def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False)
         case BertForQuestionAnswering():
             graph = QuestionAnsweringGraph(model)
     if half:
-        graph.encoder = CountedTextEncoder(model.bert)
+        graph.encoder = TextEncoder(model.bert, counted=True)
     return graph

@@ -102,8 +102,7 @@ class SourceLayer(nn.Module):
         query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
         context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
         x = frame.leave(x, attention.output(context))
-        frame = self.layer.feedforward_residual
-        return frame.leave(x, self.layer.feedforward(frame.enter(x)))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 class CachedDecoder(nn.Module):
@@ -143,7 +142,7 @@ class CachedDecoder(nn.Module):
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
             context, attention = attend(query, other, weights)
             x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
-            x = layer.feedforward_residual.leave(x, layer.feedforward(layer.feedforward_residual.enter(x)))
+            x = layer.feedforward_residual.around(x, layer.feedforward)
             present += [key, value]
         return self.decoder.finish(x), present, attention
 
@@ -342,8 +341,7 @@ class TargetLayer(nn.Module):
         key, value = cross.key_value(memory).chunk(2, dim=-1)
         context = fused_attention(cross.query(frame.enter(x)), key, value, cross.heads, mask, cross.scale)
         x = frame.leave(x, cross.output(context))
-        frame = layer.feedforward_residual
-        return frame.leave(x, layer.feedforward(frame.enter(x)))
+        return layer.feedforward_residual.around(x, layer.feedforward)
 
     def _attend_to_targets(self, x: Tensor, bias: Tensor | None) -> Tensor:
         own = self.layer.attention

@@ -117,18 +117,13 @@ class Bert(nn.Module):
 EncoderConfig = BertConfig | ModernBertConfig
 
 
-def make_encoder(config: EncoderConfig) -> Bert | ModernBert:
-    """Build the encoder that `config` describes."""
-    return Bert(config) if isinstance(config, BertConfig) else ModernBert(config)
-
-
 class EncoderWithHead(nn.Module):
     """Encoder with a head; subclasses add the head and call `initialise`."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.bert = make_encoder(config)
+        self.bert = Bert(config) if isinstance(config, BertConfig) else ModernBert(config)
 
 
 class MaskedTokenHead(nn.Module):

@@ -154,6 +154,10 @@ class Residual(nn.Module):
         total = x + self._drop_samples(self.dropout(y))
         return total if self.pre_norm else self.norm(total)
 
+    def around(self, x: Tensor, sublayer: nn.Module) -> Tensor:
+        """Apply the connection around a whole sub-layer."""
+        return self.leave(x, sublayer(self.enter(x)))
+
     def _drop_samples(self, y: Tensor) -> Tensor:
         """Zero whole samples of `[B, T, E]` at random and scale up the others (stochastic depth)."""
         if not (self.training and self.drop_path):
@@ -176,4 +180,4 @@ class EncoderLayer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `mask` as in SelfAttention."""
         x = self.attention_residual.leave(x, self.attention(self.attention_residual.enter(x), mask))
-        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+        return self.feedforward_residual.around(x, self.feedforward)

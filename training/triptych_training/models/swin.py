@@ -144,7 +144,7 @@ class SwinLayer(nn.Module):
             bias = (bias + mask[:, None].to(x.device)).repeat(len(x), 1, 1, 1)  # [B*W, H, N, N]
         windows = self.windows.split(self.attention_residual.enter(x))
         x = self.attention_residual.leave(x, self.windows.join(self.attention(windows, bias)))
-        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+        return self.feedforward_residual.around(x, self.feedforward)
 
 
 class PatchMerging(nn.Module):

@@ -144,7 +144,7 @@ class DecoderLayer(nn.Module):
     def after_attention(self, x: Tensor, memory: KeyValues, mask: Tensor | None) -> Tensor:
         residual = self.cross_attention_residual
         x = residual.leave(x, self.cross_attention(residual.enter(x), memory, mask))
-        return self.feedforward_residual.leave(x, self.feedforward(self.feedforward_residual.enter(x)))
+        return self.feedforward_residual.around(x, self.feedforward)
 
 
 class Embedding(nn.Module):

@@ -15,42 +15,26 @@ from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoin
 Loaded = TranslationSource | BertCheckpoint | ImageCheckpoint
 
 
-TRANSLATION_LOADERS: Mapping[str, Callable[[Folder, str, str], TranslationSource]] = {
-    "bart": bart.load_bart,
-    "m2m_100": bart.load_m2m100,
-    "marian": marian.load_marian,
-    "mbart": bart.load_mbart,
-    "mt5": t5.load_t5,
-    "t5": t5.load_t5,
+# By type: the loader, and what it does not read from config.json because it changes no result.
+TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], TranslationSource], Neutral]] = {
+    "bart": (bart.load_bart, BART_NEUTRAL),
+    "m2m_100": (bart.load_m2m100, BART_NEUTRAL),
+    "marian": (marian.load_marian, marian.NEUTRAL),
+    "mbart": (bart.load_mbart, BART_NEUTRAL),
+    "mt5": (t5.load_t5, t5.NEUTRAL),
+    "t5": (t5.load_t5, t5.NEUTRAL),
 }
-LOADERS: Mapping[str, Callable[[Folder], BertCheckpoint | ImageCheckpoint]] = {
-    "bert": partial(load_text, mapping=bert.BERT),
-    "camembert": partial(load_text, mapping=bert.ROBERTA),
-    "deit": image_classifiers.load_deit,
-    "distilbert": partial(load_text, mapping=bert.DISTILBERT),
-    "modernbert": partial(load_text, mapping=modernbert.MODERNBERT),
-    "roberta": partial(load_text, mapping=bert.ROBERTA),
-    "swin": image_classifiers.load_swin,
-    "vit": image_classifiers.load_vit,
-    "xlm-roberta": partial(load_text, mapping=bert.ROBERTA),
-}
-# What each type's loader does not read from config.json, and why it need not.
-NEUTRAL: Mapping[str, Neutral] = {
-    "bart": BART_NEUTRAL,
-    "bert": bert.BERT_NEUTRAL,
-    "camembert": bert.BERT_NEUTRAL,
-    "deit": image_classifiers.VIT_NEUTRAL,
-    "distilbert": bert.DISTILBERT_NEUTRAL,
-    "m2m_100": BART_NEUTRAL,
-    "marian": marian.NEUTRAL,
-    "mbart": BART_NEUTRAL,
-    "modernbert": modernbert.NEUTRAL,
-    "mt5": t5.NEUTRAL,
-    "roberta": bert.BERT_NEUTRAL,
-    "swin": image_classifiers.SWIN_NEUTRAL,
-    "t5": t5.NEUTRAL,
-    "vit": image_classifiers.VIT_NEUTRAL,
-    "xlm-roberta": bert.BERT_NEUTRAL,
+_ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
+LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint], Neutral]] = {
+    "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
+    "camembert": _ROBERTA,
+    "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
+    "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
+    "modernbert": (partial(load_text, mapping=modernbert.MODERNBERT), modernbert.NEUTRAL),
+    "roberta": _ROBERTA,
+    "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
+    "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
+    "xlm-roberta": _ROBERTA,
 }
 DECODER_ONLY = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
 
@@ -69,16 +53,17 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
     """
     if folder.architecture.endswith(DECODER_ONLY) and not folder.config.get("is_encoder_decoder", False):
         raise _unsupported(folder, "is a decoder-only language model, which is not supported")
-    if translation_loader := TRANSLATION_LOADERS.get(folder.model_type):
-        loaded: Loaded = translation_loader(folder, source_language, target_language)
+    if folder.model_type in TRANSLATION_LOADERS:
+        translate, neutral = TRANSLATION_LOADERS[folder.model_type]
+        loaded: Loaded = translate(folder, source_language, target_language)
+    elif folder.model_type not in LOADERS:
+        raise _unsupported(folder, "is not supported")
+    elif source_language or target_language:
+        raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
     else:
-        loader = LOADERS.get(folder.model_type)
-        if loader is None:
-            raise _unsupported(folder, "is not supported")
-        if source_language or target_language:
-            raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
-        loaded = loader(folder)
-    check_members(folder, NEUTRAL[folder.model_type])
+        encode, neutral = LOADERS[folder.model_type]
+        loaded = encode(folder)
+    check_members(folder, neutral)
     return loaded
 
 

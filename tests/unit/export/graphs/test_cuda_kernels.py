@@ -6,8 +6,9 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from triptych_export.graphs.cuda_kernels import HOST_INPUTS, KERNELS, unfit_nodes
 from triptych_export.graphs.operators import DOMAIN
+
+from ....fixtures.cuda_kernels import HOST_INPUTS, KERNELS, unfit_nodes
 
 HALF, INT64, DOUBLE = TensorProto.FLOAT16, TensorProto.INT64, TensorProto.DOUBLE
 

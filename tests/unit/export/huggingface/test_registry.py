@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.architectures.registry import LOADERS, NEUTRAL, TRANSLATION_LOADERS, load
+from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
@@ -140,7 +140,3 @@ def test_members_are_ignored_on_request(tmp_path: Path) -> None:
             open_checkpoint(str(folder), replace(options, ignore_config=ignored))
     with pytest.raises(SourceError, match="ignore_config: only for checkpoints of Hugging Face"):
         open_checkpoint(str(HERE / "checkpoint"), options)
-
-
-def test_every_type_has_a_table_of_neutral_members() -> None:
-    assert NEUTRAL.keys() == LOADERS.keys() | TRANSLATION_LOADERS.keys()
