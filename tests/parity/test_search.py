@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,14 +104,6 @@ def test_the_searches_differ(mixed: dict[str, list[Row]]) -> None:
     assert all(len(different) == 5 for different in best)
 
 
-def test_neighbours_change_nothing(mixed: dict[str, list[Row]], translator: Translator, sources: list[list[int]]) -> None:
-    for name in ("beam 5, all", "patient", "everything"):
-        for source, before in zip(sources[:3], mixed[name], strict=False):
-            row = make_row(source, **SEARCHES[name])
-            translator.run([row])
-            assert [h.tokens for h in row.hypotheses] == [h.tokens for h in before.hypotheses]
-
-
 @pytest.mark.parametrize("max_tokens", [1, 5])
 def test_the_limit_ends_all_beams(
     max_tokens: int, translator: Translator, sources: list[list[int]], model: Transformer
@@ -179,20 +170,6 @@ def test_attention_is_the_last_layers(
             np.testing.assert_allclose(hypothesis.attention.sum(axis=1), 1, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_suppressed_texts_occur_in_no_hypothesis(beam_size: int, translator: Translator) -> None:
-    sources, texts = translator.tokenizer.encode(SOURCES[::40]), TARGETS[::40]
-    suppressed = tuple({text.split()[1][:4] for text in texts} | {text[-3:] for text in texts})
-    rows = [make_row(source, LIMIT, beam_size=beam_size, num_hypotheses=beam_size, suppressed=suppressed) for source in sources]
-    free = [make_row(source, LIMIT, beam_size=beam_size) for source in sources]
-    translator.run([*rows, *free])
-    before = translator.tokenizer.decode([row.tokens for row in free])
-    assert all(any(text in translation for text in suppressed) for translation in before)
-    for row in rows:
-        for translation in translator.tokenizer.decode([hypothesis.tokens for hypothesis in row.hypotheses]):
-            assert not any(text in translation for text in suppressed), translation
-
-
 SAMPLES = [
     {"sampling_topk": 0, "temperature": 3.0},
     {"sampling_topk": 5, "temperature": 2.5},
@@ -247,24 +224,6 @@ def test_samples_know_their_probability(
             assert tuple(tokens[: len(row.prefix)]) == row.prefix
             assert hypothesis.log_probability == pytest.approx(sum(each), abs=TOLERANCE * len(tokens))
             assert hypothesis.score == pytest.approx(sum(each[len(row.prefix) :]) / len(tokens), abs=TOLERANCE)
-
-
-def test_a_seed_reproduces_whatever_else_runs(translator: Translator, sources: list[list[int]]) -> None:
-    options: dict[str, Any] = {"num_hypotheses": 4, "seed": 9, "sampling_topk": 20, "sampling_topp": 0.95, "temperature": 2.0}
-    alone = make_row(sources[2], **options)
-    translator.run([alone])
-    among = [make_row(sources[2], **options) for _ in range(3)]
-    others = [make_row(source, **SEARCHES[name]) for name in ("beam 4", "everything", "long") for source in sources]
-    more = [make_row(source, **(options | {"seed": 10, "sampling_topk": 0})) for source in sources]
-    rows = [*among, *others, *more]
-    random.Random(2).shuffle(rows)
-    translator.run(rows)
-    for row in among:
-        assert [h.tokens for h in row.hypotheses] == [h.tokens for h in alone.hypotheses]
-    different = replace(alone.search, seed=11)
-    other = Row(sources[2], LIMIT, different)
-    translator.run([other])
-    assert [h.tokens for h in other.hypotheses] != [h.tokens for h in alone.hypotheses]
 
 
 def test_scores_of_given_translations(translator: Translator, model: Transformer) -> None:

@@ -104,12 +104,6 @@ def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: P
     assert runs[-1]["completed"] > 0
 
 
-def test_unknown_model(server: ServerProcess) -> None:
-    result = bench("translate", "--server", server.address, "--model", "nothing", *SHORT)
-    assert result.returncode == 1
-    assert result.stderr.startswith("Error: NOT_FOUND: model 'nothing' not found")
-
-
 @pytest.mark.full
 def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
     with ServerProcess(MODELS) as server:
@@ -125,16 +119,6 @@ def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
     assert report["runs"][0]["completed"] > 0
     assert report["runs"][0]["quality"]
     assert "it ended early: " in report["notes"][0]
-
-
-@pytest.mark.full
-def test_server_that_does_not_start(tmp_path: Path) -> None:
-    result = bench("translate", "--models", tmp_path)
-    assert result.returncode == 1
-    assert "no models here" in result.stderr.splitlines()[-1]
-    result = bench("translate", "--models", MODELS, "--model", "nothing")
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1].startswith("Error: the server did not start: model 'nothing' is not in")
 
 
 @pytest.mark.full

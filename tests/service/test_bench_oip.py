@@ -1,25 +1,20 @@
 """`triptych bench --protocol oip` against this server: what comes back, what is counted, and reports of real runs."""
 
 import asyncio
-import csv
-import json
-import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from triptych_bench.native import NativeTarget
 from triptych_bench.oip import OipTarget
-from triptych_bench.reports import jsonfile
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_client.settings import Settings
 
 from ..fixtures.encoders import write_every_bundle, write_text_bundle
 from ..fixtures.toy import SOURCES, TARGETS, copy_bundle
 from .support.messages import png
-from .support.processes import ServerProcess, clean_environment, triptych
+from .support.processes import ServerProcess
 
 Result = TypeVar("Result")
 TEXT = "anna lives in paris"
@@ -98,39 +93,6 @@ def test_streams_come_in_pieces(address: str) -> None:
     assert outcome.sent < outcome.token_times[0] <= outcome.received
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_refusals_keep_their_status(stream: bool, address: str) -> None:
-    async def ask(target: OipTarget) -> Any:
-        return await target.send(target.prepare([Sample("")]))
-
-    outcome = with_target(OipTarget, address, RequestSpec(task="translate", model="toy", stream=stream), ask)
-    assert outcome.code == "INVALID_ARGUMENT"
-    assert "text[0]: the text is empty" in outcome.message
-
-
-def test_tensors_are_made_up_from_what_a_model_says(address: str) -> None:
-    async def ask(target: OipTarget) -> Any:
-        return await target.send(target.prepare(target.samples(3, seed=1)))
-
-    outcome = with_target(OipTarget, address, RequestSpec(task="infer", model="toy"), ask)
-    assert outcome.ok, outcome.message
-
-
-def test_statistics_are_of_what_was_asked(address: str) -> None:
-    async def ask(target: OipTarget) -> Any:
-        before = await target.stats()
-        for _ in range(7):
-            await answers(target, *SOURCES[:2])
-        return before, await target.stats()
-
-    before, after = with_target(OipTarget, address, RequestSpec(task="translate", model="toy"), ask)
-    more = {name: after[name] - before[name] for name in after}
-    assert more["requests"] == 7
-    assert more["failures"] == 0
-    assert more["compute"] > 0
-    assert all(0 <= more[name] <= more["total"] for name in ("queue", "preprocess", "compute", "postprocess"))
-
-
 def test_what_a_model_cannot_do_is_said(address: str) -> None:
     async def nothing(target: OipTarget) -> None:
         return None
@@ -141,37 +103,3 @@ def test_what_a_model_cannot_do_is_said(address: str) -> None:
         with_target(OipTarget, address, RequestSpec(task="fill", model="toy"), nothing)
     with pytest.raises(TargetError, match="it does not support score"):
         with_target(OipTarget, address, RequestSpec(task="score", model="toy"), nothing)
-
-
-@pytest.mark.full
-def test_reports_of_real_runs_are_compared(address: str, tmp_path: Path) -> None:
-    files = {kind: tmp_path / f"oip.{kind}" for kind in ("json", "csv", "html")}
-    load = ("--concurrency", "1", "--warm-up-secs", "0.1", "--measure-secs", "0.2", "--max-windows", "3")
-    common = ("bench", "translate", "--server", address, "--model", "toy", *load)
-    flags = [part for kind, path in files.items() for part in (f"--{kind}", path)]
-    first = run(*common, "--protocol", "oip", *flags)
-    assert "requests/s" in first.stderr
-    assert "p99" in first.stdout
-    second = run(*common, "--quiet", "--json", tmp_path / "native.json")
-    assert second.stdout == ""
-    report = jsonfile.read(files["json"])
-    [measured] = report.runs
-    assert report.target["protocol"] == "Open Inference Protocol v2"
-    assert report.target["model"] == "toy"
-    assert measured.completed > 0
-    assert measured.parts.server_compute is not None
-    [row] = csv.DictReader(files["csv"].open())
-    assert float(row["Inferences/Second"]) == pytest.approx(measured.throughput, rel=1e-4)
-    assert files["html"].read_text().startswith("<!DOCTYPE html>")
-    compared = run("bench", "compare", tmp_path / "native.json", files["json"], "--json")
-    assert [match["name"] for match in json.loads(compared.stdout)["matches"]] == ["concurrency 1"]
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command that may find its runs unsteady, as on a busy machine they are."""
-    command = triptych(*arguments)
-    result = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=False)
-    assert result.returncode in (0, 1), result.stderr
-    assert "Traceback" not in result.stderr
-    assert "Error" not in result.stderr
-    return result

@@ -154,33 +154,6 @@ def test_options_are_checked_before_the_document_comes(server: ServerProcess) ->
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest.mark.full
-def test_limits_and_places() -> None:
-    with ServerProcess(MODELS, "--max-document-bytes", "1000", "--max-documents", "1") as server:
-        with Client(server.address, retries=0) as client:
-            with pytest.raises(InvalidArgumentError, match=r"has 1,001 bytes, .* at most 1,000 \(--max-document-bytes\)"):
-                client.translate_document(b"a" * 1_001, format="text")
-            with pytest.raises(grpc.RpcError) as error:
-                events_of(server.address, requests_of(b"a" * 1_001))
-            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert client.translate_document(f"{SOURCE}\n".encode(), format="text").content.decode() == f"{TARGET}\n"
-        with grpc.insecure_channel(server.address) as channel:
-            held = threading.Event()
-
-            def requests() -> Iterator[TranslateDocumentRequest]:
-                [head, chunk] = requests_of(f"{SOURCE}\n".encode())
-                yield head
-                held.wait()
-                yield chunk
-
-            first = TranslationServiceStub(channel).TranslateDocument(requests())
-            assert next(first).accepted.format == "text"
-            with Client(server.address, retries=0) as client:  # a document that is being received has no place yet
-                assert client.translate_document(b"\n", format="text").content == b"\n"
-            held.set()
-            assert [event.WhichOneof("event") for event in first][-1] == "summary"
-
-
 @pytest.fixture
 def slow(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
     """Address and translator of a server whose steps can be slowed down."""

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import signal
 import sqlite3
 import subprocess
@@ -182,40 +181,12 @@ def test_job_with_a_server(server: ServerProcess, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_translations_of_a_server_are_reused(server: ServerProcess, tmp_path: Path) -> None:
-    source, out = few(tmp_path), tmp_path / "out"
-    assert run(source, out, "--server", server.address).returncode == 0
-    (source / "a.txt").write_text("".join(f"{each}\n" for each in reversed(SOURCES)), encoding="utf-8")
-    assert run(source, out, "--server", server.address).returncode == 0
-    assert translated(out) == TARGETS[::-1]
-    assert counts(out)["translated"] == 0
-
-
-@pytest.mark.full
-def test_sentence_rejected_by_the_server_leaves_the_others_translated(server: ServerProcess, tmp_path: Path) -> None:
-    source, out = few(tmp_path), tmp_path / "out"
-    with (source / "a.txt").open("a") as file:
-        file.write("1a" * 400 + "\n")  # one word of very many tokens
-    run(source, out, "--server", server.address)
-    assert translated(out)[: len(TARGETS)] == TARGETS
-    assert len(translated(out)) == len(TARGETS) + 1
-
-
-@pytest.mark.full
 def test_full_queue_of_a_small_server_is_retried(tmp_path: Path) -> None:
     with ServerProcess(MODELS, "--max-queue-rows", "40", "--max-queue-requests", "2") as server:
         source, out = many(tmp_path / "in", 4, 200), tmp_path / "out"
         result = run(source, out, "--server", server.address, "--concurrency", "16")
         assert (result.returncode, result.stderr) == (0, "")
     assert counts(out)["translated"] >= 800
-
-
-@pytest.mark.full
-def test_unreachable_server(tmp_path: Path) -> None:
-    result = run(few(tmp_path), tmp_path / "out", "--server", "127.0.0.1:1")
-    assert result.returncode == 1
-    [line] = result.stderr.splitlines()
-    assert re.match("Error: UNAVAILABLE: failed to connect", line)
 
 
 @pytest.mark.full

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from triptych_client import Client, DecodingOptions, InvalidArgumentError, NotFoundError
+from triptych_client import Client, DecodingOptions
 from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.server import ServerOptions
 
 from ..fixtures.framed import BEGINNING, SOURCE_LANGUAGES, TARGET_LANGUAGES, copy_framed
-from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET
+from ..fixtures.toy import PAIRS, SOURCES
 from .support.in_process import OPTIONS, serving
 
 
@@ -46,38 +46,6 @@ def test_scores_have_the_frame_as_context(client: Client) -> None:
     for pair, german, dutch in zip(PAIRS, of_german, of_dutch, strict=False):
         assert german.log_probability > -0.1 > dutch.log_probability, pair
         assert len(german.token_log_probabilities) == len(dutch.token_log_probabilities)
-
-
-def test_counts_are_of_the_texts_own_tokens(client: Client) -> None:
-    options = DecodingOptions(return_alignment=True, max_length=5)
-    counts = set()
-    for target in TARGET_LANGUAGES:
-        found = client.translate(SOURCE, source_language="en", target_language=target, options=options)
-        [hypothesis] = found.hypotheses
-        assert hypothesis.token_count == len(hypothesis.alignment) == 5
-        counts |= {found.source_token_count, *map(len, hypothesis.alignment)}
-    assert len(counts) == 1
-
-
-@pytest.mark.parametrize(
-    ("languages", "field", "problem"),
-    [
-        ({"target_language": "de"}, "source_language_code", "name one of: eng_Latn, deu_Latn"),
-        ({"source_language": "de"}, "target_language_code", "name one of: deu_Latn, nld_Latn, ita_Latn, fra_Latn"),
-    ],
-)
-def test_a_missing_language_is_an_invalid_argument(client: Client, languages: dict[str, str], field: str, problem: str) -> None:
-    for ask in (client.translate, lambda text, **more: client.score_translations([(text, TARGET)], **more)):
-        with pytest.raises(InvalidArgumentError) as error:
-            ask(SOURCE, **languages)  # type: ignore[operator]
-        [violation] = error.value.violations
-        assert violation.field == field
-        assert violation.description.endswith(problem)
-
-
-def test_another_language_is_not_found(client: Client) -> None:
-    with pytest.raises(NotFoundError, match="no model translates en to es; available: eng_Latn/deu_Latn to "):
-        client.translate(SOURCE, source_language="en", target_language="es")
 
 
 def test_the_models_languages_are_listed(client: Client) -> None:

@@ -128,14 +128,6 @@ def fields_of(request: Message) -> dict[str, Any]:
     return {field.name: value for field, value in request.ListFields() if field.name != "model"}
 
 
-def test_another_option_is_another_request(translation: TranslationServiceStub, server: Server) -> None:
-    misses = server.repeats.counters.misses
-    for options in ({}, {"max_length": 2}, {"beam_size": 2}, {"target_prefix": ["Ich"]}):
-        request = translation_pb2.TranslateRequest(contents=[SOURCES[3]], options=translation_pb2.DecodingOptions(**options))
-        assert translation.Translate(request).timing.inference_seconds > 0
-    assert server.repeats.counters.misses == misses + 4
-
-
 @pytest.mark.parametrize(
     "options", [{"seed": 1, "sampling_topk": 5}, {"sampling_topp": 0.9}, {"sampling_topk": 0}, {"seed": 1}]
 )
@@ -145,16 +137,6 @@ def test_samples_are_drawn_each_time(translation: TranslationServiceStub, server
     for _ in range(2):
         assert translation.Translate(request).timing.inference_seconds > 0
     assert server.repeats.counters == before
-
-
-def test_a_wrong_request_is_refused_each_time(translation: TranslationServiceStub, server: Server) -> None:
-    entries = server.repeats.counters.entries
-    for _ in range(2):
-        with pytest.raises(grpc.RpcError) as error:
-            translation.Translate(translation_pb2.TranslateRequest(contents=[SOURCE, " "]))
-        assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert "contents[1]" in error.value.details()
-    assert server.repeats.counters.entries == entries
 
 
 class Held:
@@ -198,44 +180,6 @@ def test_equal_requests_at_once_are_computed_once(
     assert server.repeats.counters.shared == shared + FOLLOWERS
     worked = sorted(call.result().timing.inference_seconds for call in calls)
     assert worked[-1] > 0 == worked[-2]
-
-
-def test_the_first_may_cancel_and_the_others_are_answered(
-    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
-) -> None:
-    leader = translation.Translate.future(fresh)
-    eventually(lambda: len(held.calls) == 1)
-    followers = [translation.Translate.future(fresh, timeout=PATIENCE_SECONDS) for _ in range(FOLLOWERS)]
-    eventually(lambda: waiting(server) == FOLLOWERS)
-    leader.cancel()
-    eventually(lambda: len(held.calls) == 2)  # a follower computes
-    held.release()
-    assert len({str(follower.result().translations) for follower in followers}) == 1
-
-
-def test_each_has_its_own_deadline(
-    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
-) -> None:
-    leader = translation.Translate.future(fresh, timeout=PATIENCE_SECONDS)
-    eventually(lambda: len(held.calls) == 1)
-    with pytest.raises(grpc.RpcError) as error:
-        translation.Translate(fresh, timeout=0.2)
-    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    held.release()
-    assert len(leader.result().translations) == len(fresh.contents)
-    assert len(held.calls) == 1
-
-
-def test_an_expired_leader_is_followed(
-    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
-) -> None:
-    leader = translation.Translate.future(fresh, timeout=0.5)
-    eventually(lambda: len(held.calls) == 1)
-    follower = translation.Translate.future(fresh, timeout=PATIENCE_SECONDS)
-    assert leader.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    eventually(lambda: len(held.calls) == 2)
-    held.release()
-    assert len(follower.result().translations) == len(fresh.contents)
 
 
 def test_when_all_have_gone_nothing_is_left(
