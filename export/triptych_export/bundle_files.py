@@ -1,7 +1,7 @@
 """Files of a bundle that all families write alike: graphs, weights, tokenizer, manifest."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
-from triptych_serving.bundle.manifest import FILE_NAME, FP16
+from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16
 from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.runtime.session import Session
 
@@ -90,6 +90,19 @@ def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     plain.no_truncation()
     plain.no_padding()
     plain.save(str(path))
+
+
+def first_manifest(task: str, family: str, precisions: Mapping[str, Mapping[str, Any]], **members: Any) -> dict[str, Any]:
+    """Compose the manifest of a bundle that has not been measured yet; `members` are those of its task."""
+    return {
+        "format": FORMAT,
+        "task": task,
+        "family": family,
+        **members,
+        "precisions": precisions,
+        "default_precision": "fp32",
+        **{member: {} for member in ("provenance", "metrics", "parity")},
+    }
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:

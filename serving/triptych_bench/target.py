@@ -80,11 +80,9 @@ class BlockingCaller(Protocol):
 
     def send(self, request: Request) -> Outcome:
         """Send a request and wait; a failure is an outcome, too."""
-        ...
 
     def close(self) -> None:
         """Cancel the request in flight. From any thread."""
-        ...
 
 
 class Sender(Protocol):
@@ -92,11 +90,9 @@ class Sender(Protocol):
 
     async def send(self, request: Request) -> Outcome:
         """Send a request and wait; a failure is an outcome, too."""
-        ...
 
     def caller(self) -> BlockingCaller | None:
         """Return a caller for a thread, or None if requests are only sent by `send`. After `open`."""
-        ...
 
 
 class Target(Sender, Protocol):
@@ -104,34 +100,27 @@ class Target(Sender, Protocol):
 
     async def open(self) -> None:
         """Connect and check that the model is available. Raises TargetError."""
-        ...
 
     async def close(self) -> None:
         """Cancel all requests in flight."""
-        ...
 
     async def describe(self) -> dict[str, str]:
         """Return known facts for a report: address, protocol, model, model_version, precision, devices, server."""
-        ...
 
     def samples(self, count: int, seed: int) -> list[Sample]:
         """Generate random inputs for "infer"; empty if the target generates none. After `open`."""
-        ...
 
     def prepare(self, samples: Sequence[Sample]) -> Request:
         """Make a request that can be sent repeatedly. Raises TargetError if the samples do not fit the model."""
-        ...
 
     def read(self, response: RawResponse) -> list[str]:
         """Return the output for each input, as references are written: a translation, the best label, the best token."""
-        ...
 
     async def stats(self) -> Counters | None:
         """Return counters of the server, if it has any; their differences describe the time between two calls.
 
         requests, failures, cached (of the requests); and sums of seconds: total, queue, preprocess, compute, postprocess.
         """
-        ...
 
 
 class UnaryCaller:

@@ -55,12 +55,10 @@ class Document(Protocol):
     @property
     def units(self) -> Sequence[Unit]:
         """All units in document order."""
-        ...
 
     @property
     def findings(self) -> Sequence[Finding]:
         """Findings of reading; after `render` also the translations that could not be written."""
-        ...
 
     def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
         """Write the document with these translations.
@@ -72,7 +70,6 @@ class Document(Protocol):
         Raises:
             DocumentError: a character cannot be represented in the document's encoding.
         """
-        ...
 
 
 class Format(Protocol):
@@ -84,7 +81,6 @@ class Format(Protocol):
         Raises:
             DocumentError: the document is damaged, or an option cannot be used.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -49,16 +49,13 @@ class SentenceTranslator(Protocol):
     @property
     def identity(self) -> TranslatorIdentity:
         """Model, languages and options of the translations."""
-        ...
 
     @property
     def window(self) -> int:
         """Number of pending requests that keeps the translator busy."""
-        ...
 
     def submit(self, requests: Sequence[SentenceRequest]) -> None:
         """Queue requests. Raises BackendError: no more requests can be translated."""
-        ...
 
     def take(self, patience_seconds: float) -> Sequence[SentenceOutcome]:
         """Return the outcomes since the last call; wait at most `patience_seconds` for the first. There may be none.
@@ -66,7 +63,6 @@ class SentenceTranslator(Protocol):
         Raises:
             BackendError: no more requests can be translated.
         """
-        ...
 
 
 def chosen_options(options: DecodingOptions) -> dict[str, object]:

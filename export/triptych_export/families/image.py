@@ -5,14 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from triptych_export.bundle_files import encoder_precisions, write_encoder, write_manifest
+from triptych_export.bundle_files import encoder_precisions, first_manifest, write_encoder, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import EncoderFamily, Say
 from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import Outputs, spread
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch, generate_images
-from triptych_serving.bundle.manifest import FORMAT, IMAGE_CLASSIFICATION
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION
 from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
@@ -86,18 +86,13 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Seq
 def image_manifest(checkpoint: ImageCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     image = asdict(checkpoint.image)
-    return {
-        "format": FORMAT,
-        "task": IMAGE_CLASSIFICATION,
-        "family": checkpoint.family,
-        "label_count": len(checkpoint.labels),
-        "image": {**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
-        "precisions": encoder_precisions(extras),
-        "default_precision": "fp32",
-        "provenance": {},
-        "metrics": {},
-        "parity": {},
-    }
+    return first_manifest(
+        IMAGE_CLASSIFICATION,
+        checkpoint.family,
+        encoder_precisions(extras),
+        label_count=len(checkpoint.labels),
+        image={**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
+    )
 
 
 def _describe(config: VitConfig | SwinConfig) -> dict[str, Any]:

@@ -8,19 +8,18 @@ from typing import Any
 from triptych_export.bundle_files import (
     WEIGHT_PRECISION,
     encoder_precisions,
+    first_manifest,
     write_encoder,
     write_manifest,
     write_tokenizer,
 )
 from triptych_export.card import Description
-from triptych_export.errors import SourceError
 from triptych_export.families.family import EncoderFamily, Say
 from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import Outputs, spread, with_neighbours
 from triptych_export.parity.text import TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
-    FORMAT,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
@@ -28,6 +27,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import BertCheckpoint, Sample
+from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import (
     BertForEmbedding,
     BertForPretraining,
@@ -124,19 +124,14 @@ def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dic
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS[type(model)]
-    manifest = {
-        "format": FORMAT,
-        "task": task,
-        "family": checkpoint.family,
-        "tokens": {"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
-        "limits": {"max_tokens": config.max_positions},
-        "hidden_size": config.model_dim,
-        "precisions": encoder_precisions(extras),
-        "default_precision": "fp32",
-        "provenance": {},
-        "metrics": {},
-        "parity": {},
-    }
+    manifest = first_manifest(
+        task,
+        checkpoint.family,
+        encoder_precisions(extras),
+        tokens={"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
+        limits={"max_tokens": config.max_positions},
+        hidden_size=config.model_dim,
+    )
     if task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
         manifest["labels"] = list(checkpoint.labels)
     if task == TEXT_CLASSIFICATION:
@@ -154,23 +149,13 @@ def read_samples(paths: Sequence[str]) -> list[Sample]:
     """Read texts for parity: one per line, with a tab between the texts of a pair.
 
     Raises:
-        SourceError: a file cannot be read.
+        CorpusError: a file cannot be read.
     """
-    return [text for path in paths for text in _read_texts(path)]
+    lines = (line.partition("\t") for path in paths for _, line in read_lines(Path(path)) if line.strip())
+    return [(text, pair) if pair else text for text, _, pair in lines]
 
 
 def _takes_pairs(checkpoint: BertCheckpoint) -> bool:
     model = checkpoint.model
     paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
     return paired or checkpoint.pairs or isinstance(model, BertForQuestionAnswering)
-
-
-def _read_texts(path: str) -> list[Sample]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: is not UTF-8") from error
-    parted = [line.partition("\t") for line in lines if line.strip()]
-    return [(text, pair) if pair else text for text, _, pair in parted]

@@ -12,6 +12,7 @@ from triptych_export.bundle_files import (
     HALF_PRECISION,
     PRECISIONS,
     WEIGHT_BITS,
+    first_manifest,
     graphs_member,
     write_graph,
     write_manifest,
@@ -49,7 +50,7 @@ from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import FORMAT, TRANSLATION, TranslationManifest
+from triptych_serving.bundle.manifest import TRANSLATION, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
@@ -272,27 +273,18 @@ def translation_manifest(
     if shortlist:
         graphs[SHORT_PRECISION] = {**graphs_member(KINDS, "int8"), **SHORT_FILES}
     config = source.model.config
-    return {
-        "format": FORMAT,
-        "task": TRANSLATION,
-        "family": source.family,
-        "source_languages": list(source.sources),
-        "target_languages": list(source.targets),
+    return first_manifest(
+        TRANSLATION,
+        source.family,
+        graphs,
+        source_languages=list(source.sources),
+        target_languages=list(source.targets),
         **_optional(source),
-        "tokens": {"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
-        "limits": {"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
-        "decoder": {
-            "layers": config.decoder_layers,
-            "heads": config.decoder_block.heads,
-            "head_dim": head_dim(source.model),
-        },
-        "precisions": graphs,
-        "default_precision": "fp32",
-        "generation": {"max_length": source.max_target - 1, **source.generation},
-        "provenance": {},
-        "metrics": {},
-        "parity": {},
-    }
+        tokens={"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
+        limits={"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
+        decoder={"layers": config.decoder_layers, "heads": config.decoder_block.heads, "head_dim": head_dim(source.model)},
+        generation={"max_length": source.max_target - 1, **source.generation},
+    )
 
 
 def _write_graphs(source: TranslationSource, folder: Path, precision: str, weights: WeightsFile) -> None:

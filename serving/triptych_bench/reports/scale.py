@@ -16,11 +16,9 @@ class Scale(Protocol):
     @property
     def ticks(self) -> Sequence[float]:
         """Values of the ticks."""
-        ...
 
     def __call__(self, value: float) -> float:
         """Convert a value to a position: 0 at the start of the axis, 1 at its end."""
-        ...
 
 
 @dataclass(frozen=True)

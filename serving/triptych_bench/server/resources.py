@@ -54,7 +54,6 @@ class ResourceMeter(Protocol):
 
     async def sample(self) -> ResourceSample | None:
         """Take a sample; None if that fails now."""
-        ...
 
 
 class ProcessMeter:

@@ -60,15 +60,12 @@ class Backend(Protocol):
 
     def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
         """Translate texts, by default with the options of the command."""
-        ...
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
         """Yield pieces of the translation, then the whole. Raises InputError: the text is bad."""
-        ...
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore | InputError]:
         """Score pairs of source and translation."""
-        ...
 
 
 def default_options(request: TranslationRequest, count: int) -> DecodingOptions:

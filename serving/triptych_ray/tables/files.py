@@ -48,15 +48,12 @@ class TableFormat(Protocol):
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
         """Divide a whole file, in order; an empty file has one empty chunk. Raises DocumentError: it cannot be read."""
-        ...
 
     def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
         """Read a chunk. Raises DocumentError: a row cannot be read."""
-        ...
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
         """Write one file from its parts."""
-        ...
 
 
 def table_format(file: Storage) -> TableFormat:

@@ -76,7 +76,6 @@ class Schedule(Protocol):
 
     def __call__(self, step: int, gone: float = 0.0) -> float:
         """Return the factor at `step`, counted from 0, after the share `gone` of the time limit (0: no limit)."""
-        ...
 
 
 def make_schedule(kind: str, warmup: int, total: int) -> Schedule:

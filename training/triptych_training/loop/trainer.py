@@ -226,7 +226,7 @@ class Trainer:
         with self.average.swapped() if self.average else nullcontext(), self._uncompiled():
             if self.fabric.is_global_zero:
                 self._save_checkpoint(self.folder.epoch(epoch))
-            self._metrics = self.task.validate()
+            self._metrics = self._validate()
         self._unvalidated, self.clock.validation = None, time.monotonic() - started
         if self.fabric.is_global_zero:
             self.folder.prune(epoch, self.recipe.keep)
@@ -241,13 +241,21 @@ class Trainer:
         load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
         if len(last) > 1 or not self._metrics:  # a single checkpoint has been validated
             with self._uncompiled():
-                self._metrics = self.task.validate()
+                self._metrics = self._validate()
         if self.fabric.is_global_zero:
             self._log("final", **_valid(self._metrics), averaged_epochs=len(last))
             self._save_checkpoint(self.folder.model, self._metrics)
             progress.say(f"{self.folder.model}: mean of {len(last)} checkpoints, {_words(self._metrics)}")
         self.fabric.barrier()
         return self.folder.model
+
+    @torch.inference_mode()
+    def _validate(self) -> Mapping[str, float]:
+        self.task.model.eval()
+        try:
+            return self.task.validate()
+        finally:
+            self.task.model.train()
 
     def _uncompiled(self) -> AbstractContextManager[None]:
         return uncompiled() if self.recipe.compile else nullcontext()

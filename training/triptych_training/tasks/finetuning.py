@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -95,10 +94,8 @@ class FinetuningTask:
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return self._collate([self.train[i] for i in indices])
 
-    @torch.inference_mode()
     def validate(self) -> Mapping[str, float]:
         """Measure the loss and the head's metrics."""
-        self.model.eval()
         device = next(self.model.parameters()).device
         loss, weight = 0.0, 0.0
         predictions: dict[int, Any] = {}
@@ -109,7 +106,6 @@ class FinetuningTask:
             rows = self.model(ids, segments)
             rows = list(zip(*rows, strict=True)) if isinstance(rows, tuple) else list(rows)
             predictions |= {i: self.head.predict(row, self.valid[i]) for i, row in zip(indices, rows, strict=True)}
-        self.model.train()
         loss, weight = total(loss, weight)
         return {"loss": loss / max(1, weight), **self.head.metrics(merge(predictions), self.valid)}
 

@@ -123,10 +123,8 @@ class ImageTask:
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[indices])
 
-    @torch.inference_mode()
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per image) and accuracy, without augmentation."""
-        self.model.eval()
         loss, right, right5 = 0.0, 0.0, 0.0
         for start in share(range(0, len(self.valid), VALID_BATCH)):
             indices = range(start, min(start + VALID_BATCH, len(self.valid)))
@@ -136,7 +134,6 @@ class ImageTask:
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
             best = logits.topk(min(5, len(self.classes))).indices == labels[:, None]
             right, right5 = right + int(best[:, 0].sum()), right5 + int(best.sum())
-        self.model.train()
         loss, right, right5 = total(loss, right, right5)
         return {"loss": loss / len(self.valid), **ranked_metrics(int(right), int(right5), len(self.valid))}
 

@@ -161,14 +161,10 @@ class PretrainingTask:
         """Measure loss (nats), perplexity and accuracy of masked tokens, and accuracy of next sentences."""
         documents = self.corpus.valid
         chunks = cut_chunks(documents, self._max_text)
-        self.model.eval()
-        try:
-            metrics = self._masked_metrics(documents, whole_segments(chunks))
-            if self.recipe.next_sentence:
-                metrics |= self._pair_accuracy(documents, self._segments(chunks, VALID_SEED))
-            return metrics
-        finally:
-            self.model.train()
+        metrics = self._masked_metrics(documents, whole_segments(chunks))
+        if self.recipe.next_sentence:
+            metrics |= self._pair_accuracy(documents, self._segments(chunks, VALID_SEED))
+        return metrics
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         provenance = {**provenance, "training_tokens": len(self.corpus.train.ids)}
@@ -196,7 +192,6 @@ class PretrainingTask:
             mask = partial(_mask_valid, masker, indices)
             yield tuple(t.to(device) for t in self._collate(documents, rows, indices, mask))
 
-    @torch.inference_mode()
     def _masked_metrics(self, documents: Documents, rows: Segments) -> dict[str, float]:
         loss, first, fifth, count = 0.0, 0, 0, 0
         for ids, segments, masked, labels, _ in self._batches(documents, rows):
@@ -207,7 +202,6 @@ class PretrainingTask:
         sums = total(loss, first, fifth, count)
         return masked_metrics(sums[0], *map(int, sums[1:]))
 
-    @torch.inference_mode()
     def _pair_accuracy(self, documents: Documents, rows: Segments) -> dict[str, float]:
         right, count = 0, 0
         for ids, segments, masked, _, follows in self._batches(documents, rows):

@@ -6,7 +6,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -126,11 +125,7 @@ class TranslationTask:
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per token), BLEU and chrF; of several directions also each one's, the first being their means."""
-        self.model.eval()
-        try:
-            found = {direction: self._measure(self._valid(direction)) for direction in self.corpus.directions}
-        finally:
-            self.model.train()
+        found = {direction: self._measure(self._valid(direction)) for direction in self.corpus.directions}
         counts = {name: sum(each[name] for each in found.values()) for name in ("tokens", "pairs")}
         loss = sum(each["loss"] * each["tokens"] for each in found.values()) / counts["tokens"]
         means = {name: sum(each[name] for each in found.values()) / len(found) for name in ("bleu", "chrf")}
@@ -140,7 +135,6 @@ class TranslationTask:
     def _valid(self, direction: Direction) -> list[EncodedPair]:
         return [each for each in self.corpus.valid if each.direction == direction]
 
-    @torch.inference_mode()
     def _measure(self, valid: Sequence[EncodedPair]) -> dict[str, float]:
         """Compute the loss, and the scores of greedy translations."""
         examples, config, loss, tokens = [each.example for each in valid], self.model.config, 0.0, 0

@@ -21,7 +21,6 @@ class UnitSlot(Protocol):
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
         """Return the new content of the span."""
-        ...
 
 
 @dataclass(frozen=True)
