@@ -15,7 +15,7 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych.v1.model_pb2_grpc import ModelServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
-from ..fixtures.encoders import write_every_bundle
+from ..fixtures.encoders import write_cross_encoder, write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, copy_bundle
 from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 from .messages import GOOD, Values, wire
@@ -46,6 +46,7 @@ SETTINGS = settings(derandomize=False, suppress_health_check=list(HealthCheck), 
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_every_bundle(folder)
+    write_cross_encoder(folder)
     copy_bundle(folder)
     return folder
 
