@@ -1,6 +1,6 @@
 """Minutes of requests that try to cost much, beside a client whose every answer is right.
 
-TRIPTYCH_SOAK_SECONDS=300 pytest -m soak tests/service/test_attacks.py --log-cli-level=INFO
+TRIPTYCH_SOAK_SECONDS=300 pytest -m soak tests/service/load/test_attacks.py --log-cli-level=INFO
 """
 
 import itertools
@@ -33,8 +33,8 @@ from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
-from ..fixtures.toy import HERE, MODELS, PAIRS, SOURCES
-from .support.processes import PATIENCE_SECONDS, ServerProcess
+from ...fixtures.toy import HERE, MODELS, PAIRS, SOURCES
+from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
 ATTACKERS = 3

@@ -1,7 +1,7 @@
 """`triptych bench --protocol oip` against this server: what comes back, what is counted, and reports of real runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -11,10 +11,9 @@ from triptych_bench.oip import OipTarget
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_client.settings import Settings
 
-from ..fixtures.encoders import write_every_bundle, write_text_bundle
-from ..fixtures.toy import SOURCES, TARGETS, copy_bundle
-from .support.messages import png
-from .support.processes import ServerProcess
+from ...fixtures.toy import SOURCES, TARGETS
+from ..support.messages import png
+from ..support.processes import ServerProcess
 
 Result = TypeVar("Result")
 TEXT = "anna lives in paris"
@@ -33,16 +32,6 @@ CASES = {
 def address(server: ServerProcess) -> str:
     """Of the toy translator."""
     return server.address
-
-
-@pytest.fixture(scope="module")
-def every_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("models")
-    write_every_bundle(folder)
-    write_text_bundle(folder, name="pairs", next_sentence=True)
-    copy_bundle(folder)
-    with ServerProcess(folder) as server:
-        yield server.address
 
 
 def with_target(kind: type[Any], address: str, wanted: RequestSpec, do: Callable[[Any], Awaitable[Result]]) -> Result:

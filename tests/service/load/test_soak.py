@@ -14,8 +14,8 @@ import pytest
 
 from triptych_client import Client, DecodingOptions
 
-from ..fixtures.toy import MODELS, PAIRS, SOURCES
-from .support.processes import ServerProcess
+from ...fixtures.toy import MODELS, PAIRS, SOURCES
+from ..support.processes import ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
 GROWTH_BYTES = 32 * 1024 * 1024  # allocators settle; a leak of a kilobyte a call would show ten times this

@@ -23,10 +23,10 @@ from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.server import Server
 
-from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from .support.in_process import OPTIONS, Pace
-from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
-from .support.telemetry import Collector, Page, Scrape, fetch
+from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
+from ..support.in_process import OPTIONS, Pace
+from ..support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
+from ..support.telemetry import Collector, Page, Scrape, fetch
 
 SLOTS = 4
 OBSERVED = replace(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tritonclient import grpc as triton
 
-from ..fixtures.encoders import write_text_bundle
-from ..fixtures.toy import copy_bundle, tamper
-from .support.processes import ServerProcess
+from ...fixtures.encoders import write_text_bundle
+from ...fixtures.toy import copy_bundle, tamper
+from ..support.processes import ServerProcess
 from .test_oip import Client, failure, tensor
 
 

@@ -1,6 +1,6 @@
 """Resources after repeated loading and unloading of models.
 
-Run as a script (`python -m tests.service.test_cycles REPOSITORY ROUNDS`), it prints its resources after each round.
+Run as a script (`python -m tests.service.load.test_cycles REPOSITORY ROUNDS`), it prints its resources after each round.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp
 
-from ..fixtures.toy import MODELS
-from .support.processes import PATIENCE_SECONDS, clean_environment
+from ...fixtures.toy import MODELS
+from ..support.processes import PATIENCE_SECONDS, clean_environment
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ENCODERS = ROOT / "tests" / "fixtures" / "encoder_models"
 SETTLING = 4  # rounds until arenas and thread pools have reached their size
 LAST = 3  # rounds
@@ -72,7 +72,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def measure(models: Path, rounds: int) -> list[Resources]:
-    command = [sys.executable, "-m", "tests.service.test_cycles", str(models), str(rounds)]
+    command = [sys.executable, "-m", "tests.service.load.test_cycles", str(models), str(rounds)]
     result = subprocess.run(
         command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=20 * PATIENCE_SECONDS, check=False
     )

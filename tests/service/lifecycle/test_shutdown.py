@@ -14,8 +14,8 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
 
-from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGETS
-from .support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess
+from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGETS
+from ..support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess
 
 REPEATS = 2
 SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]

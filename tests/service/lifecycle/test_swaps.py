@@ -11,9 +11,9 @@ import pytest
 
 from triptych_client import Client, FailedPreconditionError, FinishReason, ModelState, NotFoundError
 
-from ..fixtures.toy import SOURCE, TARGET
-from .support.bundles import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
-from .support.processes import PATIENCE_SECONDS, ServerProcess, eventually
+from ...fixtures.toy import SOURCE, TARGET
+from ..support.bundles import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
+from ..support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 
 SWAPS = 8
 EXPLICIT = ("--model-control", "explicit", "--allow-admin", "--load-model", "*")

@@ -14,9 +14,9 @@ from triptych_serving.repository import loading
 from triptych_serving.repository import model_manager as manager
 from triptych_serving.server import Server
 
-from ..fixtures.toy import SOURCE, TARGET
-from .support.in_process import OPTIONS
-from .support.processes import PATIENCE_SECONDS
+from ...fixtures.toy import SOURCE, TARGET
+from ..support.in_process import OPTIONS
+from ..support.processes import PATIENCE_SECONDS
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from triptych_client import Client, ModelState, UnavailableError
 from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.session import has_cuda
 
-from ..fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, tamper, truncate
-from .support.processes import ServerProcess
+from ...fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, tamper, truncate
+from ..support.processes import ServerProcess
 
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d ")
 

@@ -19,13 +19,13 @@ from triptych.v1.token_classification_pb2_grpc import TokenClassificationService
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
 
-from ..fixtures.encoders import NUMBERS
-from ..fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
-from .support.bundles import poison_classifier, poison_translator, toy_tokenizer
-from .support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess, eventually
-from .support.telemetry import Scrape
+from ...fixtures.encoders import NUMBERS
+from ...fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
+from ..support.bundles import poison_classifier, poison_translator, toy_tokenizer
+from ..support.processes import ENDLESS_SECONDS, PATIENCE_SECONDS, STOPPING, ServerProcess, eventually
+from ..support.telemetry import Scrape
 
-KILLED_CLIENTS = Path(__file__).parent / "support" / "killed_clients.py"
+KILLED_CLIENTS = Path(__file__).parents[1] / "support" / "killed_clients.py"
 AT_ONCE = 8
 SPARE = 8  # threads and descriptors that gRPC keeps or not
 UNAVAILABLE, INTERNAL = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL

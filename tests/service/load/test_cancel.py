@@ -10,9 +10,9 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import AsyncClient, Client, DeadlineExceededError, DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 
-from ..fixtures.toy import SOURCE, SOURCES, TARGET
-from .support.in_process import Pace
-from .support.processes import eventually
+from ...fixtures.toy import SOURCE, SOURCES, TARGET
+from ..support.in_process import Pace
+from ..support.processes import eventually
 
 MANY = SOURCES * 10
 OPTIONS = [

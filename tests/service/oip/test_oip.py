@@ -4,7 +4,6 @@ import json
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,10 +14,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from ..fixtures.encoders import COLOURS, HIDDEN, write_cross_encoder, write_every_bundle, write_text_bundle
-from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, tamper
-from .support.messages import png
-from .support.processes import PATIENCE_SECONDS, ServerProcess
+from ...fixtures.encoders import COLOURS, HIDDEN
+from ...fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
+from ..support.messages import png
+from ..support.processes import PATIENCE_SECONDS
 
 Client = triton.InferenceServerClient
 MODELS = [
@@ -34,26 +33,9 @@ MODELS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models")
-    write_every_bundle(folder)
-    write_cross_encoder(folder)
-    write_text_bundle(folder, name="pairs", next_sentence=True)
-    copy_bundle(folder)
-    tamper(copy_bundle(folder, "broken") / "tokenizer.json")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(repository: Path) -> Iterator[str]:
-    with ServerProcess(repository) as server:
-        yield server.address
-
-
 @pytest.fixture
-def client(address: str) -> Iterator[Client]:
-    with Client(address) as client:
+def client(every_model: str) -> Iterator[Client]:
+    with Client(every_model) as client:
         yield client
 
 
@@ -429,10 +411,10 @@ def test_statistics_count_every_service(client: Client) -> None:
     assert failure(lambda: client.get_inference_statistics("nothing"))[0] == "NOT_FOUND"
 
 
-def test_reflection_tells_of_both_protocols(address: str) -> None:
+def test_reflection_tells_of_both_protocols(every_model: str) -> None:
     names = ["inference.GRPCInferenceService", "inference.ModelInferRequest", "triptych.v1.TranslationService"]
     requests = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
-    with grpc.insecure_channel(address) as channel:
+    with grpc.insecure_channel(every_model) as channel:
         responses = list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(requests)))
     files = [
         {

@@ -16,11 +16,11 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.models.translation.translator import TranslatorOptions
 
-from ..fixtures.encoders import write_image_bundle
-from ..fixtures.toy import SOURCE, TARGET, copy_bundle
-from ..unit.cli.conftest import Result, Run
-from .support.in_process import OPTIONS, running_server
-from .support.processes import PATIENCE_SECONDS, ServerProcess
+from ...fixtures.encoders import write_image_bundle
+from ...fixtures.toy import SOURCE, TARGET, copy_bundle
+from ...unit.cli.conftest import Result, Run
+from ..support.in_process import OPTIONS, running_server
+from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 EXPLICIT = ("--model-control", "explicit", "--allow-admin")
 Status = health_pb2.HealthCheckResponse

@@ -1,6 +1,6 @@
 """Five times as much as a server can do, by the script that measures it.
 
-TRIPTYCH_OVERLOAD_SECONDS=120 pytest -m soak tests/service/test_overload.py --log-cli-level=INFO
+TRIPTYCH_OVERLOAD_SECONDS=120 pytest -m soak tests/service/load/test_overload.py --log-cli-level=INFO
 """
 
 import json
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 SECONDS = os.environ.get("TRIPTYCH_OVERLOAD_SECONDS", "60")
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-REPOSITORY = Path(__file__).parents[2] / "serving" / "triptych_models" / "repository"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+REPOSITORY = Path(__file__).parents[3] / "serving" / "triptych_models" / "repository"
 GROWTH_MB = 32.0
 DEADLINE_SECONDS = 3.0
 logger = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """Whatever a caller of the Open Inference Protocol sends, it is the caller's fault, and the server goes on."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,10 +14,8 @@ from triptych_serving.services.oip.parameters import ParameterType
 from triptych_serving.services.oip.tasks import TASKS
 from triptych_serving.services.oip.tensors import BYTES, encode
 
-from ..fixtures.encoders import write_every_bundle
-from ..fixtures.toy import SOURCE, TARGET, copy_bundle
-from .support.messages import png
-from .support.processes import ServerProcess
+from ...fixtures.toy import SOURCE, TARGET
+from ..support.messages import png
 
 CALLERS_FAULT = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION}
 MODELS = ("toy", "fill-mask", "text-classification", "token-classification", "question-answering", "image-classification", "no")
@@ -105,11 +102,8 @@ FUZZ = settings(max_examples=100, suppress_health_check=[HealthCheck.function_sc
 
 
 @pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    repository: Path = tmp_path_factory.mktemp("models")
-    write_every_bundle(repository)
-    copy_bundle(repository)
-    with ServerProcess(repository) as server, grpc.insecure_channel(server.address) as channel:
+def channel(every_model: str) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(every_model) as channel:
         yield channel
         request = pb.ModelInferRequest(model_name="toy")
         request.inputs.add(name="text", datatype="BYTES", shape=[1]).contents.bytes_contents.append(SOURCE.encode())

@@ -1,6 +1,6 @@
 """A storm of all three tasks on one server: every answer is right or refused, and no task waits for the others.
 
-TRIPTYCH_STORM_SECONDS=600 pytest -m soak tests/service/test_storm.py
+TRIPTYCH_STORM_SECONDS=600 pytest -m soak tests/service/load/test_storm.py
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 
-from ..fixtures.toy import MODELS, PAIRS, SOURCES
-from .support.processes import PATIENCE_SECONDS, ServerProcess
+from ...fixtures.toy import MODELS, PAIRS, SOURCES
+from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_STORM_SECONDS", "300"))
 GROWTH_BYTES = 32 * 1024 * 1024  # allocators settle; a leak of a kilobyte a call would show ten times this
-CALLS = 2_000  # answered in the short storm
+CALLS = 1_000  # answered in the short storm
 CALLERS = 67  # of each task, each with one call under way: 201 in all
 WINDOW = 1_000  # answers; in so many, one after the other, every task has some
 
