@@ -84,11 +84,6 @@ class Graph:
                 self.tensors[table] = self.tensors[name]
             node.input[0] = table
 
-    @property
-    def bytes(self) -> int:
-        """Size of all weights in bytes."""
-        return sum(map(tensor_bytes, self.model.graph.initializer))
-
     def whole(self) -> ModelProto:
         """Return the complete model with all weights."""
         model = self.copy().model

@@ -10,7 +10,6 @@ from click.core import ParameterSource
 from triptych_embedded.request import AUTO
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Decorator = Callable[[Function], Function]
 
 CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_file", "allow_plaintext_keys")
 NEW_FILE = click.Path(path_type=Path, dir_okay=False)

@@ -56,4 +56,3 @@ def test_a_whole_graph_contains_its_weights() -> None:
     assert [tensor.raw_data for tensor in graph.model.graph.initializer] == [b""]
     np.testing.assert_allclose(run(copied.whole()), run(graph.whole()))
     np.testing.assert_array_equal(numpy_helper.to_array(graph.whole().graph.initializer[0]), TABLE)
-    assert graph.bytes == TABLE.nbytes
