@@ -91,6 +91,15 @@ def test_agreement_of_a_quantized_variant() -> None:
     assert compare_answers([answer(start=[1, 2])], [answer(start=[NAN, 2])])["samples_not_finite"] == 1
 
 
+def test_one_label_is_judged_by_the_order_of_the_samples() -> None:
+    def answers(*logits: float) -> list[Outputs]:
+        return [answer(probabilities=[1 / (1 + np.exp(-logit))], logits=[logit]) for logit in logits]
+
+    report = compare_answers(answers(-3, 0, 1, 4), answers(-3, 1, 0, 5))
+    assert report["order_agreement_percent"] == pytest.approx(100 * 5 / 6, abs=0.01)
+    assert not {"top_1_agreement_percent", "near_agreement_percent"} & report.keys()
+
+
 def test_an_outlier_does_not_hide_wrong_channels() -> None:
     values = np.random.default_rng(0).normal(size=(40, 64))
     values[:, 0] += 3000
