@@ -15,7 +15,7 @@ from ...fixtures.toy import SOURCE, TARGET
 from ..support.bundles import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
 from ..support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 
-SWAPS = 8
+SWAPS = 4
 EXPLICIT = ("--model-control", "explicit", "--allow-admin", "--load-model", "*")
 POLL = ("--model-control", "poll", "--poll-interval-secs", "0.2")
 
@@ -101,7 +101,7 @@ def test_swaps_under_load(models: Path, control: tuple[str, ...]) -> None:
                     assert loaded.version == str(version)
                 eventually(lambda n=name, v=version: load.answers[f"{n} {v}"] > 0)  # type: ignore[misc]
         assert load.failures == []
-        eventually(lambda: [m.version for m in client.models() if m.state is not ModelState.UNLOADED] == ["5", "5"])
+        eventually(lambda: [m.version for m in client.models() if m.state is not ModelState.UNLOADED] == ["3", "3"])
 
 
 def test_a_corrupt_version_while_serving(models: Path) -> None:
