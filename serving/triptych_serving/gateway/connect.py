@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import INTERNAL, Api, ApiRoute
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
@@ -61,7 +62,7 @@ class Codec:
 
 def to_json(message: Message) -> str:
     """Return protobuf's JSON in one line."""
-    return json_format.MessageToJson(message, indent=None, ensure_ascii=False)
+    return json.dumps(to_dict(message), ensure_ascii=False)
 
 
 def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import grpc
 import numpy as np
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, invalid, parse_object
+from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.services.oip.tensors import BYTES, DTYPES, encode, unpack
@@ -27,27 +27,9 @@ def _query(method: str, request: Callable[..., Message], response: Callable[[], 
     """Make the function of a route that sends the name and version in its path, and returns the response as JSON."""
 
     async def query(call: HttpCall) -> dict[str, Any]:
-        return to_dict(await call.unary(f"{SERVICE}/{method}", request(**call.request.path_params), response()))
+        return to_dict(await call.unary(f"{SERVICE}/{method}", request(**call.request.path_params), response()), plain=True)
 
     return query
-
-
-def to_dict(message: Message) -> dict[str, Any]:
-    """Return a message as JSON with numbers where protobuf's own JSON has strings."""
-    return {field.name: _plain(field, value) for field, value in message.ListFields()}
-
-
-def _plain(field: FieldDescriptor, value: Any) -> Any:
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        inner = field.message_type.fields_by_name["value"]
-        return {key: _plain(inner, value[key]) for key in value}
-    if field.is_repeated:
-        return [to_dict(one) if isinstance(one, Message) else _scalar(field, one) for one in value]
-    return to_dict(value) if isinstance(value, Message) else _scalar(field, value)
-
-
-def _scalar(field: FieldDescriptor, value: Any) -> Any:
-    return value if field.enum_type is None else field.enum_type.values_by_number[value].name
 
 
 async def live(call: HttpCall) -> Response:
@@ -68,13 +50,13 @@ async def model_ready(call: HttpCall) -> Response:
 async def config(call: HttpCall) -> dict[str, Any]:
     request = pb.ModelConfigRequest(**call.request.path_params)
     found = await call.unary(f"{SERVICE}/ModelConfig", request, pb.ModelConfigResponse())
-    return to_dict(found.config)
+    return to_dict(found.config, plain=True)
 
 
 async def index(call: HttpCall) -> list[Any]:
     request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
     found = await call.unary(f"{SERVICE}/RepositoryIndex", request, pb.RepositoryIndexResponse())
-    return [to_dict(one) for one in found.models]
+    return [to_dict(one, plain=True) for one in found.models]
 
 
 async def load(call: HttpCall) -> dict[str, Any]:

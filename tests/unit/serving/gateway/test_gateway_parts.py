@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
+from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument
@@ -115,3 +118,17 @@ def test_tensors_are_json_or_follow_it() -> None:
 def test_malformed_tensors_are_rejected(tensor: dict[str, Any], binary: bytes, problem: str) -> None:
     with pytest.raises(RpcError, match=problem):
         request_from(json.dumps({"inputs": [tensor]}).encode(), binary, "m")
+
+
+def test_messages_are_protobuf_s_json() -> None:
+    response = translation_pb2.TranslateResponse(model="m", timing={"queue_seconds": 0.5})
+    hypothesis = response.translations.add(translated_text="ä").hypotheses.add(text="ä", score=-0.25, finish_reason=1)
+    hypothesis.alignment.add(source_weights=[0.5, 0.25])
+    statistics = pb.ModelStatisticsResponse()
+    statistics.model_stats.add(name="m", inference_count=2**40).response_stats["0"].success.ns = 3
+    config = translation_pb2.TranslateDocumentRequest(config={"total_bytes": 0, "mime_type": "x"})
+    chunk = translation_pb2.TranslateDocumentRequest(chunk=b"\xff\x00")
+    score = translation_pb2.TranslationScore(log_probability=float("-inf"), token_log_probabilities=[float("nan"), 1.0])
+    for message in (response, statistics, config, chunk, score):
+        assert to_dict(message) == json_format.MessageToDict(message)
+    assert to_dict(statistics, plain=True)["model_stats"][0]["inference_count"] == 2**40
