@@ -32,6 +32,7 @@ COMMANDS = {
     "classify-text": CommandEntry("encoders.text", "classify_text", "Classify texts, for instance by sentiment or topic."),
     "classify-tokens": CommandEntry("encoders.text", "classify_tokens", "Find names and other entities in texts."),
     "answer": CommandEntry("encoders.text", "answer", "Answer questions from a text."),
+    "rerank": CommandEntry("encoders.text", "rerank", "Rank documents by their relevance to a query."),
     "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
     "serve": CommandEntry("serve.command", "command", "Serve a model repository over gRPC."),
     "playground": CommandEntry("serve.playground", "command", "Try the models on a page in the browser."),

@@ -11,7 +11,7 @@ import triptych_models
 from triptych.decoding import DecodingOptions
 
 AUTO = "auto"  # the default of --device
-INPUT_FIELD = re.compile(r"(?:contents|pairs|inputs|images)\[(\d+)\](?:\.\w+)?")  # how an error names one input
+INPUT_FIELD = re.compile(r"(?:contents|pairs|inputs|images|documents)\[(\d+)\](?:\.\w+)?")  # how an error names one input
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from triptych_embedded.request import ModelChoice
 
 Run = Callable[..., Sequence[Any]]  # returns a result or an InputError for each input
 
-
-IMAGE_CLASSIFICATION = "image-classification"
+IMAGE_CLASSIFICATION, RERANK = "image-classification", "rerank"
 
 
 @contextmanager
@@ -37,6 +36,27 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
         with PatientClient(choice.server) as client:
             yield partial(client.run, client_method, model=choice.model or None)
         return
+    with _open_engine(choice, capability) as ask_engine:
+        yield lambda inputs, **arguments: run_each(partial(ask_engine, **arguments), inputs)
+
+
+@contextmanager
+def open_reranker(choice: ModelChoice) -> Iterator[Run]:
+    """Open a model as `open_encoder`. Yields a function that takes a query, documents and keyword arguments.
+
+    The function returns the ranked documents, and raises InputError with the index of a bad one.
+    """
+    if asks_server():
+        with PatientClient(choice.server) as client:
+            yield partial(client.client.rerank, model=choice.model or None)
+        return
+    with _open_engine(choice, RERANK) as ask_engine:
+        yield lambda query, documents, **arguments: ask_engine([(query, document) for document in documents], **arguments)
+
+
+@contextmanager
+def _open_engine(choice: ModelChoice, capability: str) -> Iterator[Run]:
+    """Load a model in this process. Yields a function that returns results, or raises InputError for a bad input."""
     needs("triptych_serving.repository.registry", "serve")
     from triptych_embedded.models import backend_errors, open_registry
     from triptych_serving.models.text.tasks import TEXT_TASKS
@@ -51,4 +71,4 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
                     return registry.find_image(selector).classify(inputs, **arguments)
                 return registry.find_text(selector, capability).run(TEXT_TASKS[capability], inputs, **arguments)
 
-        yield lambda inputs, **arguments: run_each(partial(ask_engine, **arguments), inputs)
+        yield ask_engine

@@ -1,4 +1,4 @@
-"""The commands of text tasks, one entry each: `fill`, `embed`, `classify-text`, `classify-tokens` and `answer`."""
+"""The commands of text tasks: `rerank`, and one entry each for `fill`, `embed`, `classify-text`, `classify-tokens`, `answer`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from triptych_cli.common.lines import (
     score_text,
     split_pair,
 )
-from triptych_cli.encoders.backend import Run, open_encoder
+from triptych_cli.encoders.backend import Run, open_encoder, open_reranker
 from triptych_embedded.request import InputError, ModelChoice
 
 BATCH = 256  # texts per call
@@ -269,3 +269,36 @@ answer = TextCommand(
     _with_context,
     titles_questions=True,
 ).make("answer")
+
+
+@click.command("rerank")
+@click.argument("query")
+@click.argument("texts", nargs=-1, metavar="[DOCUMENT]...")
+@options.input_file
+@options.model_choice
+@options.optional("--top-k", type=click.IntRange(min=1), help="Documents to print, best first.  [default: all]")
+@click.option("--raw-scores", is_flag=True, help="Print the model's logits instead of scores from 0 to 1.")
+@truncate
+@options.json_lines
+def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: bool, **arguments: Any) -> None:
+    """Rank each DOCUMENT, or each line of a file or a pipe, by its relevance to the QUERY; the best comes first.
+
+    All documents are read first, and compared in one request. Without --server (or TRIPTYCH_SERVER) the engine runs in this
+    process, on a model of --models.
+    """
+    choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+    lines = [line for line in read_lines(texts, source) if not line.is_blank]
+    if problem := next((f"{line.origin}: {line.problem}" for line in lines if line.problem), ""):
+        raise click.ClickException(problem)
+    with open_reranker(choice) as run, open_writer() as output:
+        try:
+            results = run(query, [line.text for line in lines], **arguments)
+        except InputError as error:
+            raise click.ClickException(f"{lines[error.index].origin}: {error}") from error
+        for result in results:
+            line = lines[result.index]
+            if result.truncated:
+                click.echo(f"{line.origin}: only the first {result.token_count:,} tokens were read", err=True)
+            cut = {"truncated": True} if result.truncated else {}
+            row = json_row(text=line.text, token_count=result.token_count, **cut, **_members(result, "index", "score"))
+            output.write(f"{row if as_json else f'{score_text(result.score):>7}  {line.text}'}\n")

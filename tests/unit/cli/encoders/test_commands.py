@@ -19,6 +19,7 @@ from triptych_serving.models.text.question_answering import AnsweredQuestion, Ex
 from triptych_serving.models.text.text_classification import ClassifiedText
 from triptych_serving.models.text.token_classification import Entity, LabelledText
 
+from ....fixtures.encoders import write_cross_encoder
 from ..conftest import Run
 
 
@@ -139,6 +140,17 @@ def test_embed_prints_json(run: Run, models: FakeModels, tmp_path: Path) -> None
     assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True}
     assert (result.code, result.err) == (0, "text 2: only the first 5 tokens were read\n")
     assert [json.loads(line).get("truncated") for line in result.out.splitlines()] == [None, True]
+
+
+def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None:
+    write_cross_encoder(tmp_path)
+    model = ("--models", tmp_path, "--top-k", "2")
+    assert run("rerank", *model, "zero", stdin=b"one\n\none two\nthree\n").success == " 0.5000  one two\n 0.2689  one\n"
+    row = {"text": "one two", "token_count": 6, "index": 0, "score": 0.0}
+    assert json.loads(run("rerank", *model, "--json", "--raw-scores", "zero", "one two").success) == row
+    assert run("rerank", *model, "zero", "one", "two " * 99).error.startswith("text 2: 103 tokens are too long")
+    result = run("rerank", *model, "--truncate", "zero", "two " * 99)
+    assert (result.code, result.err) == (0, "text 1: only the first 64 tokens were read\n")
 
 
 def test_classify_text(run: Run, models: FakeModels) -> None:
