@@ -1,4 +1,4 @@
-"""The commands of text tasks: `rerank`, and one entry each for `fill`, `embed`, `classify-text`, `classify-tokens`, `answer`."""
+"""The commands of text tasks: `rerank`, and one entry each for the other ones, such as `fill` and `embed`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
