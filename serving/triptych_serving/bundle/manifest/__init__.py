@@ -3,18 +3,19 @@
 Members of every bundle:
 
 format                1; which releases read which is in serving/docs/compatibility.md
-task                  "translation", "fill-mask", "text-classification", "token-classification", "question-answering",
-                      "text-embedding" or "image-classification"
+task                  "translation", "text-generation", "fill-mask", "text-classification", "token-classification",
+                      "question-answering", "text-embedding" or "image-classification"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
-                      shortlist, four more: see TranslationGraphs); `saturation_free` (optional): the integer weights have
-                      7 bits, their products fit the fast kernels of every processor
+                      shortlist, four more: see TranslationGraphs; text-generation: {step, search, score});
+                      `saturation_free` (optional): the integer weights have 7 bits, their products fit the fast kernels of
+                      every processor
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
 
-The other members belong to a task's family: see TranslationManifest, TextManifest and ImageManifest.
+The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest and ImageManifest.
 """
 
 from triptych_serving.bundle.manifest.base import (
@@ -42,6 +43,16 @@ from triptych_serving.bundle.manifest.text import (
     TextManifest,
     TextTokens,
 )
+from triptych_serving.bundle.manifest.text_generation import (
+    TEXT_GENERATION,
+    Chat,
+    Colours,
+    GenerationDefaults,
+    GenerationGraphs,
+    GenerationLimits,
+    GenerationTokens,
+    TextGenerationManifest,
+)
 from triptych_serving.bundle.manifest.translation import (
     TRANSLATION,
     DecoderShape,
@@ -64,13 +75,20 @@ __all__ = [
     "TASKS",
     "TEXT_CLASSIFICATION",
     "TEXT_EMBEDDING",
+    "TEXT_GENERATION",
     "TEXT_TASKS",
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
+    "Chat",
+    "Colours",
     "DecoderShape",
     "Frames",
     "Framing",
     "Generation",
+    "GenerationDefaults",
+    "GenerationGraphs",
+    "GenerationLimits",
+    "GenerationTokens",
     "Graph",
     "Graphs",
     "ImageManifest",
@@ -80,6 +98,7 @@ __all__ = [
     "SpecialTokens",
     "StoredFile",
     "TargetFrame",
+    "TextGenerationManifest",
     "TextLimits",
     "TextManifest",
     "TextTokens",

@@ -7,14 +7,15 @@ from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, parse_image
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
+from triptych_serving.bundle.manifest.text_generation import TEXT_GENERATION, parse_text_generation
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
-TASKS = (TRANSLATION, *TEXT_TASKS, IMAGE_CLASSIFICATION)
+TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check `folder/bundle.json`: a TranslationManifest, TextManifest or ImageManifest.
+    """Read and check `folder/bundle.json`: a TranslationManifest, TextGenerationManifest, TextManifest or ImageManifest.
 
     Raises:
         BundleError: the file is missing, not JSON, of another format, or wrong in any member; lists all faults.
@@ -69,4 +70,6 @@ def _parse(task: str, fields: JsonFields, faults: list[str]) -> Manifest:
         return parse_text(fields, faults)
     if task == IMAGE_CLASSIFICATION:
         return parse_image(fields, faults)
+    if task == TEXT_GENERATION:
+        return parse_text_generation(fields, faults)
     return parse_translation(fields, faults)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
@@ -32,10 +33,13 @@ class Generation:
     suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur; the step graph bans single ones
 
 
-def parse_generation(values: JsonFields) -> Generation:
+GenerationT = TypeVar("GenerationT", bound=Generation)
+
+
+def parse_generation(values: JsonFields, kind: type[GenerationT]) -> GenerationT:
     """Read and check the defaults; errors are added to the fields' faults."""
-    numbers = [field for field in fields(Generation) if field.name in BOUNDS and field.name != "max_length"]
-    generation = Generation(
+    numbers = [field for field in fields(kind) if field.name in BOUNDS and field.name != "max_length"]
+    generation = kind(
         max_length=values.positive("max_length"),
         **{field.name: values.get(field.name, type(field.default), field.default) for field in numbers},
         rules=SearchRules(values.choice("rules", tuple(SearchRules), SearchRules.CTRANSLATE2)),
@@ -166,7 +170,7 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
         tokens=SpecialTokens(tokens.natural("pad"), tokens.natural("start"), tokens.natural("end")),
         limits=Limits(limits.positive("max_source_tokens"), limits.positive("max_target_tokens")),
         decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
-        generation=parse_generation(generation),
+        generation=parse_generation(generation, Generation),
         frames=parse_frames(fields),
         splits=fields.get("splits", bool, True),
         target_tokenizer=fields.get("target_tokenizer", str, ""),

@@ -233,7 +233,7 @@ def test_another_format_is_rejected_with_a_remedy(tmp_path: Path, raw: dict[str,
 def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> None:
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
-        "task 'speech' is not supported; this release serves: translation, fill-mask, text-classification, "
+        "task 'speech' is not supported; this release serves: translation, text-generation, fill-mask, text-classification, "
         "token-classification, question-answering, text-embedding, image-classification"
     ]
 

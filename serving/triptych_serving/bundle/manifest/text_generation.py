@@ -1,0 +1,136 @@
+"""The manifest of a decoder-only model, which continues texts, or the colours of an image."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from triptych_serving.bundle.fields import JsonFields
+from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
+from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE, DecoderShape, Generation, parse_generation
+
+TEXT_GENERATION = "text-generation"
+
+
+@dataclass(frozen=True)
+class GenerationDefaults(Generation):
+    """Defaults of decoding; `max_length` counts new tokens, and penalties count those of the prompt too."""
+
+    sampling_topk: int = 1  # 0: all tokens
+    sampling_topp: float = 1.0
+    sampling_temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class GenerationTokens:
+    """Ids of the special tokens."""
+
+    pad: int  # fills up prompts of a batch; may be any token
+    ends: tuple[int, ...]  # each ends a text, of which it is no part; empty: texts end at the limit
+    start: int | None  # stands for an empty prompt; the tokenizer itself adds what prompts begin with
+
+
+@dataclass(frozen=True)
+class GenerationLimits:
+    """Length in tokens of prompt and output together."""
+
+    max_context: int
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Template that turns messages into a prompt (Jinja, as transformers uses it), and the texts of its special tokens."""
+
+    template: str  # file name
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Colours:
+    """Colours that are the tokens of an image, in raster order: `file` is a NumPy array `[tokens, 3]`, float32 from -1 to 1."""
+
+    file: str
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class GenerationGraphs:
+    """File names of one precision's graphs."""
+
+    step: str  # prompts too: a chunk of one row, or whole prompts of several
+    search: str
+    score: str
+    saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return self.step, self.search, self.score
+
+
+@dataclass(frozen=True)
+class TextGenerationManifest(Manifest):
+    """Manifest of a decoder-only model. Members besides the common ones:
+
+    vocabulary_size       width of the logits
+    tokens                pad, ends (ids that end a text), start (optional): see GenerationTokens
+    limits                max_context: tokens of prompt and output together
+    decoder               layers, heads, head_dim: the shape of the caches, `[rows, heads, positions, head_dim]`
+    generation            defaults of decoding: max_length (new tokens); optional: see GenerationDefaults
+    chat                  (optional) template (file name), variables (texts of special tokens): see Chat
+    colours               (optional) the tokens are colours of an image: file, height, width; then there is no tokenizer.json
+    """
+
+    precisions: Mapping[str, GenerationGraphs]
+    vocabulary_size: int
+    tokens: GenerationTokens
+    limits: GenerationLimits
+    decoder: DecoderShape
+    generation: GenerationDefaults
+    chat: Chat | None
+    colours: Colours | None
+
+
+def parse_text_generation(fields: JsonFields, faults: list[str]) -> TextGenerationManifest:
+    """Read and check the manifest; errors are added to `faults`."""
+    tokens, decoder, given = fields.object("tokens"), fields.object("decoder"), fields.values
+    chat, colours = fields.object("chat", optional=True), fields.object("colours", optional=True)
+    manifest = TextGenerationManifest(
+        **parse_common(fields),
+        precisions={
+            name: GenerationGraphs(
+                graphs.get("step", str),
+                graphs.get("search", str),
+                graphs.get("score", str),
+                graphs.get("saturation_free", bool, False),
+            )
+            for name, graphs in fields.objects("precisions").items()
+        },
+        vocabulary_size=fields.positive("vocabulary_size"),
+        tokens=GenerationTokens(
+            tokens.natural("pad"), tokens.ids("ends"), tokens.natural("start") if "start" in tokens.values else None
+        ),
+        limits=GenerationLimits(fields.object("limits").positive("max_context")),
+        decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
+        generation=parse_generation(fields.object("generation"), GenerationDefaults),
+        chat=_parse_chat(chat) if "chat" in given else None,
+        colours=_parse_colours(colours) if "colours" in given else None,
+    )
+    needed = {TOKENIZER_FILE} if manifest.colours is None else {manifest.colours.file}
+    check_common(manifest, needed | ({manifest.chat.template} if manifest.chat else set()), faults)
+    _check(manifest, faults)
+    return manifest
+
+
+def _parse_chat(chat: JsonFields) -> Chat:
+    variables = chat.object("variables", optional=True)
+    return Chat(chat.get("template", str), {name: variables.get(name, str) for name in variables.values})
+
+
+def _parse_colours(colours: JsonFields) -> Colours:
+    return Colours(colours.get("file", str), colours.positive("height"), colours.positive("width"))
+
+
+def _check(manifest: TextGenerationManifest, faults: list[str]) -> None:
+    size, limit = manifest.vocabulary_size, manifest.limits.max_context
+    if manifest.generation.max_length > max(1, limit):
+        faults.append(f"generation.max_length {manifest.generation.max_length} is above limits.max_context {limit}")
+    faults.extend(f"tokens.ends: {end} is outside the vocabulary of {size}" for end in manifest.tokens.ends if end >= size)
