@@ -48,10 +48,15 @@ def _convert(graph: Graph, precision: str) -> Graph:
     return graph.copy()
 
 
-def write_encoder(folder: Path, extras: Sequence[str], trace: Callable[[bool], Graph]) -> None:
-    """Write the graph of an encoder model in every precision; `trace` makes it, in float16 if asked to."""
-    graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in (*PRECISIONS, *extras)}}
-    for precision in (*PRECISIONS, *extras):
+def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
+    """List the precisions whose graphs are needed: fp32, with which the others are compared, and those of `shipped`."""
+    return tuple(dict.fromkeys(["fp32", *("int8" if name == "int8-shortlist" else name for name in shipped)]))
+
+
+def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph]) -> None:
+    """Write the graph of an encoder model in the given precisions; `trace` makes it, in float16 if asked to."""
+    graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in precisions}}
+    for precision in precisions:
         weights = WeightsFile(folder / f"weights.{precision}.bin")
         write_graph(graphs[precision == HALF_PRECISION], folder / f"graph.{precision}.onnx", weights, precision)
 
@@ -62,9 +67,9 @@ def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 
-def encoder_precisions(extras: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+def encoder_precisions(precisions: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Manifest member `precisions` for the files of `write_encoder`."""
-    return {precision: graphs_member(("graph",), precision) for precision in (*PRECISIONS, *extras)}
+    return {precision: graphs_member(("graph",), precision) for precision in precisions}
 
 
 def open_encoder(folder: Path, precision: str) -> Session:

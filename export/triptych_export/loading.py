@@ -12,6 +12,7 @@ from triptych_export.families.translation import TranslationFamily
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.folder import Folder, open_folder
 from triptych_export.options import ExportOptions
+from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint, load_bert_checkpoint, load_vit_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
@@ -27,11 +28,11 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
     Raises:
         SourceError: there is no checkpoint, its architecture is unknown, it has no samples, or options do not apply to it.
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
+        ParityError: our model does not compute what that of transformers computes.
     """
     folder = open_folder(name, options.revision)
     if options.ignore_config:
-        origin = {**folder.origin, "ignored_config": ", ".join(options.ignore_config)}
-        folder = replace(folder, origin=origin, ignored=options.ignore_config)
+        folder = _noted(replace(folder, ignored=options.ignore_config), "ignored_config", ", ".join(options.ignore_config))
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
         return _open_ours(folder, architecture, options), folder
@@ -40,14 +41,20 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
         )
     loaded = registry.load(folder, options.source_language, options.target_language)
+    folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
     if isinstance(loaded, TranslationSource):
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
-        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.extras)
+        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.shipped)
         return family, folder
     _refuse_translation_options(folder, options)
     if isinstance(loaded, BertCheckpoint):
-        return TextFamily(loaded, read_samples(options.valid), options.extras), folder
-    return ImageFamily(loaded, options.valid, options.extras), folder
+        return TextFamily(loaded, read_samples(options.valid), options.shipped), folder
+    return ImageFamily(loaded, options.valid, options.shipped), folder
+
+
+def _noted(folder: Folder, name: str, value: str) -> Folder:
+    """Add a line about the checkpoint to manifest and card."""
+    return replace(folder, origin={**folder.origin, name: value})
 
 
 def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Family:
@@ -61,16 +68,16 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
         _require_samples(folder, "sentences", "pairs", bool(pairs))
-        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.extras, options.allow_untrained)
+        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.shipped, options.allow_untrained)
     _refuse_translation_options(folder, options)
     if architecture == BERT:
         text = load_bert_checkpoint(folder.path)
         samples = read_samples(options.valid) or text.samples
         _require_samples(folder, "texts", "texts", bool(samples))
-        return TextFamily(text, samples, options.extras)
+        return TextFamily(text, samples, options.shipped)
     image = load_vit_checkpoint(folder.path)
     _require_samples(folder, "images", "images", bool(options.valid or image.samples))
-    return ImageFamily(image, options.valid, options.extras)
+    return ImageFamily(image, options.valid, options.shipped)
 
 
 def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> None:

@@ -29,9 +29,10 @@ class ExportOptions:
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
         revision: commit, tag or branch of a model on the hub; empty: the newest.
-        ignore_config: members of a Hugging Face checkpoint's config.json to ignore although they are not supported, which the
+        ignore_config: members of a Hugging Face checkpoint's JSON files to ignore although they are not supported, which the
             model card then records.
         allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
+        allow_different: export a checkpoint that computes something else than in transformers; the model card records it.
         allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
     """
 
@@ -47,6 +48,7 @@ class ExportOptions:
     allow_inexact: bool = False
     revision: str = ""
     ignore_config: Sequence[str] = ()
+    allow_different: bool = False
     allow_untrained: bool = False
 
     def check(self) -> None:
@@ -76,8 +78,3 @@ class ExportOptions:
     def default(self) -> str:
         """Default precision: the first that runs on every processor. Servers with a GPU prefer fp16 without being told."""
         return next((precision for precision in self.shipped if precision != HALF_PRECISION), self.shipped[0])
-
-    @property
-    def extras(self) -> tuple[str, ...]:
-        """Shipped precisions that are written only on request."""
-        return tuple(precision for precision in EXTRAS if precision in self.shipped)

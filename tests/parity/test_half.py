@@ -216,7 +216,7 @@ def test_a_model_whose_activations_leave_float16_is_refused(tmp_path: Path, monk
         layer.expand.weight *= 30_000
         layer.expand.bias *= 30_000
         layer.contract.weight /= 30_000
-    family = TranslationFamily(TranslationSource.of(checkpoint), checkpoint.samples[:FEW], extras=("fp16",))
+    family = TranslationFamily(TranslationSource.of(checkpoint), checkpoint.samples[:FEW], shipped=("fp32", "int8", "fp16"))
     with pytest.raises(RangeError) as caught:
         family.measure(tmp_path, lambda line: None)
     assert str(caught.value).startswith("fp16: activations of decoder.layers.1.feedforward.expand: ")

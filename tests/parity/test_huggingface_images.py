@@ -21,6 +21,7 @@ from triptych_export.errors import SourceError
 from triptych_export.families.image import ImageFamily
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
+from triptych_export.original import compare_with_original
 from triptych_export.parity.image import generate_images
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
@@ -201,8 +202,10 @@ def check(case: Case, folder: Path) -> ImageFamily:
     model = build(case)
     balance(model, case)
     save(model, case, folder / "checkpoint")
-    checkpoint = load(Folder(folder / "checkpoint"))
+    original = Folder(folder / "checkpoint")
+    checkpoint = load(original)
     assert isinstance(checkpoint, ImageCheckpoint)
+    assert "8 outputs as in transformers" in compare_with_original(original, checkpoint)
     expected = check_modules(case, model, checkpoint)
     family = ImageFamily(checkpoint)
     family.write(folder / "bundle", lambda line: None)

@@ -22,6 +22,7 @@ from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.text import TextFamily, write_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
+from triptych_export.original import compare_with_original
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
@@ -126,8 +127,10 @@ class Imported:
 def imported(folder: Path, family: Family, head: str, **options: Any) -> Iterator[Imported]:
     theirs = build(family, head, **options)
     tokenizer = save_checkpoint(theirs, family.tokenizer(), folder / "theirs")
-    checkpoint = load(Folder(folder / "theirs"))
+    original = Folder(folder / "theirs")
+    checkpoint = load(original)
     assert isinstance(checkpoint, BertCheckpoint)
+    assert " outputs as in transformers" in compare_with_original(original, checkpoint)
     write_text(checkpoint, folder / "bundle", lambda line: None)
     served = TextModel("model", 1, open_bundle(folder / "bundle"), EncoderOptions("fp32", runs=1))
     try:
@@ -318,10 +321,11 @@ def test_labels_may_be_independent(tmp_path: Path) -> None:
 
 
 def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
-    saved_by_sentence_transformers = {
+    saved_by_sentence_transformers: dict[str, Any] = {
         "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
         "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
     }
+    saved_by_sentence_transformers["problem_type"] = "regression"
     with imported(tmp_path, BERT, "ForSequenceClassification", num_labels=1, **saved_by_sentence_transformers) as model:
         check_labels(model)
         pairs = [(TEXTS[0], text) for text in TEXTS]
@@ -385,9 +389,25 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
     bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", valid=(SENTENCES_FILE,)), lambda line: None))
     assert bundle.manifest_of(TextManifest).limits.max_tokens == 12
+    assert str(bundle.manifest.provenance["original"]).startswith("9 outputs as in transformers 5")
     assert list(bundle.manifest.precisions) == ["int8-weights", "fp32"]
     assert {"int8", "int8-weights"} < bundle.manifest.parity.keys()
     assert bundle.manifest.parity["int8-weights"]["mean_cosine"] > bundle.manifest.parity["int8"]["mean_cosine"] > 0.97
+
+
+def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(tmp_path: Path) -> None:
+    folder = write_sentence_transformer(tmp_path, {"embedding_dimension": 48, "pooling_mode": "cls", "include_prompt": True})
+    task = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "unpad_inputs": True}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(task))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    for length, expected in ((14, 14), (10**30, POSITIONS)):
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": length}))
+        checkpoint = load(Folder(folder))
+        assert isinstance(checkpoint, BertCheckpoint)
+        assert checkpoint.model.config.max_positions == expected
+    (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 16, "similarity_fn_name": "dot"}')
+    with pytest.raises(SourceError, match=r"config_sentence_transformers\.json: truncate_dim: 16 is not supported"):
+        load(Folder(folder))
 
 
 @pytest.mark.parametrize(
@@ -396,6 +416,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
         ({"pooling_mode_max_tokens": True}, (), "pooling by pooling_mode_max_tokens is not supported; supported: mean, cls"),
         ({"pooling_mode": "max"}, (), "pooling by max is not supported"),
         ({}, (), "pooling by nothing is not supported"),
+        ({"pooling_mode": "mean", "layers": 2}, (), r"1_Pooling/config\.json: layers: 2 is not supported, and may change"),
         ({"pooling_mode": "mean"}, ("Dense",), "Dense is not supported; supported: Transformer, Pooling, Normalize"),
     ],
 )

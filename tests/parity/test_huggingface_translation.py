@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from triptych_export.families.translation import TranslationFamily, write_translation
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import open_folder
+from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
@@ -92,7 +93,8 @@ class Loaded:
             special = {name: getattr(self.model.generation_config, name) for name in SPECIAL}
             self.model.generation_config = transformers.GenerationConfig(**special, **case.generation)
             self.model.generation_config.save_pretrained(path)
-        loaded = load(open_folder(str(path)))
+        self.folder = open_folder(str(path))
+        loaded = load(self.folder)
         assert isinstance(loaded, TranslationSource)
         self.source = loaded
 
@@ -225,7 +227,7 @@ def test_a_model_without_sentences_is_compared_on_tokens_drawn_by_lot(tmp_path: 
     """In all its languages, and every precision runs."""
     source = load(open_folder(str(small_model("m2m100", "tied", tmp_path / "checkpoint"))))
     assert isinstance(source, TranslationSource)
-    family = TranslationFamily(source, extras=("fp16",))
+    family = TranslationFamily(source, shipped=("fp32", "int8", "fp16"))
     family.write(tmp_path / "bundle", lambda line: None)
     parity, metrics = family.measure(tmp_path / "bundle", lambda line: None)
     assert parity["fp32"]["sentences"] == 200
@@ -267,6 +269,7 @@ def test_source_ids_logits_and_greedy_tokens_are_equal(case: Case, tmp_path: Pat
     mask = (ids != config.pad_id).long()
     expected = loaded.model(input_ids=ids, attention_mask=mask, decoder_input_ids=target).logits
     torch.testing.assert_close(source.model(ids, target), expected, rtol=1e-4, atol=1e-4)
+    assert compare_with_original(loaded.folder, source).startswith("8 outputs as in transformers")
 
     generation = source.generation
     suppressed = [ids[0] for ids in generation.get("suppressed_tokens", ()) if len(ids) == 1]

@@ -61,7 +61,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model = request.param()
     enlarge(model)
     folder = tmp_path_factory.mktemp("graph")
-    write_encoder(folder, (HALF_PRECISION,), lambda half: trace_text(model, half=half))
+    write_encoder(folder, ("fp32", HALF_PRECISION), lambda half: trace_text(model, half=half))
     return model, folder
 
 
@@ -166,7 +166,7 @@ def test_gelu_is_exact_and_one_operator(exported: Exported) -> None:
 def test_padding_is_no_answer(tmp_path: Path) -> None:
     model = enlarge(BertForQuestionAnswering(POST))
     assert isinstance(model, BertForQuestionAnswering)
-    write_encoder(tmp_path, (), lambda half: trace_text(model, half=half))
+    write_encoder(tmp_path, ("fp32", "int8"), lambda half: trace_text(model, half=half))
     inputs = {
         "ids": np.full((2, 6), 9, np.int32),
         "segments": np.zeros((2, 6), np.int32),

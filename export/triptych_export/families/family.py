@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from triptych_export.bundle_files import HALF_PRECISION, PRECISIONS, open_encoder
+from triptych_export.bundle_files import HALF_PRECISION, open_encoder
 from triptych_export.card import Description
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.parity.comparison import Outputs, report_answers
@@ -37,7 +37,7 @@ class Family(Protocol):
         """Describe the model for its card."""
 
     def write(self, folder: Path, say: Say) -> None:
-        """Create `folder` with graphs in every precision, tokenizers or labels, and a manifest."""
+        """Create `folder` with graphs in the precisions to compare, tokenizers or labels, and a manifest."""
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Measure parity and quality of the written files, for the manifest.
@@ -51,24 +51,24 @@ class EncoderFamily(ABC):
     """Base of text encoders and image classifiers.
 
     Args:
-        model: the network whose activations have to fit into float16, if that is among `extras`.
+        model: the network whose activations have to fit into float16, if that is written.
         provenance: provenance of the training, with quality under "metrics".
-        extras: precisions to write besides the usual ones.
+        precisions: those to write and compare, fp32 first.
     """
 
     default_precisions: Sequence[str] = ()
 
-    def __init__(self, model: nn.Module, provenance: Mapping[str, Any], extras: Sequence[str]) -> None:
-        self.provenance, self.extras = provenance, extras
+    def __init__(self, model: nn.Module, provenance: Mapping[str, Any], precisions: Sequence[str]) -> None:
+        self.provenance, self.precisions = provenance, precisions
         self._model = model
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Compare the written graphs with PyTorch; see Family."""
         say("computing the outputs in PyTorch")
-        with check_activations(self._model) if HALF_PRECISION in self.extras else nullcontext():
+        with check_activations(self._model) if HALF_PRECISION in self.precisions else nullcontext():
             expected = self._expected()
         say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in (*PRECISIONS, *self.extras)}
+        sessions = {precision: open_encoder(folder, precision) for precision in self.precisions}
         others = [precision for precision in sessions if precision != "fp32"]
         parity = report_answers(expected, lambda precision, size: self._run(sessions[precision], size), others)
         return parity, dict(self.provenance.get("metrics", {}))

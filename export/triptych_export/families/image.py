@@ -5,7 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from triptych_export.bundle_files import encoder_precisions, first_manifest, write_encoder, write_manifest
+from triptych_export.bundle_files import (
+    PRECISIONS,
+    encoder_precisions,
+    first_manifest,
+    write_encoder,
+    write_manifest,
+    written_precisions,
+)
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import EncoderFamily, Say
@@ -31,14 +38,14 @@ class ImageFamily(EncoderFamily):
     Args:
         checkpoint: model, labels and preprocessing.
         images: image files for parity; empty: the checkpoint's samples, or generated images if it has none.
-        extras: precisions to write besides the usual ones.
+        shipped: precisions that the bundle will have.
 
     Raises:
         SourceError: images cannot be read, or the preprocessing does not fit the model.
     """
 
-    def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = (), extras: Sequence[str] = ()) -> None:
-        super().__init__(checkpoint.model, checkpoint.provenance, extras)
+    def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
+        super().__init__(checkpoint.model, checkpoint.provenance, written_precisions(shipped))
         self.checkpoint = checkpoint
         self.spec = _spec(checkpoint)
         files = {path: _read(path) for path in images} or {f"sample {i}": d for i, d in enumerate(checkpoint.samples)}
@@ -61,7 +68,7 @@ class ImageFamily(EncoderFamily):
         return Description("Labels images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_image(self.checkpoint, folder, say, self.extras)
+        write_image(self.checkpoint, folder, say, self.precisions)
 
     def _expected(self) -> list[Outputs]:
         model, image = self.checkpoint.model, self.checkpoint.image
@@ -71,25 +78,25 @@ class ImageFamily(EncoderFamily):
         return answer_images_in_session(session, self.images, size, self.checkpoint.model.config.classes)
 
 
-def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
+def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, precisions: Sequence[str] = PRECISIONS) -> None:
     """Write the graph in every precision, the labels and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     image = checkpoint.image
     arguments = checkpoint.model, image.mean, image.std
-    write_encoder(folder, extras, lambda half: trace_image(*arguments, half=half))
+    write_encoder(folder, precisions, lambda half: trace_image(*arguments, half=half))
     lines = [" ".join(label.split()) + "\n" for label in checkpoint.labels]  # one line per label
     (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
-    write_manifest(folder, image_manifest(checkpoint, extras))
+    write_manifest(folder, image_manifest(checkpoint, precisions))
 
 
-def image_manifest(checkpoint: ImageCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
+def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     image = asdict(checkpoint.image)
     return first_manifest(
         IMAGE_CLASSIFICATION,
         checkpoint.family,
-        encoder_precisions(extras),
+        encoder_precisions(precisions),
         label_count=len(checkpoint.labels),
         image={**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
     )

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from triptych_export.bundle_files import (
+    PRECISIONS,
     WEIGHT_PRECISION,
     encoder_precisions,
     first_manifest,
     write_encoder,
     write_manifest,
     write_tokenizer,
+    written_precisions,
 )
 from triptych_export.card import Description
 from triptych_export.families.family import EncoderFamily, Say
@@ -60,13 +62,14 @@ class TextFamily(EncoderFamily):
     Args:
         checkpoint: the model, in evaluation mode on the CPU, and its tokenizer.
         samples: texts, or pairs of texts, for parity; empty: random tokens.
-        extras: precisions to write besides the usual ones.
+        shipped: precisions that the bundle will have.
     """
 
-    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), extras: Sequence[str] = ()) -> None:
+    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:
         self.embeds = isinstance(checkpoint.model, BertForEmbedding)
-        written = dict.fromkeys((*extras, *([WEIGHT_PRECISION] if self.embeds else [])))
-        super().__init__(checkpoint.model.bert, checkpoint.provenance, tuple(written))
+        quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
+        both = quantized if self.embeds and set(quantized) & set(shipped) else ()
+        super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
         if self.embeds:  # quantized activations would change which texts are nearest
             self.default_precisions = (WEIGHT_PRECISION, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
@@ -88,7 +91,7 @@ class TextFamily(EncoderFamily):
         return Description(SENTENCES[self.default_name], rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_text(self.checkpoint, folder, say, self.extras)
+        write_text(self.checkpoint, folder, say, self.precisions)
 
     @cached_property
     def rows(self) -> list[TextRow]:
@@ -110,24 +113,24 @@ class TextFamily(EncoderFamily):
         return with_neighbours(answers, self.checkpoint.pooling) if self.embeds else answers
 
 
-def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, extras: Sequence[str] = ()) -> None:
+def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: Sequence[str] = PRECISIONS) -> None:
     """Write the graph in every precision, the tokenizer and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    write_encoder(folder, extras, lambda half: trace_text(checkpoint.model, absent, half=half))
+    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half))
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
-    write_manifest(folder, text_manifest(checkpoint, extras))
+    write_manifest(folder, text_manifest(checkpoint, precisions))
 
 
-def text_manifest(checkpoint: BertCheckpoint, extras: Sequence[str] = ()) -> dict[str, Any]:
+def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS[type(model)]
     manifest = first_manifest(
         task,
         checkpoint.family,
-        encoder_precisions(extras),
+        encoder_precisions(precisions),
         tokens={"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
         limits={"max_tokens": config.max_positions},
         hidden_size=config.model_dim,

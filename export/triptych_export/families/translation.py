@@ -17,6 +17,7 @@ from triptych_export.bundle_files import (
     write_graph,
     write_manifest,
     write_tokenizer,
+    written_precisions,
 )
 from triptych_export.card import Description
 from triptych_export.families.family import Report, Say
@@ -77,7 +78,7 @@ class TranslationFamily:
         source: the model with tokenizers, languages and settings.
         pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: random sentences and no BLEU.
         lexicon_pairs: sentence pairs from which a shortlist is learnt; empty: no shortlist.
-        extras: precisions to write besides the usual ones.
+        shipped: precisions that the bundle will have.
         untrained: accept a model whose translations hardly differ.
 
     Raises:
@@ -89,7 +90,7 @@ class TranslationFamily:
         source: TranslationSource,
         pairs: Sequence[Pair] = (),
         lexicon_pairs: Sequence[Pair] = (),
-        extras: Sequence[str] = (),
+        shipped: Sequence[str] = PRECISIONS,
         untrained: bool = False,
     ) -> None:
         self.source = source
@@ -97,7 +98,7 @@ class TranslationFamily:
         self.pairs = pairs
         self.lexicon_pairs = lexicon_pairs
         self.languages = FramedPair.first(source)
-        self.precisions = (*PRECISIONS, *extras)
+        self.precisions = written_precisions(shipped)
         if lexicon_pairs:
             check_shortlist(source)
 
@@ -124,7 +125,8 @@ class TranslationFamily:
 
     def write(self, folder: Path, say: Say) -> None:
         say("decoding in PyTorch")
-        write_translation(self.source, folder, say, self._calibration(), self.lexicon_pairs, self.precisions)
+        sample = self._calibration() if "int8" in self.precisions else None
+        write_translation(self.source, folder, say, sample, self.lexicon_pairs, self.precisions)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 parity, measure agreement of the other precisions, and BLEU of all if there are references.

@@ -24,6 +24,12 @@ BARE_GRAPH = (
 )
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
+Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
+
+
+def neutral(names: str, **values: tuple[object, ...]) -> Neutral:
+    """Make a table of neutral members: `names`, with any value, and those with the given values only."""
+    return dict.fromkeys(names.split(), ()) | values
 
 
 class Members(Mapping[str, Any]):
@@ -51,12 +57,14 @@ class Folder:
     Args:
         path: the folder.
         origin: for the manifest: which commit of the hub it is, and what was ignored.
-        ignored: unsupported members of config.json that the user accepts.
+        ignored: unsupported members of its JSON files that the user accepts.
+        closed: other files than config.json whose members have to be known: name, members, and those that are known.
     """
 
     path: Path
     origin: Mapping[str, str] = field(default_factory=dict)
     ignored: Sequence[str] = ()
+    closed: list[tuple[str, Mapping[str, Any], Neutral]] = field(default_factory=list)
 
     @cached_property
     def config(self) -> Members:
@@ -105,6 +113,12 @@ class Folder:
             raise SourceError(f"{self.path / name}: cannot be read as JSON: {error}") from error
         if not isinstance(members, dict):
             raise SourceError(f"{self.path / name}: not a JSON object")
+        return members
+
+    def read_closed(self, name: str, known: Neutral) -> dict[str, Any] | None:
+        """Read a JSON file like `read_json`; `check_members` rejects members that are not among `known`."""
+        members = self.read_json(name)
+        self.closed.append((name, members or {}, known))
         return members
 
 

@@ -41,12 +41,17 @@ from triptych_cli.common.errors import needs, one_line
     "--ignore-config",
     multiple=True,
     metavar="KEY",
-    help="Ignore an unsupported member of a Hugging Face config.json; the model card records it. Repeatable.",
+    help="Ignore an unsupported member of a Hugging Face config.json or similar file; the model card records it. Repeatable.",
 )
 @click.option(
     "--allow-inexact",
     is_flag=True,
     help="Ship precisions that agree too little with PyTorch, or that too few samples tested; the model card records it.",
+)
+@click.option(
+    "--allow-different",
+    is_flag=True,
+    help="Export a Hugging Face checkpoint even if it computes something else than in transformers; the model card records it.",
 )
 @click.option(
     "--allow-untrained",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from triptych_export import exporter
-from triptych_export.bundle_files import write_manifest
+from triptych_export.bundle_files import write_manifest, written_precisions
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation as translation_family
@@ -171,20 +171,20 @@ def test_checkpoints_that_cannot_be_exported_are_rejected(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "shipped", "default", "extras"),
+    ("options", "shipped", "default", "written"),
     [
-        ({}, ("int8", "fp32"), "int8", ()),
-        ({"shortlist": SHORTLIST}, ("int8", "fp32", "int8-shortlist"), "int8", ()),
-        ({"shortlist": SHORTLIST, "precisions": ("fp32", "int8-shortlist")}, ("fp32", "int8-shortlist"), "fp32", ()),
-        ({"precisions": ("fp16", "int8")}, ("fp16", "int8"), "int8", ("fp16",)),
-        ({"precisions": ("fp16",)}, ("fp16",), "fp16", ("fp16",)),
+        ({}, ("int8", "fp32"), "int8", ("fp32", "int8")),
+        ({"shortlist": SHORTLIST}, ("int8", "fp32", "int8-shortlist"), "int8", ("fp32", "int8")),
+        ({"shortlist": SHORTLIST, "precisions": ("int8-shortlist",)}, ("int8-shortlist",), "int8-shortlist", ("fp32", "int8")),
+        ({"precisions": ("fp16", "int8")}, ("fp16", "int8"), "int8", ("fp32", "fp16", "int8")),
+        ({"precisions": ("fp32",)}, ("fp32",), "fp32", ("fp32",)),
     ],
 )
 def test_shipped_and_default_precisions(
-    options: dict[str, Any], shipped: tuple[str, ...], default: str, extras: tuple[str, ...]
+    options: dict[str, Any], shipped: tuple[str, ...], default: str, written: tuple[str, ...]
 ) -> None:
     made = ExportOptions(Path("models"), **options)
-    assert (tuple(made.shipped), made.default, made.extras) == (shipped, default, extras)
+    assert (tuple(made.shipped), made.default, written_precisions(made.shipped)) == (shipped, default, written)
 
 
 def test_samples_are_spread_evenly() -> None:

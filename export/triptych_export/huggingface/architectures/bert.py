@@ -6,7 +6,7 @@ RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, neutral
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation
 from triptych_export.huggingface.checkpoint.mapping import Change, Rule, block_rules
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -19,7 +19,7 @@ from triptych_export.huggingface.checkpoint.text import (
     TextMapping,
     encoder_members,
 )
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.bert import BertConfig, EncoderConfig
 
 # The pooler's members are those of Google's first checkpoints.

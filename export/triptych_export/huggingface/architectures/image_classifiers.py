@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture, neutral
+from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor, sides
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from triptych_export.huggingface.checkpoint.config import check_architecture, integer, neutral
+from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, language_tokens, model_name, single
 from triptych_export.huggingface.checkpoint.seq2seq import (
@@ -17,7 +17,7 @@ from triptych_export.huggingface.checkpoint.seq2seq import (
     make_source,
 )
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from triptych_export.huggingface.architectures.bert import CLASSIFIER
-from triptych_export.huggingface.checkpoint.config import ENCODER, activation, neutral
+from triptych_export.huggingface.checkpoint.config import ENCODER, activation
 from triptych_export.huggingface.checkpoint.mapping import Rule
 from triptych_export.huggingface.checkpoint.text import (
     ANSWER,
@@ -16,7 +16,7 @@ from triptych_export.huggingface.checkpoint.text import (
     TextMapping,
     encoder_members,
 )
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.models.bert import EncoderConfig
 from triptych_training.models.modernbert import ModernBertConfig
 

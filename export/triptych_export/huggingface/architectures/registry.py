@@ -5,10 +5,10 @@ from functools import partial
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, marian, modernbert, t5
-from triptych_export.huggingface.checkpoint.config import Neutral, check_members
+from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import load_text
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
 

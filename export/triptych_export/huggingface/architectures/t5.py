@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer, neutral
+from triptych_export.huggingface.checkpoint.config import ACTIVATIONS, ENCODER_DECODER, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, is_known, text_to_text
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules
 from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, cross_attention_rules, load_model, make_source
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame

@@ -2,16 +2,9 @@
 
 from collections.abc import Mapping
 
+from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.generation import MEMBERS
-from triptych_export.huggingface.folder import Folder
-
-Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
-
-
-def neutral(names: str, **values: tuple[object, ...]) -> Neutral:
-    """Make a table of neutral members: `names`, with any value, and those with the given values only."""
-    return dict.fromkeys(names.split(), ()) | values
-
+from triptych_export.huggingface.folder import CONFIG, Folder, Neutral, neutral
 
 COMMON = neutral(
     """
@@ -46,24 +39,32 @@ ENCODER_DECODER = {
 
 
 def check_members(folder: Folder, table: Neutral) -> None:
-    """Reject members of config.json that are neither read, nor known to be neutral, nor ignored on request.
+    """Reject members of the folder's JSON files that are neither read, nor known to be neutral, nor ignored on request.
+
+    Args:
+        folder: the checkpoint, whose other files than config.json are in `closed`.
+        table: neutral members of config.json.
 
     Raises:
         SourceError: names the members with their values; or one of those to ignore is not among them.
     """
-    left = {name: value for name, value in folder.config.whole.items() if name not in folder.config.read and value is not None}
+    left = {name: value for name, value in folder.config.whole.items() if name not in folder.config.read}
     faults = {
-        name: f"{name}: {value!r:.60} is not supported"
-        + (f"; supported: {' or '.join(map(repr, table[name]))}" if name in table else ", and may change the results")
-        for name, value in left.items()
-        if name not in table or (table[name] and value not in table[name])
+        (file, name): f"{name}: {value!r:.60} is not supported"
+        + (f"; supported: {' or '.join(map(repr, known[name]))}" if name in known else ", and may change the results")
+        for file, members, known in ((CONFIG, left, table), *folder.closed)
+        for name, value in members.items()
+        if value is not None and (name not in known or (known[name] and value not in known[name]))
     }
+    names = [name for _, name in faults]
     for name in folder.ignored:
-        if name not in faults:
-            raise folder.config_error(f"ignore_config: {name!r} is not an unsupported member; there are: {list(faults)}")
-    if rest := [name for name in faults if name not in folder.ignored]:
-        remedy = " ".join(f"--ignore-config {name}" for name in rest)
-        raise folder.config_error(f"{'; '.join(faults[name] for name in rest)}; to export all the same: {remedy}")
+        if name not in names:
+            raise folder.config_error(f"ignore_config: {name!r} is not an unsupported member; there are: {names}")
+    if rest := {place: fault for place, fault in faults.items() if place[1] not in folder.ignored}:
+        files = dict.fromkeys(file for file, _ in rest)
+        texts = [f"{folder.path / each}: {'; '.join(rest[place] for place in rest if place[0] == each)}" for each in files]
+        remedy = " ".join(f"--ignore-config {name}" for name in dict.fromkeys(name for _, name in rest))
+        raise SourceError(f"{'; '.join(texts)}; to export all the same: {remedy}")
 
 
 ACTIVATIONS: Mapping[str, str] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_serving.bundle.search_params import range_fault
 
 FILE = "generation_config.json"
@@ -43,6 +43,7 @@ UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
     "encoder_repetition_penalty": (1.0,),
     "exponential_decay_length_penalty": (),
     "begin_suppress_tokens": ([],),
+    "forced_decoder_ids": ([],),
     "sequence_bias": ({}, []),
     "force_words_ids": ([],),
     "constraints": ([],),
@@ -75,6 +76,19 @@ MEMBERS = (
     *("max_length", "max_new_tokens", "min_length", "min_new_tokens", "early_stopping", "bad_words_ids", "suppress_tokens"),
     *("forced_bos_token_id", "forced_eos_token_id", "force_bos_token_to_be_generated", "renormalize_logits"),
     *("remove_invalid_values", "output_scores", "return_dict_in_generate"),
+)
+# Special ids, and members of generation_config.json that say how to compute or what else to return, not which tokens.
+KNOWN = neutral(
+    " ".join(MEMBERS)
+    + """
+    bos_token_id eos_token_id pad_token_id decoder_start_token_id
+    transformers_version _from_model_config _commit_hash output_attentions output_hidden_states output_logits
+    use_cache cache_implementation cache_config return_legacy_cache max_cache_len compile_config disable_compile low_memory
+    prefill_chunk_size continuous_batching_config is_assistant num_assistant_tokens num_assistant_tokens_schedule
+    assistant_confidence_threshold assistant_early_exit assistant_ensemble_weight assistant_lookbehind target_lookbehind
+    prompt_lookup_num_tokens max_matching_ngram_size speculation_type use_mtp
+    """,
+    generation_kwargs=({},),
 )
 
 
@@ -120,7 +134,7 @@ class _Reader:
     """Reader of members by name; None if a member is absent."""
 
     def __init__(self, folder: Folder, defaults: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-        own = folder.read_json(FILE)
+        own = folder.read_closed(FILE, KNOWN)
         self.place = folder.path / (CONFIG if own is None else FILE)
         self.config = {**defaults, **_present(folder.config.whole)}
         self.values = {**wanted, **(self.config if own is None else _present(own))}
@@ -209,8 +223,8 @@ class _Reader:
 
     def _unsupported(self) -> Iterator[tuple[str, Any]]:
         draws = bool(self.values.get("do_sample"))
-        for name, neutral in (*UNSUPPORTED.items(), *(SAMPLING.items() if draws else ())):
-            if (value := self.values.get(name)) is not None and value not in neutral:
+        for name, inert in (*UNSUPPORTED.items(), *(SAMPLING.items() if draws else ())):
+            if (value := self.values.get(name)) is not None and value not in inert:
                 yield name, value
         if self._member("eos_token_id") in (self.values.get("suppress_tokens") or []):
             yield "suppress_tokens", "the end of the sentence"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_serving.bundle.manifest.image import SHORTEST_EDGE, STRETCH
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 
@@ -95,6 +95,17 @@ PROCESSORS: Mapping[str, Members] = {
     "Bit": _CLIP,
     "ConvNext": {"size": {"shortest_edge": WARPED}, "default_to_square": False, "crop_pct": 224 / 256},
 }
+# Members that are read, that transformers' classes ignore, or that concern only the type and place of the arrays.
+KNOWN = neutral(
+    " ".join(COMMON)
+    + """
+    image_processor_type feature_extractor_type processor_class _processor_class _valid_processor_keys crop_pct
+    do_convert_rgb data_format input_data_format return_tensors device disable_grouping pad_size do_reduce_labels reduce_labels
+    _name_or_path transformers_version
+    """,
+    do_flip_channel_order=(False,),
+    rescale_offset=(False,),
+)
 USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, if the file names no processor
 
 
@@ -135,10 +146,11 @@ def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
 
 
 def _read(folder: Folder) -> tuple[str, Members]:
-    if (members := folder.read_json(FILE)) is not None:
+    if (members := folder.read_closed(FILE, KNOWN)) is not None:
         return FILE, members
     whole = folder.read_json(WHOLE_FILE) or {}
     if isinstance(members := whole.get("image_processor"), dict):
+        folder.closed.append((WHOLE_FILE, members, KNOWN))
         return WHOLE_FILE, members
     raise SourceError(f"{folder.path}: holds no {FILE}, which says how images are resized and normalised")
 

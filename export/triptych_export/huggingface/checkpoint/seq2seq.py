@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, activation, integer, neutral
+from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, activation, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, model_name
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, limit_tokens
 from triptych_export.translation_source import TranslationSource
 from triptych_training.models.transformer import Transformer, TransformerConfig

@@ -16,7 +16,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, SINGLE_LABEL
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import (
@@ -36,7 +36,25 @@ TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "xlm-roberta")
 )
 SHORTEST_LIMIT = 4  # tokens
+LONGEST_LIMIT = 10**6  # larger ones stand for "none"
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "mean": "mean", "cls": "cls"}
+# Known members of these files; without values: read, or of no effect. Requests choose how vectors are compared.
+KNOWN_OF_MODULES = neutral("idx name path type", kwargs=([],))
+KNOWN_OF_TRANSFORMER = neutral(
+    "max_seq_length do_lower_case unpad_inputs",
+    transformer_task=("feature-extraction",),
+    modality_config=({"text": {"method": "forward", "method_output_name": "last_hidden_state"}},),
+    module_output_name=("token_embeddings",),
+    **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({},)),
+)
+KNOWN_OF_POOLING = neutral(
+    "word_embedding_dimension embedding_dimension pooling_mode include_prompt pooling_mode_cls_token pooling_mode_mean_tokens "
+    "pooling_mode_max_tokens pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken"
+)
+KNOWN_OF_NORMALIZE = neutral("", module_input_name=("sentence_embedding",), module_output_name=("sentence_embedding",))
+KNOWN_OF_MODEL = neutral(
+    "__version__ prompts default_prompt_name similarity_fn_name requirements", model_type=("SentenceTransformer",)
+)
 
 
 @dataclass(frozen=True)
@@ -70,31 +88,50 @@ def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
         return None
     path = folder.path / MODULES
     try:
-        modules = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in json.loads(path.read_text("utf-8"))]
+        listed = json.loads(path.read_text("utf-8"))
+        modules = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{path}: not a list of modules ({type(error).__name__}: {error})") from error
+    folder.closed.extend((MODULES, each, KNOWN_OF_MODULES) for each in listed)
     if foreign := [kind for kind, _ in modules if kind not in KINDS]:
         raise SourceError(f"{path}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
     poolings = [place for kind, place in modules if kind == "Pooling"]
     if not poolings:
         return None
     file = f"{poolings[0]}/config.json"
-    pooling = folder.read_json(file) or {}
-    prompts = folder.read_json("config_sentence_transformers.json") or {}
+    pooling = folder.read_closed(file, KNOWN_OF_POOLING) or {}
+    for place in (place for kind, place in modules if kind == "Normalize"):
+        folder.read_closed(f"{place}/config.json", KNOWN_OF_NORMALIZE)
+    prompts = folder.read_closed("config_sentence_transformers.json", KNOWN_OF_MODEL) or {}
     named = {str(name): str(text) for name, text in (prompts.get("prompts") or {}).items() if text}
     prompt = (prompts.get("prompts") or {}).get(default) if (default := prompts.get("default_prompt_name")) else ""
     if not isinstance(prompt, str):
         raise SourceError(f"{folder.path}: default_prompt_name: {default!r} is not among prompts: {', '.join(named)}")
     if named and pooling.get("include_prompt") is False:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
-    transformer = next((members for name in TRANSFORMER_FILES if (members := folder.read_json(name)) is not None), {})
-    limit = transformer.get("max_seq_length")
-    if limit is not None and (type(limit) is not int or limit < SHORTEST_LIMIT):
-        raise SourceError(f"{folder.path}: max_seq_length: {limit!r}, expected a whole number of at least {SHORTEST_LIMIT}")
+    found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
+    transformer = folder.read_closed(found, KNOWN_OF_TRANSFORMER) or {}
     lowercase = bool(transformer.get("do_lower_case"))
     return SentenceSettings(
-        _pooling(folder.path / file, pooling), "Normalize" in dict(modules), limit, lowercase, prompt, named
+        _pooling(folder.path / file, pooling),
+        "Normalize" in dict(modules),
+        _limit(folder, transformer),
+        lowercase,
+        prompt,
+        named,
     )
+
+
+def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
+    """Read the length of texts, which newer files leave to the tokenizer; None: as many tokens as the model has positions."""
+    limit = transformer.get("max_seq_length")
+    if limit is None:
+        limit = (folder.read_json("tokenizer_config.json") or {}).get("model_max_length")
+        if isinstance(limit, int | float) and limit > LONGEST_LIMIT:
+            return None
+    if limit is not None and (type(limit) is not int or limit < SHORTEST_LIMIT):
+        raise SourceError(f"{folder.path}: max_seq_length: {limit!r}, expected a whole number of at least {SHORTEST_LIMIT}")
+    return limit
 
 
 def _pooling(path: object, members: dict[str, Any]) -> str:
@@ -245,7 +282,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
     labels = _labels(folder) if head in (TEXT, TOKENS) else ()
-    independent = head == TEXT and _independent(folder)
+    independent = head == TEXT and _independent(folder, len(labels))
     try:
         with torch.device("meta"):
             config = mapping.config(folder, special)
@@ -309,10 +346,10 @@ def _labels(folder: Folder) -> tuple[str, ...]:
     return tuple(labels[number] for number in range(len(labels)))
 
 
-def _independent(folder: Folder) -> bool:
-    """Tell whether each of several labels has an independent probability (sigmoid)."""
+def _independent(folder: Folder, labels: int) -> bool:
+    """Tell whether each of several labels has an independent probability (sigmoid); one label always has."""
     problem = folder.config.get("problem_type")
-    if problem not in (None, SINGLE_LABEL, MULTI_LABEL):
-        supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}"
+    if problem not in (None, SINGLE_LABEL, MULTI_LABEL, *(("regression",) if labels == 1 else ())):
+        supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}; of one label also regression"
         raise folder.config_error(f"problem_type: {problem!r} is not supported, its scores are not probabilities; {supported}")
     return bool(problem == MULTI_LABEL)

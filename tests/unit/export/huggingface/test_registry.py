@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
+from triptych_export.huggingface.checkpoint.config import check_members
+from triptych_export.huggingface.checkpoint.generation import read_generation
+from triptych_export.huggingface.checkpoint.image import read_image_processor
 from triptych_export.huggingface.folder import Folder
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
@@ -124,6 +128,32 @@ def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) 
     assert load(Folder(folder)).family == "bart"
 
 
+def test_members_of_other_files_are_closed_as_well(tmp_path: Path) -> None:
+    """What transformers writes is known; anything else is refused by name, or ignored on request."""
+    processors = ("ViT", "DeiT", "Beit", "Siglip", "Pvt", "CLIP", "Bit", "ConvNext")
+    written = [getattr(transformers, f"{name}ImageProcessor")().to_dict() for name in processors]
+    generation = {**transformers.GenerationConfig().to_dict(), "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+
+    def check(processor: dict[str, Any], **strays: int) -> None:
+        folder = Folder(tmp_path, ignored=["other"] if strays else [])
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor | strays), encoding="utf-8")
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation | strays), encoding="utf-8")
+        read_image_processor(folder)
+        read_generation(folder, 64, {})
+        check_members(folder, {})
+
+    for members in written:
+        check(members)
+    with pytest.raises(SourceError) as caught:
+        check(written[0], stray=1, other=2)
+    faults = [
+        f"{tmp_path / f'{name}_config.json'}: stray: 1 is not supported, and may change the results; "
+        for name in ("preprocessor", "generation")
+    ]
+    assert str(caught.value) == f"{''.join(faults)}to export all the same: --ignore-config stray"
+
+
 def test_members_are_ignored_on_request(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -131,7 +161,8 @@ def test_members_are_ignored_on_request(tmp_path: Path) -> None:
     options = ExportOptions(tmp_path, ignore_config=["rope_theta", "alibi"])
     family, opened = open_checkpoint(str(folder), options)
     assert family.default_name
-    assert opened.origin == {"ignored_config": "rope_theta, alibi"}
+    assert opened.origin["ignored_config"] == "rope_theta, alibi"
+    assert opened.origin["original"].startswith("8 outputs as in transformers")
     for ignored, message in {
         ("alibi",): "rope_theta: 10000.0 .* to export all the same: --ignore-config rope_theta$",
         ("d_model",): r"ignore_config: 'd_model' is not an unsupported member; there are: \['rope_theta', 'alibi'\]$",

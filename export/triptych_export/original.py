@@ -1,0 +1,125 @@
+"""Comparison of a loaded checkpoint with the original model of transformers, where that is installed.
+
+The exporter compares graphs with our modules in PyTorch; this compares those modules with the classes that the checkpoint was
+saved by, on a few inputs, before anything is traced.
+"""
+
+import importlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from triptych_export.errors import ParityError
+from triptych_export.huggingface.architectures.registry import Loaded
+from triptych_export.huggingface.folder import Folder, one_line
+from triptych_export.parity.comparison import spread
+from triptych_export.parity.image import generate_images
+from triptych_export.parity.sentences import draw_sentences
+from triptych_export.parity.text import answer_in_torch, random_rows
+from triptych_export.translation_source import TranslationSource
+from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.models.bert import BertForEmbedding, BertForPretraining
+
+INPUTS, TARGET_TOKENS, SEED = 8, 16, 21
+TOLERANCE = 1e-3  # relative to the output's largest value if above 1; measured on small models: at most 7e-5
+Compared = tuple[str, Tensor, Tensor]  # name, transformers' values, ours
+
+
+def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False) -> str:
+    """Compare logits, or states of models without any, with those of transformers; returns a line for the model card.
+
+    Args:
+        folder: the checkpoint.
+        loaded: our modules with its weights.
+        allowed: report a difference instead of failing.
+
+    Raises:
+        ParityError: an output differs by more than the tolerance.
+    """
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        return "not compared, transformers is not installed"
+    library = f"transformers {transformers.__version__}"
+    try:
+        theirs = _open(transformers, folder, loaded)
+    except Exception as error:  # whatever the library raises for a checkpoint that it cannot load
+        return f"not compared, {library} cannot load the checkpoint: {one_line(error)[:200]}"
+    count, largest = 0, 0.0
+    with torch.inference_mode():
+        for name, wanted, found in _outputs(theirs, loaded):
+            fault = f"{found.shape} instead of {wanted.shape}" if wanted.shape != found.shape else ""
+            if not fault:
+                difference, limit = float((wanted - found).abs().max()), TOLERANCE * max(1.0, float(wanted.abs().max()))
+                fault = "" if difference <= limit else f"by {difference:.3g}, the limit is {limit:.3g}"
+                count, largest = count + 1, max(largest, difference)
+            if fault and allowed:
+                return f"{name} differ from {library}: {fault}"
+            if fault:
+                raise ParityError(
+                    f"{folder.path}: {name} differ from those of {library}: {fault}. "
+                    "To export all the same: --allow-different; the card records it"
+                )
+    return f"{count} outputs as in {library}, largest difference {largest:.2g}"
+
+
+def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
+    """Load the class that config.json names, or the bare encoder of sentence encoders."""
+    name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture
+    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, BertForEmbedding):
+        name = "AutoModel"
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return getattr(transformers, name).from_pretrained(folder.path, local_files_only=True).float().eval()
+
+
+def _outputs(theirs: Any, loaded: Loaded) -> Iterator[Compared]:
+    if isinstance(loaded, TranslationSource):
+        return _translation(theirs, loaded)
+    if isinstance(loaded, BertCheckpoint):
+        return _text(theirs, loaded)
+    return _images(theirs, loaded.model, loaded.model.config.image)
+
+
+def _translation(theirs: Any, source: TranslationSource) -> Iterator[Compared]:
+    """Compare the logits of random targets."""
+    config, dice = source.model.config, random.Random(SEED)
+    ordinary = [token for token in range(config.vocabulary_size) if token not in (config.pad_id, config.bos_id, config.eos_id)]
+    for ids in draw_sentences(source, INPUTS)[0]:
+        inputs, target = torch.tensor([ids]), torch.tensor([[config.bos_id, *dice.choices(ordinary, k=TARGET_TOKENS)]])
+        yield "logits", theirs(input_ids=inputs, decoder_input_ids=target).logits, source.model(inputs, target)
+
+
+def _text(theirs: Any, checkpoint: BertCheckpoint) -> Iterator[Compared]:
+    """Compare logits of texts up to the longest; of masked tokens, their log-probabilities."""
+    model = checkpoint.model
+    has_segments = getattr(theirs.config, "type_vocab_size", 0) > 1
+    rows = random_rows(checkpoint.tokenizer, model, checkpoint.pairs and has_segments)
+    for row in [*spread(rows[:-1], INPUTS), rows[-1]]:
+        segments = {"token_type_ids": torch.tensor([row.segments])} if has_segments else {}
+        inputs = torch.tensor([row.ids])
+        answer = theirs(input_ids=inputs, attention_mask=torch.ones_like(inputs), **segments)
+        ours = {name: torch.from_numpy(values) for name, values in answer_in_torch(model, row).items()}
+        if isinstance(model, BertForPretraining):
+            logits = answer[0] if model.next_sentence is None else answer.prediction_logits
+            yield "log-probabilities", torch.log_softmax(logits[0, list(row.places)], -1), ours["log_probabilities"]
+        if "next_sentence" in ours:
+            yield "next sentence", torch.softmax(answer.seq_relationship_logits[0], -1).flip(0), ours["next_sentence"]
+        elif "start" in ours:
+            yield "logits", torch.cat((answer.start_logits[0], answer.end_logits[0])), torch.cat((ours["start"], ours["end"]))
+        elif "logits" in ours:
+            yield "logits", answer.logits[0], ours["logits"]
+        elif "probabilities" in ours:
+            yield "probabilities", torch.softmax(answer.logits[0], -1), ours["probabilities"]
+        elif isinstance(model, BertForEmbedding):
+            yield "states", torch.stack((answer[0][0].mean(0), answer[0][0, 0])), torch.stack((ours["mean"], ours["cls"]))
+
+
+def _images(theirs: Any, model: nn.Module, size: tuple[int, int]) -> Iterator[Compared]:
+    """Compare the logits of generated images."""
+    for pixels in generate_images(INPUTS, *size):
+        image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
+        yield "logits", theirs(pixel_values=image).logits, model(image)
