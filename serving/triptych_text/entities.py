@@ -1,13 +1,14 @@
-"""Entities in the labels of a text's words or tokens: BIO, IOBES (BIOES), BILOU or plain names."""
+"""Entities in the labels of a text's words or tokens: BIO, IOBES (BIOES), BILOU, BMES or plain names."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 OUTSIDE = "O"
+SINGLE = ("S", "U", "W")  # prefixes of entities of one word
 
 
 def entity_prefixes(labels: Iterable[str]) -> str:
     """Return the letters that mean a position in an entity, as B does in B-PER; none if `labels` has neither B- nor I-."""
-    return "BIELSU" if any(label[:2] in ("B-", "I-") for label in labels) else ""
+    return "BIELMSUW" if any(label[:2] in ("B-", "I-") for label in labels) else ""
 
 
 def find_entities(labels: Sequence[str], prefixes: str, inner: Sequence[bool] = ()) -> Iterator[tuple[str, int, int]]:
@@ -22,10 +23,10 @@ def find_entities(labels: Sequence[str], prefixes: str, inner: Sequence[bool] = 
     for position, label in enumerate([*labels, OUTSIDE]):
         prefix, kind = (label[0], label[2:]) if label[1:2] == "-" and label[0] in prefixes else ("", label)
         within = position < len(inner) and inner[position]
-        begins = prefix == "B" or (not within and (ended or prefix in ("S", "U")))
+        begins = prefix == "B" or (not within and (ended or prefix in SINGLE))
         if name and (label == OUTSIDE or kind != name or begins):
             yield name, start, position - 1
             name = ""
         if label != OUTSIDE and not name:
             start, name = position, kind
-        ended = prefix in ("E", "L", "S", "U") or (ended and within)
+        ended = prefix in (*SINGLE, "E", "L") or (ended and within)

@@ -3,13 +3,14 @@ r"""SubRip (.srt) and WebVTT (.vtt) subtitles: the text of cues. Numbers, times,
 A cue is one unit; where lines start with dashes, each speaker is one. Line ends are soft: a changed text is broken into two
 lines of the usual width, or of the cue's own width if that is larger. Tags are codes, and in SubRip also overrides in braces
 (`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of these, or as a speaker's dash, is written with a
-WORD JOINER in it, which reading removes. Unreadable times in SubRip stay and are reported.
+WORD JOINER in it, which reading removes. Unreadable times stay and are reported, as is text of WebVTT outside of cues.
 """
 
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
@@ -161,9 +162,13 @@ def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
     for count, (time, end) in enumerate(zip(times, [*ends, len(bodies)], strict=False)):
         name = bodies[time - 1].strip() if numbered[count] else str(count + 1)
         if not _TIMES.match(bodies[time]):
-            message = f"times not like 00:00:01,000 --> 00:00:02,000, kept as they are: {bodies[time][:60]!r}"
-            findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, f"cue {name}, line {time + 1}", message))
+            findings.append(_unreadable(name, time, "00:00:01,000 --> 00:00:02,000", bodies[time]))
         yield Cue(name, list(_spans(lines, bodies, time + 1, end)))
+
+
+def _unreadable(cue: str, line: int, usual: str, found: str) -> Finding:
+    message = f"times not like {usual}, kept as they are: {found[:60]!r}"
+    return Finding(FindingKind.FORMAT, Severity.WARNING, f"cue {cue}, line {line + 1}", message)
 
 
 def _is_time_line(body: str, below_number: bool) -> bool:
@@ -181,6 +186,10 @@ def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Itera
 
 
 _HEADER = re.compile(r"WEBVTT(?![^ \t\r\n])")
+_BLOCKS = ("NOTE", "STYLE", "REGION")
+_VTT_TIME = r"(?:[0-9]{2,}:)?[0-5][0-9]:[0-5][0-9]\.[0-9]{3}"
+_VTT_TIMES = re.compile(rf"[ \t]*{_VTT_TIME}[ \t]*-->[ \t]*{_VTT_TIME}(?![^ \t])")
+_LIKE_VTT_TIMES = re.compile(r"[ \t]*[-+−]?[0-9]+:[^>]*->[ \t]*[-+−]?[0-9]")
 _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.escape(text, quote=False))
 
 
@@ -190,19 +199,28 @@ def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
     text, encoding = decode(data, options.encoding)
     if not _HEADER.match(text):
         raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
-    return document(text, encoding, list(_vtt_cues(text)), _VTT_MARKUP)
+    findings: list[Finding] = []
+    return replace(document(text, encoding, list(_vtt_cues(text, findings)), _VTT_MARKUP), findings=findings)
 
 
-def _vtt_cues(text: str) -> Iterator[Cue]:
+def _vtt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
+    """Yield all cues; add a finding for each whose times cannot be read, and for each block of text without times."""
     lines = LineIndex(text)
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
-    times = [line for line, body in enumerate(bodies) if "-->" in body]
-    for count, time in enumerate(times):
-        end = next(line for line in range(time + 1, len(bodies) + 1) if line == len(bodies) or _ends(bodies[line]))
-        named = time > 0 and bodies[time - 1] and (time == 1 or not bodies[time - 2])
-        if time + 1 < end:
-            yield Cue(bodies[time - 1] if named else str(count + 1), [lines.span(time + 1, end)])
-
-
-def _ends(line: str) -> bool:
-    return not line or "-->" in line
+    edges = [-1, *(line for line, body in enumerate(bodies) if not body), len(bodies)]
+    count = 0
+    for start, end in ((before + 1, after) for before, after in pairwise(edges) if before + 1 < after):
+        times = [line for line in range(start, end) if "-->" in bodies[line]]
+        other = start == 0 or bodies[start].startswith(_BLOCKS)
+        if not times and not other:
+            times = [line for line in range(start, min(start + 2, end)) if _LIKE_VTT_TIMES.match(bodies[line])][:1]
+            if not times:
+                message = f"text outside of cues, which is not shown and not translated: {bodies[start][:60]!r}"
+                findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, f"line {start + 1}", message))
+        for time, after in pairwise([*times, end]):
+            count += 1
+            name = bodies[start] if time == start + 1 else str(count)
+            if not _VTT_TIMES.match(bodies[time]):
+                findings.append(_unreadable(name, time, "00:01.000 --> 00:02.000", bodies[time]))
+            if time + 1 < after:
+                yield Cue(name, [lines.span(time + 1, after)])

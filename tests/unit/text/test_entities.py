@@ -16,6 +16,7 @@ from triptych_text.entities import entity_prefixes, find_entities
         ("A A O B", [("A", 0, 1), ("B", 3, 3)]),
         ("B-A E-A S-A I-A B-B I-B E-B E-B", [("A", 0, 1), ("A", 2, 2), ("A", 3, 3), ("B", 4, 6), ("B", 7, 7)]),
         ("U-A B-A L-A X-A", [("A", 0, 0), ("A", 1, 2), ("X-A", 3, 3)]),
+        ("B-A M-A E-A S-A W-A", [("A", 0, 2), ("A", 3, 3), ("A", 4, 4)]),
         ("", []),
         ("S-Bahn E-mail E-mail O", [("S-Bahn", 0, 0), ("E-mail", 1, 2)]),  # no prefixes: nothing begins with B- or I-
     ],

@@ -58,6 +58,27 @@ def test_the_header_is_required() -> None:
     assert texts(read("vtt", "\ufeffWEBVTT")) == []
 
 
+@pytest.mark.parametrize(
+    ("times", "finding"),
+    [
+        ("00:03,000 --> 00:04,000", "cue 2, line 6: times not like 00:01.000 --> 00:02.000"),
+        ("id\n-00:03.000 --> 00:04.000", "cue id, line 7: times not like"),
+        ("00:03.000 -> 00:04.000", "cue 2, line 6: times not like"),
+    ],
+)
+def test_cues_with_unreadable_times_are_translated_and_reported(times: str, finding: str) -> None:
+    film = f"WEBVTT\n\n00:01.000 --> 00:02.000\nAt 5 -> 6\n\n{times}\nSecond\n\nNOTE 1:2 -> 3\n\n00:09.000 --> 00:10.000\nEnd\n"
+    document = read("vtt", film)
+    assert texts(document) == ["At 5 -> 6", "Second", "End"]
+    assert [f"{each.where}: {each.message}"[: len(finding)] for each in document.findings] == [finding]
+
+
+def test_text_outside_of_cues_is_reported() -> None:
+    film = "WEBVTT\nKind: captions\n\nREGION\nid:x\n\n00:01.000 --> 00:02.000\nOne\n\nand after an empty line\n"
+    [finding] = read("vtt", film).findings
+    assert (finding.where, "not shown and not translated" in finding.message) == ("line 10", True)
+
+
 @settings(max_examples=60)
 @given(st.text("ab <>&;-/>1\u2060\n\xa0", min_size=1).filter(lambda text: text.strip(" \n")))
 def test_any_text_can_be_written(text: str) -> None:
