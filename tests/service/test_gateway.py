@@ -4,6 +4,7 @@ import json
 import socket
 import ssl
 import struct
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -25,11 +26,13 @@ from triptych_client import Client, DecodingOptions
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway import http_server
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
 
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import write_cross_encoder
+from ..fixtures.framed import copy_framed
 from .support.in_process import OPTIONS, Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -167,7 +170,7 @@ def test_libretranslate_client(served: Served) -> None:
         {"code": "de", "name": "German", "targets": []},
         {"code": "en", "name": "English", "targets": ["de"]},
     ]
-    assert client.detect("Hello")[0]["language"] == "en"
+    assert [client.detect(text)[0]["language"] for text in ("Guten Morgen.", "Where are you?")] == ["de", "en"]
 
 
 def test_libretranslate_alternatives_and_html(served: Served) -> None:
@@ -178,6 +181,34 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
     _, body, _ = served.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"})
     assert body["translatedText"].startswith("<p>")
     assert "<b>" in body["translatedText"]
+
+
+def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_framed(tmp_path)
+    texts = ["Guten Morgen, wie geht es dir?", "Where is the station?", "Das ist gut."]
+    body = {"q": texts, "target": "nl"}
+    with serving(replace(OPTIONS, repository=RepositoryOptions(tmp_path), gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        url = f"http://127.0.0.1:{server.http_port}"
+        each = [
+            LibreTranslateAPI(url).translate(text, code, "nl") for text, code in zip(texts, ("de", "en", "de"), strict=True)
+        ]
+
+        def translated(**more: str) -> Any:
+            data = json.dumps({**body, "source": "auto", **more}).encode()
+            return fetch(urllib.request.Request(f"{url}/translate", data, {"content-type": "application/json"}))
+
+        status, found, _ = translated()
+        assert (status, found["translatedText"]) == (200, each)
+        assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
+        assert min(one["confidence"] for one in found["detectedLanguage"]) > 80
+        status, found, _ = translated(format="html")
+        assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
+        results = deepl.DeepLClient("key", server_url=url).translate_text(texts, target_lang="NL")
+        assert [one.detected_source_lang for one in results] == ["DE", "EN", "DE"]  # type: ignore[union-attr]
+        monkeypatch.setitem(sys.modules, "py3langid", None)
+        status, error, _ = translated()
+        assert (status, "no language detector is installed" in error["error"]) == (501, True)
+        assert translated(source="de")[0] == 200
 
 
 def test_libretranslate_file(served: Served) -> None:

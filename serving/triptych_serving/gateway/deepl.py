@@ -75,15 +75,15 @@ class DeepL:
         if handling not in (None, "html"):
             raise invalid(f"tag_handling: {handling!r:.40} is not supported; html is")
         if handling:
-            translated = await translate_html(call, texts, source, target)
+            translated, sources = await translate_html(call, texts, source, target)
         else:
             options = translation_pb2.DecodingOptions(split_sentences=_split(given))
-            translated = [one.translated_text for one in await translate(call, texts, source, target, options)]
-        detected = await _source(call, source)
+            translations, sources = await translate(call, texts, source, target, options)
+            translated = [one.translated_text for one in translations]
         return {
             "translations": [
-                {"detected_source_language": detected, "text": text, "billed_characters": len(given_text)}
-                for text, given_text in zip(translated, texts, strict=True)
+                {"detected_source_language": one.code.upper(), "text": text, "billed_characters": len(given_text)}
+                for text, given_text, one in zip(translated, texts, sources, strict=True)
             ]
         }
 
@@ -154,11 +154,3 @@ def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
     if value not in SPLIT:
         raise invalid(f"split_sentences: {value[:40]!r} is not one of {', '.join(SPLIT)}")
     return SPLIT[value]
-
-
-async def _source(call: HttpCall, source: str) -> str:
-    """Return the source language for a response: the given one, or the one that was assumed."""
-    if source:
-        return source.upper()
-    sources = sorted(await language_pairs(call))
-    return sources[0].upper() if len(sources) == 1 else ""

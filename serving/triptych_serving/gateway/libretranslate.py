@@ -1,16 +1,17 @@
 """The API of LibreTranslate (https://docs.libretranslate.com): text, HTML and files, with alternatives."""
 
 import asyncio
+from collections.abc import Mapping
 
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
 from triptych_serving.gateway.translation import (
     AUTO,
-    detect_language,
     language_name,
     language_pairs,
     source_code,
@@ -18,10 +19,9 @@ from triptych_serving.gateway.translation import (
     translate_document,
     translate_html,
 )
-from triptych_serving.rpc.direct_calls import RpcError
 
 MOST_ALTERNATIVES = 15
-UNKNOWN = 0  # confidence of a language that was not detected but assumed
+LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
 
 
 class LibreTranslate:
@@ -56,28 +56,28 @@ class LibreTranslate:
         if format == "html" and count:
             raise invalid("alternatives: not supported for format html; leave it out")
         if format == "html":
-            found: list[tuple[str, list[str]]] = [(text, []) for text in await translate_html(call, texts, source, target)]
+            html, sources = await translate_html(call, texts, source, target)
+            found: list[tuple[str, list[str]]] = [(text, []) for text in html]
         else:
             options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
-            translations = await translate(call, texts, source, target, options)
+            translations, sources = await translate(call, texts, source, target, options)
             found = [(one.translated_text, [other.text for other in one.hypotheses[1:]]) for one in translations]
         response: dict[str, object] = {"translatedText": [text for text, _ in found] if several else found[0][0]}
         if count:
             response["alternatives"] = [others for _, others in found] if several else found[0][1]
-        if source == AUTO:
-            detected = {"confidence": UNKNOWN, "language": await _assumed(call)}
-            response["detectedLanguage"] = [detected] * len(found) if several else detected
+        if source.lower() == AUTO:
+            detected = [_as_json(one) for one in sources]
+            response["detectedLanguage"] = detected if several else detected[0]
         return response
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
         pairs = await language_pairs(call)
-        codes = sorted(pairs.keys() | {target for targets in pairs.values() for target in targets})
-        return [{"code": code, "name": language_name(code), "targets": sorted(pairs.get(code, ()))} for code in codes]
+        return [{"code": code, "name": language_name(code), "targets": sorted(pairs.get(code, ()))} for code in _codes(pairs)]
 
     async def detect(self, call: HttpCall) -> list[dict[str, object]]:
         given = _with_key(call, await call.json())
-        given.take("q", str)
-        return [{"confidence": UNKNOWN, "language": await detect_language(call)}]
+        [ranked] = await detect(call, [given.take("q", str)], _codes(await language_pairs(call)))
+        return [_as_json(one) for one in ranked if one.confidence >= LEAST_CONFIDENCE]
 
     async def translate_file(self, call: HttpCall) -> dict[str, str]:
         fields, file = await call.form()
@@ -132,9 +132,9 @@ def _count(given: Json) -> int:
     return count
 
 
-async def _assumed(call: HttpCall) -> str:
-    """Return the language that "auto" stood for."""
-    try:
-        return await detect_language(call)
-    except RpcError:  # several models; the request was unambiguous because of its target
-        return ""
+def _as_json(detected: Detected) -> dict[str, object]:
+    return {"confidence": round(100 * detected.confidence, 1), "language": detected.code}
+
+
+def _codes(pairs: Mapping[str, set[str]]) -> list[str]:
+    return sorted({*pairs, *(target for targets in pairs.values() for target in targets)})

@@ -1,20 +1,21 @@
 """Calls of TranslationService for the APIs of other translation servers."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import grpc
 from langcodes import Language
 
 from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.gateway.call import HttpCall
-from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+TAG = re.compile(r"<[^>]*>")
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,23 @@ async def translate(
     source: str,
     target: str,
     options: translation_pb2.DecodingOptions | None = None,
-) -> list[translation_pb2.Translation]:
-    """Translate texts; a source language of "auto" or "" is the model's only one.
+) -> tuple[list[translation_pb2.Translation], list[Detected]]:
+    """Translate texts; return the translations and the source language of each.
 
     Raises:
-        RpcError: as TranslationService/Translate.
+        RpcError: as TranslationService/Translate and `source_languages`.
     """
-    request = translation_pb2.TranslateRequest(
-        contents=texts, source_language_code=source_code(source), target_language_code=target, options=options
-    )
-    response = await call.unary(f"{SERVICE}/Translate", request, translation_pb2.TranslateResponse())
-    return list(response.translations)
+    sources = await source_languages(call, texts, source, target)
+    found: dict[int, translation_pb2.Translation] = {}
+    for code in dict.fromkeys(one.code for one in sources):
+        places = [place for place, one in enumerate(sources) if one.code == code]
+        contents = [texts[place] for place in places]
+        request = translation_pb2.TranslateRequest(
+            contents=contents, source_language_code=code, target_language_code=target, options=options
+        )
+        response = await call.unary(f"{SERVICE}/Translate", request, translation_pb2.TranslateResponse())
+        found.update(zip(places, response.translations, strict=True))
+    return [found[place] for place in sorted(found)], sources
 
 
 async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
@@ -62,20 +69,37 @@ async def translate_document(call: HttpCall, content: bytes, config: translation
     return TranslatedDocument(bytes(translated), mime_type, len(content))
 
 
-async def translate_html(call: HttpCall, texts: Sequence[str], source: str, target: str) -> list[str]:
-    """Translate pieces of HTML; tags stay.
+async def translate_html(call: HttpCall, texts: Sequence[str], source: str, target: str) -> tuple[list[str], list[Detected]]:
+    """Translate pieces of HTML; tags stay. Returns the source language of each too.
 
     Raises:
-        RpcError: as TranslationService/TranslateDocument.
+        RpcError: as TranslationService/TranslateDocument and `source_languages`.
     """
+    sources = await source_languages(call, [TAG.sub(" ", text) for text in texts], source, target)
     found = []
-    for text in texts:
-        config = translation_pb2.DocumentConfig(
-            format="html", source_language_code=source_code(source), target_language_code=target
-        )
+    for text, one in zip(texts, sources, strict=True):
+        config = translation_pb2.DocumentConfig(format="html", source_language_code=one.code, target_language_code=target)
         work = translate_document(call, text.encode(), config)
         found.append((await call.while_connected(work)).content.decode())
-    return found
+    return found, sources
+
+
+async def source_languages(call: HttpCall, texts: Sequence[str], source: str, target: str) -> list[Detected]:
+    """Return the source language of each text: the given one, for "auto" and "" the models' only one or the detected one.
+
+    Raises:
+        RpcError: as ModelService/ListModels and `detect`.
+    """
+    code = source_code(source)
+    if not code:
+        pairs = await language_pairs(call)
+        wanted = primary_language(target)
+        targets = {one for found in pairs.values() for one in found if primary_language(one) == wanted}
+        candidates = sorted(one for one, found in pairs.items() if found & targets)
+        if len(candidates) > 1:
+            return [ranked[0] for ranked in await detect(call, texts, candidates)]
+        code = candidates[0] if candidates else ""  # without a candidate the service names the reason
+    return [Detected(code, 0)] * len(texts)
 
 
 async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
@@ -95,20 +119,6 @@ async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
                 source = standard_tag(code) or code
                 pairs.setdefault(source, set()).update(targets - {source})
     return pairs
-
-
-async def detect_language(call: HttpCall) -> str:
-    """Return the only source language of all loaded models.
-
-    Raises:
-        RpcError: there are several: this server does not detect languages.
-    """
-    sources = sorted(await language_pairs(call))
-    if len(sources) != 1:
-        known = ", ".join(sources) or "none"
-        message = f"languages are detected only where all models translate from the same one; there are: {known}"
-        raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, message)
-    return sources[0]
 
 
 def source_code(code: str) -> str:
