@@ -114,6 +114,8 @@ class EmbedArguments(ModelArguments, total=False):
     normalize: bool | None
     """Scale each vector to length 1, so that a dot product is the cosine similarity; as the model was trained by default, or
     off if that is unknown."""
+    dimensions: int | None
+    """Values of each vector to return, the first ones; all by default."""
     truncate: bool
     """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
@@ -123,6 +125,8 @@ class ClassifyTextArguments(ModelArguments, total=False):
 
     top_k: int | None
     """Labels per input, best first; all by default."""
+    raw_scores: bool
+    """Return the model's logits instead of probabilities."""
     truncate: bool
     """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 

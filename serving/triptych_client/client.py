@@ -215,7 +215,8 @@ class Client(BaseClient):
 
         Args:
             text: A sentence or a paragraph.
-            arguments: `pooling`, `normalize`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+            arguments: `pooling`, `normalize`, `dimensions`, `truncate`, `model`, `model_version`, `timeout_seconds`,
+                `request_id`.
         """
         return self._one(text_tasks.EMBED, text, arguments)
 
@@ -230,7 +231,7 @@ class Client(BaseClient):
 
         Args:
             text: A text, or a tuple of two texts for a model that takes pairs.
-            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+            arguments: `top_k`, `raw_scores`, `truncate`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
         return self._one(text_tasks.CLASSIFY_TEXT, text, arguments)
 

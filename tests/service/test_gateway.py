@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 import tritonclient.http
 from huggingface_hub import InferenceClient
 from libretranslatepy import LibreTranslateAPI
+from PIL import Image
 
 from triptych_client import Client, DecodingOptions
 from triptych_embedded.request import embedded_repository
@@ -31,7 +33,7 @@ from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
 
 from ..fixtures.certificates import LOCAL, Authority
-from ..fixtures.encoders import write_cross_encoder
+from ..fixtures.encoders import write_cross_encoder, write_every_bundle
 from ..fixtures.framed import copy_framed
 from .support.in_process import OPTIONS, Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
@@ -274,7 +276,72 @@ def test_text_embeddings_inference_client(served: Served) -> None:
     assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
     assert served.post("/embed", {"inputs": "word " * 500})[0] == 400
     assert served.post("/embed", {"inputs": "word " * 500, "truncate": True})[0] == 200
-    assert served.get("/info")[1]["models"]
+    assert [len(one) for one in served.post("/embed", {"inputs": TEXTS, "dimensions": 3, "normalize": False})[1]] == [3, 3]
+    _, info, _ = served.get("/info")
+    assert [one["model_id"] for one in info["models"]][-1] == "en-de"
+    assert info["model_type"] == {"embedding": {"pooling": "default"}}
+
+
+def test_hugging_face_client(served: Served) -> None:
+    def client(path: str) -> InferenceClient:
+        return InferenceClient(f"{served.url}/models/{path}")
+
+    text = "The war ended in the [MASK] century."
+    expected = served.client.fill_mask(text, top_k=2).masks[0].candidates
+    assert [one.token_str for one in client("bert-en").fill_mask(text, top_k=2)] == [one.token_str for one in expected]
+    translated = served.client.translate(TEXTS[1], beam_size=2).text
+    assert client("en-de").translation(TEXTS[1], generate_parameters={"num_beams": 2}).translation_text == translated
+    vectors = np.array([one.values for one in served.client.embed_many(TEXTS, normalize=True)])
+    found = client("bert-en/pipeline/feature-extraction").feature_extraction(TEXTS, normalize=True, truncate=True)
+    np.testing.assert_allclose(found, vectors, atol=0.05)
+    similar = client("bert-en").sentence_similarity(TEXTS[0], other_sentences=TEXTS)
+    np.testing.assert_allclose(similar, vectors @ vectors[0], atol=0.05)
+    buffer = BytesIO()
+    Image.new("RGB", (40, 30), "navy").save(buffer, "PNG")
+    best = served.client.classify_image(buffer.getvalue()).labels[0].label
+    assert client("vit-cifar10").image_classification(buffer.getvalue())[0].label == best
+    assert [one.label for one in client("vit-cifar10").image_classification(buffer.getvalue(), top_k=1)] == [best]
+
+
+def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
+    write_every_bundle(tmp_path)
+    options = replace(options_of(tmp_path), gateway=GatewayOptions("127.0.0.1", 0))
+    with serving(options) as server, Client(f"127.0.0.1:{server.port}") as grpc_client:
+
+        def client(name: str) -> InferenceClient:
+            return InferenceClient(f"http://127.0.0.1:{server.http_port}/models/{name}")
+
+        labels = grpc_client.classify_text("one two", model="text-classification").labels
+        results: Any = client("text-classification").text_classification("one two", top_k=1)
+        assert [one.label for one in results] == [labels[0].label]
+        spans = [(one.label, one.start, one.end) for one in grpc_client.classify_tokens("one two").entities]
+        entities = client("token-classification").token_classification("one two", aggregation_strategy="simple")
+        assert [(one.entity_group, one.start, one.end) for one in entities] == spans
+        answer = grpc_client.answer("one", "two three").answers[0]
+        assert client("question-answering").question_answering("one", "two three").answer == answer.text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/", {"inputs": "Hello."}, 400, "several models are loaded"),
+        ("/models/other", {"inputs": "Hello."}, 404, "other"),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"top_k": "1"}}, 400, "top_k: str '1', must be an integer"),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": {"top_k": -1}}, 400, "parameters: "),
+        ("/models/bert-en", {"inputs": "[MASK]", "parameters": []}, 400, "parameters: list [], must be an object"),
+        ("/models/bert-en/pipeline/sing", {"inputs": "[MASK]"}, 400, "task: 'sing' is not one of fill-mask"),
+        ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"sing": 1}}}, 400, "parameters: "),
+        ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
+        ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),
+        ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
+        ("/predict", {"inputs": TEXTS, "raw_scores": True}, 400, "raw_scores: the model's bundle has no logits"),
+        ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
+    ],
+)
+def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, message: str) -> None:
+    found, error, _ = served.post(path, body)
+    assert (found, error["error_type"]) == (status, "validation" if status == 400 else "backend")
+    assert message in error["error"]
 
 
 def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
@@ -289,6 +356,11 @@ def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
             assert [one["score"] for one in ranked] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
             _, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts, "raw_scores": True, "return_text": True})
             assert ranked[0] == {"index": 1, "score": 2.0, "text": texts[1]}
+            _, labels, _ = served.post("/predict", {"inputs": [["zero", "one"], ["zero", "one two"]], "raw_scores": True})
+            assert [one[0]["score"] for one in labels] == pytest.approx([-1, 0], abs=1e-6)
+            assert served.get("/info")[1]["model_type"] == {
+                "reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}
+            }
             status, error, _ = served.post("/rerank", {"query": "zero", "texts": ["one " * 500]})
             assert (status, error["error_type"]) == (400, "validation")
             assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200

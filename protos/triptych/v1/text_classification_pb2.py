@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%triptych/v1/text_classification.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\",\n\tTextInput\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttext_pair\x18\x02 \x01(\t\"\x93\x01\n\x13\x43lassifyTextRequest\x12&\n\x06inputs\x18\x01 \x03(\x0b\x32\x16.triptych.v1.TextInput\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x12\n\x05top_k\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08truncate\x18\x05 \x01(\x08\x42\x08\n\x06_top_k\"\x8f\x01\n\x14\x43lassifyTextResponse\x12,\n\x07results\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.ClassifiedText\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"b\n\x0e\x43lassifiedText\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.triptych.v1.ScoredLabel\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x32p\n\x19TextClassificationService\x12S\n\x0c\x43lassifyText\x12 .triptych.v1.ClassifyTextRequest\x1a!.triptych.v1.ClassifyTextResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%triptych/v1/text_classification.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\",\n\tTextInput\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttext_pair\x18\x02 \x01(\t\"\xa7\x01\n\x13\x43lassifyTextRequest\x12&\n\x06inputs\x18\x01 \x03(\x0b\x32\x16.triptych.v1.TextInput\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x12\n\x05top_k\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08truncate\x18\x05 \x01(\x08\x12\x12\n\nraw_scores\x18\x06 \x01(\x08\x42\x08\n\x06_top_k\"\x8f\x01\n\x14\x43lassifyTextResponse\x12,\n\x07results\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.ClassifiedText\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"b\n\x0e\x43lassifiedText\x12(\n\x06labels\x18\x01 \x03(\x0b\x32\x18.triptych.v1.ScoredLabel\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x32p\n\x19TextClassificationService\x12S\n\x0c\x43lassifyText\x12 .triptych.v1.ClassifyTextRequest\x1a!.triptych.v1.ClassifyTextResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TEXTINPUT']._serialized_start=80
   _globals['_TEXTINPUT']._serialized_end=124
   _globals['_CLASSIFYTEXTREQUEST']._serialized_start=127
-  _globals['_CLASSIFYTEXTREQUEST']._serialized_end=274
-  _globals['_CLASSIFYTEXTRESPONSE']._serialized_start=277
-  _globals['_CLASSIFYTEXTRESPONSE']._serialized_end=420
-  _globals['_CLASSIFIEDTEXT']._serialized_start=422
-  _globals['_CLASSIFIEDTEXT']._serialized_end=520
-  _globals['_TEXTCLASSIFICATIONSERVICE']._serialized_start=522
-  _globals['_TEXTCLASSIFICATIONSERVICE']._serialized_end=634
+  _globals['_CLASSIFYTEXTREQUEST']._serialized_end=294
+  _globals['_CLASSIFYTEXTRESPONSE']._serialized_start=297
+  _globals['_CLASSIFYTEXTRESPONSE']._serialized_end=440
+  _globals['_CLASSIFIEDTEXT']._serialized_start=442
+  _globals['_CLASSIFIEDTEXT']._serialized_end=540
+  _globals['_TEXTCLASSIFICATIONSERVICE']._serialized_start=542
+  _globals['_TEXTCLASSIFICATIONSERVICE']._serialized_end=654
 # @@protoc_insertion_point(module_scope)

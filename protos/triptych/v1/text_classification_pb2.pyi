@@ -51,6 +51,7 @@ class ClassifyTextRequest(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     TRUNCATE_FIELD_NUMBER: _builtins.int
+    RAW_SCORES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model classifies text."""
     model_version: _builtins.str
@@ -59,6 +60,8 @@ class ClassifyTextRequest(_message.Message):
     """Number of labels for each input, best first. Default: all."""
     truncate: _builtins.bool
     """Cut off what the model cannot take, instead of INVALID_ARGUMENT for a text that is too long; `truncated` of the result tells."""
+    raw_scores: _builtins.bool
+    """Return the model's logits instead of probabilities."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextInput]: ...
     def __init__(
@@ -69,10 +72,11 @@ class ClassifyTextRequest(_message.Message):
         model_version: _builtins.str = ...,
         top_k: _builtins.int | None = ...,
         truncate: _builtins.bool = ...,
+        raw_scores: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "inputs", b"inputs", "model", b"model", "model_version", b"model_version", "top_k", b"top_k", "truncate", b"truncate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "inputs", b"inputs", "model", b"model", "model_version", b"model_version", "raw_scores", b"raw_scores", "top_k", b"top_k", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015

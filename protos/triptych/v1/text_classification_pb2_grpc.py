@@ -52,6 +52,7 @@ class TextClassificationServiceServicer:
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
         option is out of range.
+        FAILED_PRECONDITION: raw scores of a model whose bundle has none.
         Other statuses as for FillMaskService.FillMask.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -39,6 +39,7 @@ class TextClassificationServiceStub:
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
     option is out of range.
+    FAILED_PRECONDITION: raw scores of a model whose bundle has none.
     Other statuses as for FillMaskService.FillMask.
     """
 
@@ -53,6 +54,7 @@ class TextClassificationServiceAsyncStub(TextClassificationServiceStub):
 
     INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
     option is out of range.
+    FAILED_PRECONDITION: raw scores of a model whose bundle has none.
     Other statuses as for FillMaskService.FillMask.
     """
 
@@ -70,6 +72,7 @@ class TextClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         INVALID_ARGUMENT: a text is empty or longer than the model allows, the model takes pairs and an input has no `text_pair`, or an
         option is out of range.
+        FAILED_PRECONDITION: raw scores of a model whose bundle has none.
         Other statuses as for FillMaskService.FillMask.
         """
 

@@ -250,6 +250,17 @@ def invalid(message: str) -> RpcError:
     return RpcError.of(grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
+def as_object(value: object, name: str) -> Json:
+    """Return a JSON object.
+
+    Raises:
+        RpcError: it is something else.
+    """
+    if not isinstance(value, dict):
+        raise invalid(f"{name}: must be an object")
+    return Json(value)
+
+
 class TooLargeBodyError(RpcError):
     """A body exceeds its limit."""
 
@@ -267,11 +278,11 @@ def parse_object(data: bytes) -> Json:
     """
     try:
         value = json.loads(data)
+        if rb"\ud" in data.lower():  # may be half of a surrogate pair, which no message can hold
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise invalid(f"body: not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise invalid("body: must be a JSON object")
-    return Json(value)
+    return as_object(value, "body")
 
 
 def parse_form(data: bytes) -> Json:

@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 
 from starlette.responses import JSONResponse
 
-from triptych_serving.gateway import connect, open_inference, openai, tei
+from triptych_serving.gateway import connect, huggingface, open_inference, openai, tei
 from triptych_serving.gateway.app import make_application
 from triptych_serving.gateway.call import GatewayParts, HttpCall
 from triptych_serving.gateway.deepl import DeepL
@@ -49,7 +49,8 @@ class Gateway:
         security.check_host(options.host)
         parts = GatewayParts(DirectCalls(router), limits.message_bytes, limits.document_bytes, pool)
         self._documents = StoredDocuments(options.stored_bytes)
-        apis = [LibreTranslate(self._documents).api, DeepL(self._documents).api, openai.API, tei.API, open_inference.API]
+        apis = [LibreTranslate(self._documents).api, DeepL(self._documents).api, openai.API, tei.API]
+        apis += [huggingface.API, open_inference.API]
         document = describe(apis)
 
         async def openapi(_: HttpCall) -> JSONResponse:

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.gateway.call import HttpCall, Json, invalid, parse_object
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, parse_object
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
@@ -101,12 +101,12 @@ def request_from(
     _set_parameters(request.parameters, parameters)
     rest = binary
     for number, one in enumerate(given.take("inputs", list)):
-        rest = _add_input(request, Json(_object(one, f"inputs[{number}]")), rest)
+        rest = _add_input(request, as_object(one, f"inputs[{number}]"), rest)
     if rest:
         raise invalid(f"body: {len(rest):,} bytes after the last input")
     wanted = {}
     for number, one in enumerate(given.take("outputs", list, [])):
-        output = Json(_object(one, f"outputs[{number}]"))
+        output = as_object(one, f"outputs[{number}]")
         own = output.take("parameters", dict, {})
         wanted[output.take("name", str)] = bool(own.pop(BINARY_DATA, by_default))
         _set_parameters(request.outputs.add(name=output["name"]).parameters, own)
@@ -193,12 +193,6 @@ def _set_parameters(target: Any, given: Mapping[str, Any]) -> None:
             target[name].string_param = value
         else:
             raise invalid(f"parameters.{name}: must be a string, a number or a boolean")
-
-
-def _object(value: object, name: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise invalid(f"{name}: must be an object")
-    return value
 
 
 def _readiness(is_ready: bool) -> Response:

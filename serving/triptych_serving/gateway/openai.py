@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from triptych.v1 import embedding_pb2, model_pb2
 from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.loaded_models import ready_models
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -32,10 +33,7 @@ async def embeddings(call: HttpCall) -> Response:
 
 
 async def models(call: HttpCall) -> dict[str, object]:
-    response = await call.unary(
-        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
-    )
-    return {"object": "list", "data": [_model(one) for one in response.models if one.state == model_pb2.MODEL_STATE_READY]}
+    return {"object": "list", "data": [_model(one) for one in await ready_models(call)]}
 
 
 async def model(call: HttpCall) -> dict[str, object]:

@@ -8,18 +8,31 @@ from starlette.responses import JSONResponse, Response
 from triptych.v1 import embedding_pb2, model_pb2, rerank_pb2, text_classification_pb2
 from triptych.version import __version__
 from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.loaded_models import ready_models
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
+RIGHT = {"truncation_direction": ("Right", "right")}  # only the end of a text is cut off
 ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "unhealthy"}
 
 
 async def embed(call: HttpCall) -> Response:
-    given = await call.json()
-    given.refuse({"prompt_name": (), "truncation_direction": ("Right", "right")})
+    return await embed_texts(call, await call.json())
+
+
+async def embed_texts(call: HttpCall, given: Json, model: str = "") -> Response:
+    """Embed `inputs`, with the options beside them.
+
+    Raises:
+        RpcError: as EmbeddingService/EmbedText.
+    """
+    given.refuse({"prompt_name": (), "encoding_format": ("float",), **RIGHT})
     texts, _ = given.take_texts("inputs")
     request = embedding_pb2.EmbedTextRequest(
-        contents=texts, normalize=given.take("normalize", bool, True), truncate=given.take("truncate", bool, False)
+        contents=texts,
+        model=model,
+        normalize=given.take("normalize", bool, True),
+        truncate=given.take("truncate", bool, False),
     )
     if given.get("dimensions") is not None:
         request.dimensions = given.take("dimensions", int)
@@ -30,9 +43,13 @@ async def embed(call: HttpCall) -> Response:
 
 async def predict(call: HttpCall) -> list[Any]:
     given = await call.json()
-    given.refuse({"raw_scores": (False,), "truncation_direction": ("Right", "right")})
+    given.refuse(RIGHT)
     inputs, several = _inputs(given)
-    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, truncate=given.take("truncate", bool, False))
+    request = text_classification_pb2.ClassifyTextRequest(
+        inputs=inputs,
+        raw_scores=given.take("raw_scores", bool, False),
+        truncate=given.take("truncate", bool, False),
+    )
     response = await call.unary(
         "/triptych.v1.TextClassificationService/ClassifyText", request, text_classification_pb2.ClassifyTextResponse()
     )
@@ -42,7 +59,7 @@ async def predict(call: HttpCall) -> list[Any]:
 
 async def rerank(call: HttpCall) -> Response:
     given = await call.json()
-    given.refuse({"truncation_direction": ("Right", "right")})
+    given.refuse(RIGHT)
     texts, _ = given.take_texts("texts")
     request = rerank_pb2.RerankRequest(
         query=given.take("query", str),
@@ -62,16 +79,27 @@ async def rerank(call: HttpCall) -> Response:
 
 
 async def info(call: HttpCall) -> dict[str, object]:
-    response = await call.unary(
-        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
-    )
     models = [
-        {"model_id": one.name, "model_type": one.task, "max_input_length": one.max_source_tokens, "precision": one.precision}
-        for one in response.models
-        if one.state == model_pb2.MODEL_STATE_READY
+        {
+            "model_id": one.name,
+            "model_sha": None,
+            "model_dtype": one.precision,
+            "model_type": _model_type(one),
+            "max_input_length": one.max_source_tokens,
+            "auto_truncate": False,
+        }
+        for one in sorted(await ready_models(call), key=lambda one: one.task == "translation")
     ]
-    first = next((one for one in models if one["model_type"] != "translation"), models[0] if models else {})
-    return {**first, "version": __version__, "models": models}
+    return {**(models[0] if models else {}), "version": __version__, "sha": None, "docker_label": None, "models": models}
+
+
+def _model_type(model: model_pb2.Model) -> dict[str, object] | str:
+    """Describe what a model does, as Text Embeddings Inference has it; others by their task."""
+    if model.task == "text-classification":
+        labels = {str(number): label for number, label in enumerate(model.labels)}
+        name = "reranker" if "triptych.v1.RerankService" in model.services else "classifier"
+        return {name: {"id2label": labels, "label2id": {label: int(number) for number, label in labels.items()}}}
+    return {"embedding": {"pooling": "default"}} if "triptych.v1.EmbeddingService" in model.services else model.task
 
 
 def _inputs(given: Json) -> tuple[list[text_classification_pb2.TextInput], bool]:
@@ -89,7 +117,7 @@ def _input(value: object) -> text_classification_pb2.TextInput:
     return text_classification_pb2.TextInput(text=texts[0], text_pair=texts[1] if len(texts) == 2 else "")
 
 
-def _error(error: RpcError, status: int) -> Mapping[str, Any]:
+def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
     return {"error": error.message, "error_type": ERROR_TYPES.get(status, "backend")}
 
 
@@ -101,5 +129,5 @@ API = Api(
         ApiRoute("/rerank", rerank, summary="Rank texts by their relevance to a query."),
         ApiRoute("/info", info, ("GET",), "Describe the models."),
     ),
-    _error,
+    error_body,
 )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from langcodes import Language
 
-from triptych.v1 import model_pb2, translation_pb2
+from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
+from triptych_serving.gateway.loaded_models import ready_models
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
@@ -108,16 +109,12 @@ async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
     Raises:
         RpcError: as ModelService/ListModels.
     """
-    response = await call.unary(
-        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
-    )
     pairs: dict[str, set[str]] = {}
-    for model in response.models:
-        if model.state == model_pb2.MODEL_STATE_READY:
-            targets = {standard_tag(code) or code for code in model.target_language_codes}
-            for code in model.source_language_codes:
-                source = standard_tag(code) or code
-                pairs.setdefault(source, set()).update(targets - {source})
+    for model in await ready_models(call):
+        targets = {standard_tag(code) or code for code in model.target_language_codes}
+        for code in model.source_language_codes:
+            source = standard_tag(code) or code
+            pairs.setdefault(source, set()).update(targets - {source})
     return pairs
 
 

@@ -14,7 +14,7 @@ class ScoredLabel:
     """One of a model's labels."""
 
     label: str
-    score: float  # probability
+    score: float  # probability, or logit if raw scores were requested
     index: int  # the label's number in the model
 
 

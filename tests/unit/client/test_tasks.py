@@ -59,9 +59,9 @@ CALLS = [
         id="fill_mask",
     ),
     pytest.param(
-        lambda client, **more: client.embed("abc", pooling="cls", normalize=True, truncate=True, **more),
+        lambda client, **more: client.embed("abc", pooling="cls", normalize=True, dimensions=2, truncate=True, **more),
         embedding_pb2.EmbedTextRequest(
-            contents=["abc"], pooling=embedding_pb2.POOLING_CLS, normalize=True, truncate=True, **WHERE
+            contents=["abc"], pooling=embedding_pb2.POOLING_CLS, normalize=True, dimensions=2, truncate=True, **WHERE
         ),
         lambda result: (result.values, result.truncated) == ((0.5, 3.0), False),
         id="embed",
@@ -73,9 +73,9 @@ CALLS = [
         id="classify_text",
     ),
     pytest.param(
-        lambda client, **more: client.classify_text(("a", "b"), **more),
+        lambda client, **more: client.classify_text(("a", "b"), raw_scores=True, **more),
         text_classification_pb2.ClassifyTextRequest(
-            inputs=[text_classification_pb2.TextInput(text="a", text_pair="b")], **WHERE
+            inputs=[text_classification_pb2.TextInput(text="a", text_pair="b")], raw_scores=True, **WHERE
         ),
         lambda result: result.token_count == 1,
         id="classify_text, pair",

@@ -9,10 +9,9 @@ import numpy as np
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
-from triptych_serving.errors import UnsupportedError
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextInput, TextTask, item_maker
+from triptych_serving.models.text.task import TextInput, TextTask, check_logits, item_maker
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
@@ -72,8 +71,8 @@ def prepare_rerank(
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
-    if raw_scores and not manifest.logits:
-        raise UnsupportedError("raw_scores: the model's bundle has no logits; export it again, or request scores from 0 to 1")
+    if raw_scores:
+        check_logits(manifest)
     what = f"{len(pairs):,} documents"
     check_results(NAMES.list, len(pairs) * ROW_BYTES, what, limits, "send fewer documents per request")
     output = LOGITS if manifest.logits else PROBABILITIES

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
+from triptych_serving.errors import UnsupportedError
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, KeptEncoding
@@ -66,6 +67,16 @@ def make_item(encoding: Encoding | KeptEncoding, outputs: tuple[str, ...]) -> It
 def item_maker(*outputs: str) -> Callable[[Encoding], Item]:
     """Return a function that makes an item of an encoding."""
     return partial(make_item, outputs=outputs)
+
+
+def check_logits(manifest: TextManifest) -> None:
+    """Reject a request for raw scores if the model has none.
+
+    Raises:
+        UnsupportedError: the bundle has no logits.
+    """
+    if not manifest.logits:
+        raise UnsupportedError("raw_scores: the model's bundle has no logits; export it again, or request scores from 0 to 1")
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:

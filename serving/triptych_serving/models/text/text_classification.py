@@ -6,11 +6,11 @@ from functools import partial
 
 from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
-from triptych_serving.encoding.text_runner import NEXT_SENTENCE, PROBABILITIES
+from triptych_serving.encoding.text_runner import LOGITS, NEXT_SENTENCE, PROBABILITIES
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextInput, TextTask, item_maker
+from triptych_serving.models.text.task import TextInput, TextTask, check_logits, item_maker
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
@@ -37,6 +37,7 @@ def prepare_text_classification(
     inputs: Sequence[TextInput],
     *,
     top_k: int | None = None,
+    raw_scores: bool = False,
     truncate: bool = False,
 ) -> Steps[Work[ClassifiedText]]:
     """Check and tokenize texts or (text, text) pairs in small steps.
@@ -49,15 +50,19 @@ def prepare_text_classification(
         limits: of the queue and of one request.
         inputs: order is kept.
         top_k: labels of each input; None: all.
+        raw_scores: scores are logits, instead of probabilities.
         truncate: cut off the end of inputs that are too long, of a pair first that of the longer text.
 
     Raises:
         InvalidInputError: a text is empty or too long, the second text of a pair is missing or not accepted, `top_k` is out
             of range, or the labels would be too large.
+        UnsupportedError: the graph has no logits, and raw scores are requested.
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
-    output = NEXT_SENTENCE if manifest.next_sentence else PROBABILITIES
+    output = NEXT_SENTENCE if manifest.next_sentence else LOGITS if raw_scores else PROBABILITIES
+    if raw_scores:
+        check_logits(manifest)
     labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
     k, width = min(top_k or len(labels), len(labels)), NUMBER_BYTES * len(labels)
     longest = max((len(label.encode()) for label in labels), default=0)

@@ -169,7 +169,7 @@ TASKS: Mapping[str, InferTask] = {
     TEXT_CLASSIFICATION_TASK.name: InferTask(
         inputs=(TEXT_INPUT, InputSpec("text_pair", optional=True)),
         outputs=(*LABELS, TOKEN_COUNT),
-        parameters={"top_k": INTEGER},
+        parameters={"top_k": INTEGER, "raw_scores": FLAG},
         run=_runs(TEXT_CLASSIFICATION_TASK, _texts_or_pairs),
     ),
     TOKEN_CLASSIFICATION_TASK.name: InferTask(

@@ -90,7 +90,7 @@ class TextServicer(
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
-        options = {"top_k": optional_from(request, "top_k"), "truncate": request.truncate}
+        options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
         query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, options, _classified_text_to)
         return await self._run(request, context, query, text_classification_pb2.ClassifyTextResponse)
 

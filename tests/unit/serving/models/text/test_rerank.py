@@ -40,7 +40,11 @@ def test_raw_scores_are_logits(model: TextModel) -> None:
     if not model.manifest.logits:
         with pytest.raises(UnsupportedError, match="raw_scores: the model's bundle has no logits; export it again"):
             rerank(model, DOCUMENTS, raw_scores=True)
+        with pytest.raises(UnsupportedError, match="raw_scores"):
+            model.run(TEXT_CLASSIFICATION_TASK, [("zero", "one")], raw_scores=True)
         return
+    [labels] = model.run(TEXT_CLASSIFICATION_TASK, [("zero", "one")], raw_scores=True)
+    assert labels.labels[0].score == pytest.approx(-1)
     assert [result.score for result in rerank(model, DOCUMENTS, raw_scores=True)] == pytest.approx([2, 0, 0, -1])
     # The sigmoid of both is 1 in float32.
     assert [result.index for result in rerank(model, ["one " * 40, "one " * 50])] == [1, 0]

@@ -1,0 +1,250 @@
+"""Tasks as Hugging Face's inference API has them, for `huggingface_hub.InferenceClient` with the URL of a model.
+
+The task of `POST /models/NAME` is that of the model; `POST /models/NAME/pipeline/TASK` names it.
+"""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+
+from triptych.v1 import (
+    embedding_pb2,
+    fill_mask_pb2,
+    image_classification_pb2,
+    question_answering_pb2,
+    text_classification_pb2,
+    token_classification_pb2,
+    translation_pb2,
+)
+from triptych_serving.gateway import tei
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
+from triptych_serving.gateway.loaded_models import ready_models
+from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.gateway.translation import SERVICE as TRANSLATION
+
+Request = TypeVar("Request")
+
+AGGREGATIONS = {
+    "none": token_classification_pb2.AGGREGATION_NONE,
+    "simple": token_classification_pb2.AGGREGATION_SIMPLE,
+}
+# Parameters of texts' generation, and their names in DecodingOptions.
+GENERATION = {
+    "num_beams": "beam_size",
+    "num_return_sequences": "num_hypotheses",
+    "max_new_tokens": "max_length",
+    "temperature": "sampling_temperature",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+}
+
+
+@dataclass(frozen=True)
+class Query:
+    """One request."""
+
+    call: HttpCall
+    model: str  # empty: the only one that fits
+    inputs: Any
+    parameters: Json
+
+    def texts(self) -> list[str]:
+        """Return the texts of `inputs`."""
+        return Json(inputs=self.inputs).take_texts("inputs")[0]
+
+    def each(self, results: Sequence[Any]) -> Any:
+        """Return the result of the only input, or the list of results of a list of inputs."""
+        return list(results) if isinstance(self.inputs, list) else results[0]
+
+    def top_k(self) -> dict[str, int]:
+        """Return the field `top_k` of a request if it is given."""
+        return {} if self.parameters.get("top_k") is None else {"top_k": self.parameters.take("top_k", int)}
+
+
+async def fill_mask(query: Query) -> Any:
+    targets = query.parameters.take_texts("targets")[0] if query.parameters.get("targets") else []
+    request = _message(
+        fill_mask_pb2.FillMaskRequest, contents=query.texts(), model=query.model, targets=targets, **query.top_k()
+    )
+    response = await query.call.unary("/triptych.v1.FillMaskService/FillMask", request, fill_mask_pb2.FillMaskResponse())
+    names = ("score", "token", "token_str", "sequence")
+    found = []
+    for result in response.results:
+        masks = [[_members(one, *names) for one in mask.candidates] for mask in result.masks]
+        found.append(masks[0] if len(masks) == 1 else masks)
+    return query.each(found)
+
+
+async def classify_text(query: Query) -> Any:
+    function = query.parameters.get("function_to_apply")
+    if function not in (None, "none"):
+        raise invalid(f"function_to_apply: {function!r:.40} is not supported; leave it out for probabilities, or send none")
+    inputs = [text_classification_pb2.TextInput(text=text) for text in query.texts()]
+    request = _message(
+        text_classification_pb2.ClassifyTextRequest,
+        inputs=inputs,
+        model=query.model,
+        raw_scores=function == "none",
+        **query.top_k(),
+    )
+    response = text_classification_pb2.ClassifyTextResponse()
+    await query.call.unary("/triptych.v1.TextClassificationService/ClassifyText", request, response)
+    return [[_members(one, "label", "score") for one in result.labels] for result in response.results]
+
+
+async def classify_tokens(query: Query) -> Any:
+    query.parameters.refuse({"ignore_labels": (["O"],), "stride": (0,)})
+    strategy = query.parameters.take("aggregation_strategy", str, "simple")
+    if strategy not in AGGREGATIONS:
+        raise invalid(f"aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
+    label = "entity" if strategy == "none" else "entity_group"
+    request = token_classification_pb2.ClassifyTokensRequest(
+        contents=query.texts(), model=query.model, aggregation=AGGREGATIONS[strategy]
+    )
+    response = token_classification_pb2.ClassifyTokensResponse()
+    await query.call.unary("/triptych.v1.TokenClassificationService/ClassifyTokens", request, response)
+    found = [
+        [{label: one.label, "word": one.text, **_members(one, "score", "start", "end")} for one in result.entities]
+        for result in response.results
+    ]
+    return query.each(found)
+
+
+async def answer_question(query: Query) -> Any:
+    query.parameters.refuse(
+        {
+            "align_to_words": (),
+            "doc_stride": (),
+            "handle_impossible_answer": (False,),
+            "max_question_len": (),
+            "max_seq_len": (),
+        }
+    )
+    given = as_object(query.inputs, "inputs")
+    question = question_answering_pb2.QuestionInput(question=given.take("question", str), context=given.take("context", str))
+    options = query.top_k()
+    if query.parameters.get("max_answer_len") is not None:
+        options["max_answer_length"] = query.parameters.take("max_answer_len", int)
+    request = _message(question_answering_pb2.AnswerQuestionRequest, inputs=[question], model=query.model, **options)
+    response = question_answering_pb2.AnswerQuestionResponse()
+    await query.call.unary("/triptych.v1.QuestionAnsweringService/AnswerQuestion", request, response)
+    answers = [{"answer": one.text, **_members(one, "score", "start", "end")} for one in response.results[0].answers]
+    return answers if options.get("top_k", 1) > 1 else answers[0]
+
+
+async def translate(query: Query) -> Any:
+    query.parameters.refuse({"clean_up_tokenization_spaces": (True, False), "truncation": ("do_not_truncate",)})
+    given = query.parameters.take("generate_parameters", dict, {})
+    request = _message(
+        translation_pb2.TranslateRequest,
+        contents=query.texts(),
+        model=query.model,
+        source_language_code=query.parameters.take("src_lang", str, ""),
+        target_language_code=query.parameters.take("tgt_lang", str, ""),
+        options={GENERATION.get(name, name): value for name, value in given.items() if value is not None},
+    )
+    response = await query.call.unary(f"{TRANSLATION}/Translate", request, translation_pb2.TranslateResponse())
+    return [{"translation_text": one.translated_text} for one in response.translations]
+
+
+async def compare_sentences(query: Query) -> Any:
+    given = as_object(query.inputs, "inputs")
+    texts = [given.take("source_sentence", str), *given.take_texts("sentences")[0]]
+    request = embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True)
+    response = await query.call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+
+    def cosines() -> list[float]:
+        first, *others = (one.values for one in response.embeddings)
+        return [sum(map(float.__mul__, first, other)) for other in others]
+
+    return await query.call.offload(sum(map(len, texts)), cosines)
+
+
+async def classify_image(query: Query) -> Any:
+    query.parameters.refuse({"function_to_apply": ()})
+    image = query.inputs
+    if not isinstance(image, bytes):
+        try:
+            image = base64.b64decode(Json(inputs=image).take("inputs", str), validate=True)
+        except binascii.Error as error:
+            raise invalid(f"inputs: not base64: {error}") from None
+    request = _message(image_classification_pb2.ClassifyImageRequest, images=[image], model=query.model, **query.top_k())
+    response = image_classification_pb2.ClassifyImageResponse()
+    await query.call.unary("/triptych.v1.ImageClassificationService/ClassifyImage", request, response)
+    return [_members(one, "label", "score") for one in response.results[0].labels]
+
+
+async def extract_features(query: Query) -> Response:
+    return await tei.embed_texts(query.call, query.parameters, query.model)
+
+
+TASKS: dict[str, Callable[[Query], Awaitable[Any]]] = {
+    "fill-mask": fill_mask,
+    "text-classification": classify_text,
+    "token-classification": classify_tokens,
+    "question-answering": answer_question,
+    "translation": translate,
+    "image-classification": classify_image,
+    "feature-extraction": extract_features,
+    "sentence-similarity": compare_sentences,
+}
+OWN_NAMES = {"text-embedding": "feature-extraction"}  # tasks of bundles that have another name here
+
+
+async def infer(call: HttpCall) -> Any:
+    """Run the task in the path, else the model's own."""
+    model, task = call.request.path_params.get("model", ""), call.request.path_params.get("task", "")
+    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("", "application/octet-stream") or kind.startswith("image/"):
+        query = Query(call, model, await call.body(), Json())
+        task = task or "image-classification"
+    else:
+        given = await call.json()
+        query = Query(call, model, given.get("inputs"), Json(given.take("parameters", dict, {})))
+        task = task or await _task_of(call, model, query.inputs)
+        if task == "feature-extraction":  # its parameters are beside the inputs
+            query = Query(call, model, query.inputs, given)
+    if task not in TASKS:
+        raise invalid(f"task: {task[:60]!r} is not one of {', '.join(TASKS)}")
+    return await TASKS[task](query)
+
+
+async def _task_of(call: HttpCall, model: str, inputs: Any) -> str:
+    """Return the task of a model, or of inputs that only one task has."""
+    if isinstance(inputs, dict):
+        return "sentence-similarity" if "source_sentence" in inputs else "question-answering"
+    tasks = {OWN_NAMES.get(one.task, one.task) for one in await ready_models(call) if model in ("", one.name)}
+    if len(tasks) > 1:
+        raise invalid("several models are loaded: name one as /models/NAME")
+    return tasks.pop() if tasks else "fill-mask"  # whose service reports that there is no such model
+
+
+def _message(kind: Callable[..., Request], **fields: Any) -> Request:
+    """Make a request of fields that may be out of range.
+
+    Raises:
+        RpcError: they are, or one is unknown.
+    """
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"parameters: {error}") from None
+
+
+def _members(message: Any, *names: str) -> Mapping[str, Any]:
+    return {name: getattr(message, name) for name in names}
+
+
+API = Api(
+    "Hugging Face",
+    (
+        ApiRoute("/", infer, summary="Run the only model."),
+        ApiRoute("/models/{model}", infer, summary="Run a model."),
+        ApiRoute("/models/{model}/pipeline/{task}", infer, summary="Run a task of a model."),
+    ),
+    tei.error_body,
+)
