@@ -252,7 +252,9 @@ def write_translation(
         if precision == "int8":
             assert sample is not None
             say(f"calibrating int8 with {len(sample.sources)} sentences")
-            traced = replace(source, model=calibrate(source.model, sample.sources, sample.expected, WEIGHT_BITS))
+            start, pairs = source.model.config.bos_id, zip(sample.sources, sample.expected, strict=True)
+            read = [(torch.tensor([framed]), torch.tensor([[start, *answer]])) for framed, answer in pairs]
+            traced = replace(source, model=calibrate(source.model, read, WEIGHT_BITS))
         say(f"tracing the graphs of {precision}")
         _write_graphs(traced, folder, precision, weights)
         if lexicon_pairs and precision == "int8":

@@ -12,8 +12,9 @@ from torch.nn import functional
 from triptych_export.graphs.input_scales import mark_input
 from triptych_export.graphs.operators import fused_attention, packed_attention, rotary_embedding
 from triptych_training.models.blocks import EncoderLayer
-from triptych_training.models.modernbert import ModernBertLayer, RotaryAttention
+from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
+from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
 
 

@@ -66,6 +66,47 @@ def cached_attention(
     return context, key, value
 
 
+def causal_attention(
+    packed: Tensor,
+    past: KeyValues,
+    positions: Tensor,
+    total: Tensor,
+    heads: tuple[int, int],
+    rotary: tuple[Tensor, Tensor] | None = None,
+    window: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute self-attention of new tokens over a static cache: one token of each row, a part of one row, or whole rows.
+
+    Args:
+        packed: `[B, S, (H+2K)*D]` query, key, value; the query carries the 1/sqrt(D).
+        past: `[B, K, T, D]`; the new keys and values are written at their positions.
+        positions: `[B]` int32, position of each row's last token.
+        total: `[1]` int32: T, or S for whole rows.
+        heads: H and K, of queries and of keys and values.
+        rotary: cosines and sines `[positions, D/2]`; None: without rotary positions.
+        window: positions that are visible, the token's own included; 0: all.
+
+    Returns:
+        Context `[B, S, H*D]` and the caches, to be bound to the memory of the past ones.
+    """
+    batch, length, width = packed.shape
+    own, shared = heads
+    attributes: Attributes = {"num_heads": own, "kv_num_heads": shared, "scale": 1.0}
+    if rotary is not None:
+        attributes["do_rotary"] = 1
+    if window:
+        attributes["local_window_size"] = window
+    context, key, value = torch.onnx.ops.symbolic_multi_out(
+        f"{DOMAIN}::GroupQueryAttention",
+        (packed, None, None, past.key, past.value, positions, total, *(rotary or ())),
+        attrs=attributes,
+        dtypes=(packed.dtype,) * 3,
+        shapes=((batch, length, width // (own + 2 * shared) * own), past.key.shape, past.value.shape),
+        version=1,
+    )
+    return context, key, value
+
+
 def memory_attention(
     query: Tensor, nothing: Tensor, memory: KeyValues, last: Tensor, heads: int, weights: bool
 ) -> tuple[Tensor, Tensor | None]:

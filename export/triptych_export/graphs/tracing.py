@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
 from triptych_export.graphs.float16 import to_float16
+from triptych_export.graphs.generation import GenerationScore, GenerationSearch, GenerationStep
 from triptych_export.graphs.image import image_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
@@ -27,8 +28,9 @@ from triptych_export.graphs.translation import (
     StepGraph,
     capacity,
 )
-from triptych_export.graphs.weight_folding import head_dim
+from triptych_export.graphs.weight_folding import cache_head_dim, head_dim
 from triptych_training.models.bert import BertModel
+from triptych_training.models.gpt import Gpt
 from triptych_training.models.swin import Swin
 from triptych_training.models.transformer import Transformer
 from triptych_training.models.vit import Vit
@@ -36,8 +38,14 @@ from triptych_training.models.vit import Vit
 OPSET = 21
 HALF_OPSET = 24  # of CUDA graphs: the first with `nonpad_kv_seqlen`
 STEP_GRAPHS = {"step": StepGraph, "search": SearchGraph, "short_step": ShortStepGraph, "short_search": ShortSearchGraph}
+GENERATION_GRAPHS: dict[str, type[GenerationStep | GenerationSearch | GenerationScore]] = {
+    "step": GenerationStep,
+    "search": GenerationSearch,
+    "score": GenerationScore,
+}
 HALF_STEP_GRAPHS = {"step": HalfStepGraph, "search": HalfSearchGraph}
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would treat as constants
+EXAMPLE_CAPACITY = 11
 EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2, 4, 6, 3
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
@@ -134,6 +142,36 @@ def _columns(width: int) -> _Examples:
     weights = torch.zeros(width, size, dtype=torch.int8)
     columns = [weights, torch.ones(size), torch.zeros(size), torch.zeros(size, dtype=torch.int64)]
     return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
+
+
+def trace_generation(kind: str, model: Gpt, settings: GraphSettings) -> Graph:
+    """Trace one of GENERATION_GRAPHS, dynamic in rows, tokens, capacity of the caches, edits and candidates.
+
+    `model` is prepared by `fold_gpt`.
+    """
+    graph = GENERATION_GRAPHS[kind](model, settings)
+    config = model.config
+    row = {0: torch.export.Dim("rows", min=1, max=65_535)}
+    chunk = {**row, 1: torch.export.Dim("tokens", min=1, max=config.max_positions)}
+    cache = {**row, 2: torch.export.Dim("capacity", min=2, max=config.max_positions)}
+    heads, size, names = config.kv_heads or config.heads, cache_head_dim(model), cache_names(config.layers)
+
+    def ids() -> Tensor:
+        return torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
+
+    places = [ids(), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32), torch.full((1,), EXAMPLE_CAPACITY, dtype=torch.int32)]
+    caches = [torch.zeros(EXAMPLE_ROWS, heads, EXAMPLE_CAPACITY, size) for _ in names]
+    forced = _Examples((torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),), (row,))
+    between = {
+        "step": [forced],
+        "search": [forced, _edits()],
+        "score": [_Examples((ids(), torch.tensor([EXAMPLE_TOP])), (chunk, None))],
+    }[kind]
+    parts = (_Examples((places,), ([chunk, row, None],)), *between, _Examples((caches,), ([cache] * len(names),)))
+    values, shapes = (tuple(item for part in parts for item in getattr(part, name)) for name in ("values", "shapes"))
+    inputs = [*graph.inputs, *(f"cache_{name}" for name in names)]
+    outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
+    return _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs, half=False)))
 
 
 def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> Graph:

@@ -47,8 +47,8 @@ BEST = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "atte
 class GraphSettings:
     """Settings of translation graphs besides the model."""
 
-    max_source: int  # capacity of the caches in tokens
-    max_target: int
+    max_source: int = 0  # capacity of the caches in tokens; not of decoder-only models, whose caches have any
+    max_target: int = 0
     suppressed: tuple[int, ...] = ()  # tokens that the arg-max never chooses
     edits_last: bool = False  # edit log-probabilities after the softmax, as `generate` of transformers does
     renormalizes: bool = False  # normalise edited probabilities to a sum of 1; only with `edits_last`
@@ -254,8 +254,8 @@ class SearchGraph(nn.Module):
         *places, forced = vectors
         hidden, present, attention = self.decoder(places, cache, memory)
         assert attention is not None
-        log_probabilities = _edited(self.projection(hidden.squeeze(1)).float(), edits, self.settings)
-        best, best_tokens, of_forced = _rank(log_probabilities, candidates, forced)
+        log_probabilities = edited(self.projection(hidden.squeeze(1)).float(), edits, self.settings)
+        best, best_tokens, of_forced = rank(log_probabilities, candidates, forced)
         return best, best_tokens, of_forced, attention.squeeze(2).mean(1), log_probabilities, present
 
 
@@ -289,8 +289,8 @@ class ShortSearchGraph(SearchGraph):
         assert attention is not None
         weights, scales, biases, ids = columns
         logits = integer_projection(mark_input(hidden.squeeze(1), self.whole), weights, scales, biases)
-        log_probabilities = _edited(logits, edits, self.settings)
-        best, found, of_forced = _rank(log_probabilities, candidates, forced)
+        log_probabilities = edited(logits, edits, self.settings)
+        best, found, of_forced = rank(log_probabilities, candidates, forced)
         return best, ids[found], of_forced, attention.squeeze(2).mean(1), present
 
 
@@ -391,7 +391,7 @@ def block_width(size: int) -> int:
     return min(widths, key=lambda width: abs(width - math.isqrt(size)), default=0)
 
 
-def _edited(logits: Tensor, edits: list[Tensor], settings: GraphSettings) -> Tensor:
+def edited(logits: Tensor, edits: list[Tensor], settings: GraphSettings) -> Tensor:
     """Compute edited log-probabilities `[B, V]`."""
     tokens, factors, offsets = edits
     given = logits.gather(1, tokens)
@@ -410,7 +410,7 @@ def _edit(values: Tensor, factors: Tensor, offsets: Tensor) -> Tensor:
     return torch.where(values > 0, values / factors, values * factors) + offsets
 
 
-def _rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the best values, their indices, and the forced token's value."""
     return *top_k(log_probabilities, candidates), log_probabilities.gather(1, forced[:, None])
 

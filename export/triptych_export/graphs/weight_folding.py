@@ -1,9 +1,11 @@
 """Weight folding before tracing, so that the graphs have less to compute.
 
-Both functions return a copy that shares all unchanged weights with the original; a few percent change.
+All functions return a copy that shares all unchanged weights with the original; a few percent change.
 """
 
 import copy
+from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +13,14 @@ from torch.nn import functional
 
 from triptych_export.graphs.operators import rms_norm
 from triptych_training.models.attention import CrossAttention, SelfAttention
+from triptych_training.models.gpt import ROTARY, Gpt
+from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.transformer import Transformer
 
+Module = TypeVar("Module", bound=nn.Module)
+
 HEAD_MULTIPLE = 8  # GroupQueryAttention requires a multiple of this head size
+ROTARY_MULTIPLE = 16  # the same with rotary positions
 
 
 def head_dim(model: Transformer) -> int:
@@ -33,10 +40,11 @@ def fold_scales(model: Transformer) -> Transformer:
     missing = head_dim(model) - model.config.decoder_block.attention.head_dim
     for module in model.decoder.modules():
         if isinstance(module, SelfAttention):
-            _fold(module, module.query_key_value, 3, missing)
+            _fold(module, module.query_key_value, module.parts, missing)
         elif isinstance(module, CrossAttention):
-            _fold(module, module.query, 1, missing)
-            _widen(module.key_value, 2 * module.heads, missing)
+            width = module.query.out_features
+            _fold(module, module.query, (width,), missing)
+            _widen(module.key_value, width // module.heads, missing)
     decoder = model.decoder
     if isinstance(decoder.norm, nn.LayerNorm | nn.RMSNorm) and decoder.output_scale != 1.0:
         for name, parameter in list(decoder.norm.named_parameters()):
@@ -45,7 +53,28 @@ def fold_scales(model: Transformer) -> Transformer:
     return model
 
 
-def fuse_norms(model: Transformer) -> Transformer:
+def cache_head_dim(model: Gpt) -> int:
+    """Return the size of a head in the caches of a decoder-only model."""
+    size = model.config.attention.head_dim
+    return size + -size % (ROTARY_MULTIPLE if model.config.positions == ROTARY else HEAD_MULTIPLE)
+
+
+@torch.no_grad()
+def fold_gpt(model: Gpt) -> Gpt:
+    """Copy a decoder-only model with the attention's scale in the queries, and heads padded with zeros to `cache_head_dim`."""
+    model = shallow_copy(model).eval()
+    size, missing = model.config.attention.head_dim, cache_head_dim(model) - model.config.attention.head_dim
+    for layer in model.blocks:
+        own = layer.attention
+        rotated = isinstance(own, RotaryAttention)
+        _fold(own, own.query_key_value, own.parts, missing, halves=1 + rotated)
+        if isinstance(own, RotaryAttention) and missing and own.rotary.cosines.shape[1] == size // 2:  # one for all layers
+            own.rotary.cosines = functional.pad(own.rotary.cosines, (0, missing // 2))
+            own.rotary.sines = functional.pad(own.rotary.sines, (0, missing // 2))
+    return model
+
+
+def fuse_norms(model: Module) -> Module:
     """Copy a model with one operator per RMS norm; the copy can be traced, but not run."""
     model = shallow_copy(model).eval()
     for parent in list(model.modules()):
@@ -67,38 +96,42 @@ class RmsNorm(nn.Module):
         return rms_norm(x, self.weight, self.epsilon)
 
 
-def shallow_copy(model: Transformer) -> Transformer:
+def shallow_copy(model: Module) -> Module:
     """Copy the modules, but not the weights."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
-def _fold(attention: SelfAttention | CrossAttention, projection: nn.Linear, parts: int, missing: int) -> None:
-    """Scale the queries, which are the first part of the projection, and pad all heads."""
+def _fold(
+    attention: SelfAttention | CrossAttention, projection: nn.Linear, parts: Sequence[int], missing: int, halves: int = 1
+) -> None:
+    """Scale the queries, which are the first of the projection's parts, and pad all heads.
+
+    Rotation pairs the dimensions of two `halves`, each of which is padded.
+    """
+    size = parts[0] // attention.heads
     if attention.scale != 1.0:
-        factors = torch.ones(parts)
-        factors[0] = attention.scale
-        factors = factors.repeat_interleave(projection.out_features // parts)
+        factors = torch.ones(projection.out_features)
+        factors[: parts[0]] = attention.scale
         projection.weight = frozen(projection.weight * factors[:, None])
         if projection.bias is not None:
             projection.bias = frozen(projection.bias * factors)
         attention.scale = 1.0
-    _widen(projection, parts * attention.heads, missing)
+    _widen(projection, size // halves, missing // halves)
     if missing:
         output = attention.output
-        width = output.in_features // attention.heads
-        columns = torch.unflatten(output.weight, 1, (attention.heads, width))
-        output.weight = frozen(functional.pad(columns, (0, missing)).flatten(1))
+        columns = torch.unflatten(output.weight, 1, (-1, size // halves))
+        output.weight = frozen(functional.pad(columns, (0, missing // halves)).flatten(1))
         output.in_features = output.weight.shape[1]
 
 
-def _widen(projection: nn.Linear, heads: int, missing: int) -> None:
-    """Pad each head with outputs that are zero."""
+def _widen(projection: nn.Linear, size: int, missing: int) -> None:
+    """Pad each group of `size` outputs with some that are zero."""
     if not missing:
         return
-    rows = torch.unflatten(projection.weight, 0, (heads, -1))
+    rows = torch.unflatten(projection.weight, 0, (-1, size))
     projection.weight = frozen(functional.pad(rows, (0, 0, 0, missing)).flatten(0, 1))
     if projection.bias is not None:
-        projection.bias = frozen(functional.pad(torch.unflatten(projection.bias, 0, (heads, -1)), (0, missing)).flatten())
+        projection.bias = frozen(functional.pad(torch.unflatten(projection.bias, 0, (-1, size)), (0, missing)).flatten())
     projection.out_features = projection.weight.shape[0]
 
 

@@ -1,7 +1,6 @@
 """Calibration of int8: one scale for each projection's input, so that no row's result depends on other rows.
 
-The model reads sentences with their translations (teacher forcing), and the inputs of its projections are recorded. Four steps
-follow for each of them:
+The model reads samples, and the inputs of its projections are recorded. Four steps follow for each of them:
 
 1. Channels that are much larger than the others are balanced as in SmoothQuant (Xiao et al. 2023): divided by a factor that the
    weights take over. The division costs nothing, since it goes into the layer before: a norm, or the projection that gives the
@@ -22,10 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.input_scales import InputScale, set_input_scale
-from triptych_export.graphs.weight_folding import frozen, shallow_copy
+from triptych_export.graphs.weight_folding import Module, frozen, shallow_copy
 from triptych_export.quantization.dynamic import LARGEST
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
+from triptych_training.models.gpt import Gpt
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
 MOST_ROWS, FEWEST_ROWS = 4_096, 256  # recorded for each projection; fewer of a large model
@@ -42,7 +42,6 @@ WIDEST = 4_096  # channels; the weights of a wider input are rounded one by one,
 OUTPUTS = 8_192  # rounded at a time, to save memory
 COARSE = 1e-3  # share of a product's energy that may be lost with one scale; with 7 bits, the weights cost about 3e-4
 TINY = float(torch.finfo(torch.float32).tiny)
-Ids = Sequence[int]
 
 
 @dataclass
@@ -67,17 +66,16 @@ class Balance:
 
 
 @torch.no_grad()
-def calibrate(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids], weight_bits: int) -> Transformer:
+def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits: int) -> Module:
     """Copy a model for the tracing of int8 graphs: weights balanced and rounded, inputs marked (see `graphs.input_scales`).
 
     Args:
         model: in evaluation mode.
-        sources: framed source ids.
-        answers: their translations, with prefixes and without the end.
+        samples: arguments of its calls.
         weight_bits: as for `quantize`.
     """
     limit = LARGEST[weight_bits]
-    records = _record(model, sources, answers)
+    records = _record(model, samples)
     result = shallow_copy(model)
     linears = dict(_linears(result))
     for balance in _balances(result):
@@ -89,7 +87,8 @@ def calibrate(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids]
                 records[name] = records[name].divided(factors)
     for name, linear in linears.items():
         record = records.pop(name)
-        scale = choose_scale(record, linear.weight, static="query_key_value" in name)
+        fused = "query_key_value" in name and not isinstance(model, Gpt)
+        scale = choose_scale(record, linear.weight, static=fused)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
         set_input_scale(linear, scale)
     return result
@@ -106,15 +105,15 @@ def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputS
     return InputScale() if better else scale
 
 
-def _linears(model: Transformer) -> Iterator[tuple[str, nn.Linear]]:
+def _linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
 
 
-def _record(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids]) -> dict[str, Record]:
-    """Run the model over all sentences and record what its projections read."""
+def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> dict[str, Record]:
+    """Run the model over all samples and record what its projections read."""
     linears = dict(_linears(model))
     budget = RECORDED_BYTES // (4 * sum(linear.in_features for linear in linears.values()))
-    share = -(-max(FEWEST_ROWS, min(MOST_ROWS, budget)) // len(sources))  # rows of one sentence
+    share = -(-max(FEWEST_ROWS, min(MOST_ROWS, budget)) // len(samples))  # rows of one sample
     parts: dict[str, list[Tensor]] = {name: [] for name in linears}
     low: dict[str, Tensor] = {}
     high: dict[str, Tensor] = {}
@@ -131,15 +130,15 @@ def _record(model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids]) 
 
     hooks = [linear.register_forward_pre_hook(hook(name)) for name, linear in linears.items()]
     try:
-        for source, answer in zip(sources, answers, strict=True):
-            model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
+        for sample in samples:
+            model(*sample)
     finally:
         for each in hooks:
             each.remove()
     return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}
 
 
-def _balances(model: Transformer) -> Iterator[Balance]:
+def _balances(model: nn.Module) -> Iterator[Balance]:
     """List the inputs that can be balanced. Not the output projection's: its weights may be the embedding, too."""
     names: Mapping[nn.Module, str] = {module: name for name, module in model.named_modules()}
 
@@ -153,13 +152,13 @@ def _balances(model: Transformer) -> Iterator[Balance]:
             yield from residual(module.feedforward_residual, module.feedforward.expand, module.feedforward.gate)
         if isinstance(module, DecoderLayer):
             yield from residual(module.cross_attention_residual, module.cross_attention.query)
-        if isinstance(module, SelfAttention):
+        if isinstance(module, SelfAttention) and module.kv_heads == module.heads:
             yield Balance([names[module.output]], [(module.query_key_value, slice(-module.output.in_features, None))])
         if isinstance(module, CrossAttention):
             yield Balance([names[module.output]], [(module.key_value, slice(-module.output.in_features, None))])
         if isinstance(module, FeedForward) and (module.gate is not None or module.activation is functional.relu):
             yield Balance([names[module.contract]], [(module.expand, slice(None))])
-    if not isinstance(model.encoder.norm, nn.Identity):
+    if isinstance(model, Transformer) and not isinstance(model.encoder.norm, nn.Identity):
         keys = [names[layer.cross_attention.key_value] for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]
         yield Balance(keys, [(model.encoder.norm, slice(None))])
 

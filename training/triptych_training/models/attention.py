@@ -32,12 +32,19 @@ class AttentionShape:
     head_dim: int
     bias: bool = True
     scaled: bool = True  # divide the scores by sqrt(head_dim)
-    input_bias: bool = True  # bias of the projection to queries, keys and values; ignored without `bias`
+    input_bias: bool | None = None  # bias of the projection to queries, keys and values; None: as `bias`
+    kv_heads: int = 0  # heads of keys and values, each for several of the queries' (Ainslie et al. 2023); 0: `heads`
 
     @property
     def inner_dim(self) -> int:
         """Width of all heads together."""
         return self.heads * self.head_dim
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """Widths of queries, keys and values."""
+        width = (self.kv_heads or self.heads) * self.head_dim
+        return self.inner_dim, width, width
 
     @property
     def scale(self) -> float:
@@ -52,13 +59,15 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.scale = shape.heads, shape.scale
         self.dropout = dropout
-        self.query_key_value = nn.Linear(shape.model_dim, 3 * shape.inner_dim, shape.bias and shape.input_bias)
+        self.kv_heads, self.parts = shape.kv_heads or shape.heads, shape.parts
+        bias = shape.bias if shape.input_bias is None else shape.input_bias
+        self.query_key_value = nn.Linear(shape.model_dim, sum(shape.parts), bias)
         self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`."""
-        query, key, value = self.query_key_value(x).chunk(3, dim=-1)
-        return split_heads(query, self.heads), split_heads(key, self.heads), split_heads(value, self.heads)
+        """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`, with `kv_heads` heads of keys and values."""
+        query, key, value = self.query_key_value(x).split(self.parts, dim=-1)
+        return split_heads(query, self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attend within `x`.
@@ -70,7 +79,9 @@ class SelfAttention(nn.Module):
         """
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0
-        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, is_causal=causal, scale=self.scale)
+        context = functional.scaled_dot_product_attention(
+            query, key, value, mask, dropout, is_causal=causal, scale=self.scale, enable_gqa=self.kv_heads != self.heads
+        )
         return self.output(merge_heads(context))
 
     def step(self, x: Tensor, past: KeyValues | None, bias: Tensor | None = None) -> tuple[Tensor, KeyValues]:

@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),  # Hendrycks and Gimpel 2016, the approximation
     "silu": functional.silu,
+    "gelu_quick": lambda x: x * torch.sigmoid(1.702 * x),  # the same paper's simpler approximation
 }
 NORM_ORDERS = ("pre", "post")
 NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019 (no mean, no bias)
@@ -63,7 +64,7 @@ class BlockConfig:
     def attention(self) -> AttentionShape:
         """Shape of the layer's attention modules."""
         head_dim = self.head_dim or self.model_dim // self.heads
-        return AttentionShape(self.model_dim, self.heads, head_dim, self.bias, self.scaled, self.input_bias)
+        return AttentionShape(self.model_dim, self.heads, head_dim, self.bias, self.scaled, self.bias and self.input_bias)
 
 
 @dataclass(frozen=True)

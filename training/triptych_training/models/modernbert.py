@@ -10,53 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from triptych_training.checks import at_least, one_of, token_id
-from triptych_training.models.attention import AttentionShape, SelfAttention
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
+from triptych_training.models.rotary import Rotary, RotaryAttention
 
 POOLINGS = ("cls", "mean")
-
-
-class Rotary(nn.Module):
-    """Rotary position embedding (Su et al. 2021): rotates queries and keys by angles that grow with the position.
-
-    Dimension i is rotated together with dimension i + D/2, as in GPT-NeoX. The tables `[positions, D/2]` are neither trained
-    nor stored in checkpoints.
-
-    Raises:
-        ValueError: `head_dim` is odd.
-    """
-
-    cosines: Tensor
-    sines: Tensor
-
-    def __init__(self, positions: int, head_dim: int, theta: float) -> None:
-        super().__init__()
-        if head_dim % 2:
-            raise ValueError(f"head_dim: {head_dim} is odd; rotary positions need pairs of dimensions")
-        # Always on the CPU, even if modules are built on the meta device; in float32, as such models were trained.
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
-        angles = torch.arange(positions, dtype=torch.float32, device="cpu")[:, None] * (1.0 / theta**exponents)
-        self.register_buffer("cosines", angles.cos(), persistent=False)
-        self.register_buffer("sines", angles.sin(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Rotate `[B, H, T, D]`, positions 0 to T - 1."""
-        cosines, sines = self.cosines[: x.shape[2]], self.sines[: x.shape[2]]
-        left, right = x.chunk(2, dim=-1)
-        return torch.cat((left * cosines - right * sines, right * cosines + left * sines), dim=-1)
-
-
-class RotaryAttention(SelfAttention):
-    """Self-attention with rotary positions."""
-
-    def __init__(self, shape: AttentionShape, rotary: Rotary) -> None:
-        super().__init__(shape)
-        self.rotary = rotary
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`[B, T, E]` -> rotated queries, rotated keys and values, each `[B, H, T, D]`."""
-        query, key, value = super().project(x)
-        return self.rotary(query), self.rotary(key), value
 
 
 @dataclass(frozen=True)
@@ -133,7 +90,8 @@ class ModernBertLayer(EncoderLayer):
 
     def __init__(self, config: ModernBertConfig, rotary: Rotary, first: bool) -> None:
         super().__init__(config.block)
-        self.attention = RotaryAttention(replace(config.block.attention, bias=config.attention_bias), rotary)
+        shape = replace(config.block.attention, bias=config.attention_bias, input_bias=config.attention_bias)
+        self.attention = RotaryAttention(shape, rotary)
         if first:
             self.attention_residual.norm = nn.Identity()
 

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych_export.graphs.translation import GraphSettings, _edited, block_width, suppress, two_stage_argmax
+from triptych_export.graphs.translation import GraphSettings, block_width, edited, suppress, two_stage_argmax
 
 
 @st.composite
@@ -63,7 +63,7 @@ LAST = GraphSettings(8, 8, edits_last=True)
 def test_edits_before_the_softmax_change_logits(factor: float, offset: float) -> None:
     expected = LOGITS.clone()
     expected[0, 0], expected[0, 1] = 2 / factor + offset, -1 * factor + offset
-    found = _edited(LOGITS, edits((0, factor, offset), (1, factor, offset), (0, factor, offset)), FIRST)
+    found = edited(LOGITS, edits((0, factor, offset), (1, factor, offset), (0, factor, offset)), FIRST)
     torch.testing.assert_close(found, expected.log_softmax(-1))
 
 
@@ -71,19 +71,19 @@ def test_edits_after_the_softmax_change_log_probabilities() -> None:
     expected = LOGITS.log_softmax(-1)
     expected[0, 0] *= 1.5
     expected[0, 2] -= 1e9
-    torch.testing.assert_close(_edited(LOGITS, edits((0, 1.5, 0.0), (2, 1.0, -1e9)), LAST), expected)
+    torch.testing.assert_close(edited(LOGITS, edits((0, 1.5, 0.0), (2, 1.0, -1e9)), LAST), expected)
 
 
 def test_negative_factors_change_logits_but_not_the_normaliser() -> None:
     normaliser = LOGITS.logsumexp(-1)
     expected = LOGITS.clone()
     expected[0, 0], expected[0, 1] = 2 / 1.5, -1 * 1.5
-    found = _edited(LOGITS, edits((0, -1.5, 0.0), (1, -1.5, 0.0), (2, -1.0, 0.0)), LAST)
+    found = edited(LOGITS, edits((0, -1.5, 0.0), (1, -1.5, 0.0), (2, -1.0, 0.0)), LAST)
     torch.testing.assert_close(found, expected - normaliser)
 
 
 def test_renormalised_probabilities_sum_to_one() -> None:
     given = edits((0, 1.5, 0.0), (2, 1.0, -1e9))
-    found = _edited(LOGITS, given, GraphSettings(8, 8, edits_last=True, renormalizes=True))
-    torch.testing.assert_close(found, _edited(LOGITS, given, LAST).log_softmax(-1))
+    found = edited(LOGITS, given, GraphSettings(8, 8, edits_last=True, renormalizes=True))
+    torch.testing.assert_close(found, edited(LOGITS, given, LAST).log_softmax(-1))
     assert found.exp().sum() == pytest.approx(1)

@@ -12,6 +12,7 @@ from triptych_export.quantization.calibration import Record, calibrate, choose_s
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 SOURCES, ANSWERS = [[5, 7, 9, 11, 2], [8, 6, 2], [12, 13, 14, 2]], [[6, 8, 10], [9], [14, 12, 5, 7]]
+SAMPLES = [(torch.tensor([source]), torch.tensor([[1, *answer]])) for source, answer in zip(SOURCES, ANSWERS, strict=True)]
 OUTLIER = 2_000.0
 VARIANTS: dict[str, dict[str, Any]] = {
     "pre-norm": {"norm": "pre"},
@@ -49,7 +50,7 @@ def test_outliers_are_balanced_and_every_projection_is_marked(model: Transformer
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     scales: list[InputScale] = []
     monkeypatch.setattr(calibration, "set_input_scale", lambda linear, scale: scales.append(scale))  # the copy can be run
-    balanced = calibrate(model, SOURCES, ANSWERS, 7)
+    balanced = calibrate(model, SAMPLES, 7)
     projections = list(calibration._linears(model))
     assert len(scales) == len(projections)
     assert all(scale.scale > 0 for scale in scales)
@@ -68,7 +69,7 @@ def _balanced_names(model: Transformer) -> list[str]:
 
 
 def _largest_input(model: Transformer, name: str) -> float:
-    found = calibration._record(model, SOURCES, ANSWERS)[name]
+    found = calibration._record(model, SAMPLES)[name]
     magnitudes = torch.maximum(found.high, -found.low)
     return float(magnitudes.max() / magnitudes.median())
 

@@ -26,7 +26,11 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (TRANSFORMER, {"max_positions": 1}, "max_positions: 1 is below 2, a token and the end of the sentence"),
     (TRANSFORMER, {"decoder_heads": 3}, "heads: 3 does not divide model_dim 512"),
     (TRANSFORMER, {"norm": "middle"}, "norm: 'middle' is unknown; choose one of pre, post"),
-    (TRANSFORMER, {"activation": "tanh"}, "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
+    (
+        TRANSFORMER,
+        {"activation": "tanh"},
+        "activation: 'tanh' is unknown; choose one of relu, gelu, gelu_tanh, silu, gelu_quick",
+    ),
     (
         TRANSFORMER,
         {"positions": "rotary"},
@@ -50,7 +54,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (
         BERT,
         {"pooler_activation": "sin"},
-        "pooler_activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu, tanh",
+        "pooler_activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu, gelu_quick, tanh",
     ),
     (BERT, {"max_positions": 3}, "max_positions: 3 is below 4: [CLS], a token, [SEP] twice"),
     (BERT, {"pad_id": -1}, "pad_id: -1 is outside the vocabulary of 50"),
@@ -58,7 +62,11 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (MODERNBERT, {"global_layers": (3,)}, "global_layers: 3 is none of the 3 layers"),
     (MODERNBERT, {"pooling": "max"}, "pooling: 'max' is unknown; choose one of cls, mean"),
     (MODERNBERT, {"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
-    (MODERNBERT, {"head_activation": "sin"}, "activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu"),
+    (
+        MODERNBERT,
+        {"head_activation": "sin"},
+        "activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu, gelu_quick",
+    ),
     (VIT, {"classes": 0}, "classes: 0 is below 1"),
     (VIT, {"patch_size": 15}, "patch_size: 15 does not divide image_size 224"),
     (VIT, {"image_width": -1}, "image_width: -1 is below 0"),

@@ -12,7 +12,8 @@ from triptych_training.models.bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
-from triptych_training.models.modernbert import ModernBert, ModernBertConfig, Rotary
+from triptych_training.models.modernbert import ModernBert, ModernBertConfig
+from triptych_training.models.rotary import Rotary
 
 IDS = torch.tensor([[2, 9, 12, 7, 3, 0, 0, 0, 0], [2, 8, 3, 20, 21, 22, 23, 24, 3]])
 SEGMENTS = torch.zeros_like(IDS)

@@ -1,0 +1,164 @@
+"""Export of decoder-only models."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from triptych_export.bundle_files import (
+    PRECISIONS,
+    WEIGHT_BITS,
+    first_manifest,
+    graphs_member,
+    write_graph,
+    write_manifest,
+    write_tokenizer,
+)
+from triptych_export.card import Description
+from triptych_export.families.family import Report, Say
+from triptych_export.generation_source import GenerationSource
+from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
+from triptych_export.graphs.translation import GraphSettings
+from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
+from triptych_export.parity.comparison import spread
+from triptych_export.parity.generation import Sample, check_generation, compare_generation, draw_prompts, perplexity
+from triptych_export.quantization.calibration import calibrate
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TEXT_GENERATION
+from triptych_serving.decoding.logits_processor import single_tokens
+
+TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
+MOST_PROMPTS, FEWEST_PROMPTS, WORK = 100, 32, 10_000_000_000  # parameters times prompts: some minutes
+NEW_TOKENS = 24  # of each prompt
+READ = 512  # tokens of a text for calibration and perplexity
+TEXTS = 64
+
+
+class GenerationFamily:
+    """A decoder-only model, trained here or elsewhere.
+
+    Args:
+        source: the model with tokenizer, special ids and settings.
+        texts: for calibration, parity and perplexity; empty: random tokens and no perplexity.
+        extras: precisions to write besides the usual ones.
+    """
+
+    default_precisions: Sequence[str] = ()
+
+    def __init__(self, source: GenerationSource, texts: Sequence[str] = (), extras: Sequence[str] = ()) -> None:
+        self.source, self.precisions = source, (*PRECISIONS, *extras)
+        self.texts = texts or source.samples
+
+    @property
+    def default_name(self) -> str:
+        return self.source.family
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        return self.source.provenance
+
+    def describe(self) -> Description:
+        config = self.source.model.config
+        heads = f"{config.heads}, {config.kv_heads or config.heads}, {config.attention.head_dim}"
+        rows = {
+            "layers, width": f"{config.layers}, {config.model_dim}",
+            "heads, of keys and values, size": heads,
+            "vocabulary": config.vocabulary_size,
+            "longest text (tokens)": config.max_positions,
+        }
+        return Description("Continues texts." if self.source.tokenizer else "Completes images.", rows)
+
+    def write(self, folder: Path, say: Say) -> None:
+        write_generation(self.source, folder, say, self._read or self._random, self.precisions)
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        """Check fp32 token by token, measure the other precisions and, with texts, perplexity."""
+        say("comparing the bundle with PyTorch, token by token")
+        bundle = open_bundle(folder)
+        prompts = [text[: 1 + index % (len(text) - 1)] for index, text in enumerate(self._read)] or self._random
+        longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
+        prompts = [prompt[: self.source.model.config.max_positions - longest] for prompt in prompts]
+        report, found = check_generation(self.source, bundle, Sample(spread(prompts, self._count), longest))
+        texts = self._read or found
+        others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
+        parity = {"fp32": report, **{p: compare_generation(self.source, bundle, p, texts) for p in others}}
+        metrics = dict(self.provenance.get("metrics", {}))
+        if self._read:
+            say("measuring perplexity")
+            metrics |= {f"perplexity_{p}": round(perplexity(bundle, p, self._read), 3) for p in bundle.manifest.precisions}
+        return parity, metrics
+
+    @property
+    def _count(self) -> int:
+        """Number of prompts; fewer for a large model."""
+        size = sum(parameter.numel() for parameter in self.source.model.parameters())
+        return max(FEWEST_PROMPTS, min(MOST_PROMPTS, WORK // size))
+
+    @cached_property
+    def _random(self) -> list[list[int]]:
+        return draw_prompts(self.source, self._count)
+
+    @cached_property
+    def _read(self) -> list[list[int]]:
+        """Return the beginnings of the texts, in tokens."""
+        if self.source.tokenizer is None:
+            return []
+        texts = [encoding.ids for encoding in self.source.tokenizer.encode_batch(list(self.texts))]
+        longest = min(READ, self.source.model.config.max_positions)
+        return [ids[:longest] for ids in spread([ids for ids in texts if len(ids) > 1], max(TEXTS, self._count))]
+
+
+def write_generation(
+    source: GenerationSource, folder: Path, say: Say, samples: Sequence[list[int]], precisions: Sequence[str] = PRECISIONS
+) -> None:
+    """Write graphs, tokenizer or colours, chat template and a first manifest; int8 is calibrated with `samples`."""
+    folder.mkdir()
+    banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
+    settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
+    for precision in precisions:
+        weights, model = WeightsFile(folder / f"weights.{precision}.bin"), source.model
+        if precision == "int8":
+            say(f"calibrating int8 with {len(samples)} texts")
+            model = calibrate(model, [(torch.tensor([ids]),) for ids in samples], WEIGHT_BITS)
+        say(f"tracing the graphs of {precision}")
+        prepared = fuse_norms(fold_gpt(model))
+        for kind in GENERATION_GRAPHS:
+            graph = trace_generation(kind, prepared, settings)
+            write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
+            del graph
+    if source.tokenizer is not None:
+        write_tokenizer(source.tokenizer, folder / "tokenizer.json")
+    if source.template:
+        (folder / TEMPLATE).write_text(source.template, encoding="utf-8")
+    if source.colours is not None:
+        np.save(folder / COLOURS, source.colours)
+    write_manifest(folder, generation_manifest(source, precisions))
+
+
+def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
+    """Compose the manifest."""
+    config = source.model.config
+    height, width = source.image
+    members = {
+        "chat": {"template": TEMPLATE, "variables": dict(source.variables)} if source.template else None,
+        "colours": None if source.colours is None else {"file": COLOURS, "height": height, "width": width},
+    }
+    return first_manifest(
+        TEXT_GENERATION,
+        source.family,
+        {precision: graphs_member(tuple(GENERATION_GRAPHS), precision) for precision in precisions},
+        vocabulary_size=config.output_count,
+        tokens={"pad": source.pad, "ends": list(source.ends), **({} if source.start is None else {"start": source.start})},
+        limits={"max_context": config.max_positions},
+        decoder={
+            "layers": config.layers,
+            "heads": config.kv_heads or config.heads,
+            "head_dim": cache_head_dim(source.model),
+        },
+        generation={"max_length": config.max_positions, "rules": "transformers", **source.generation},
+        **{name: value for name, value in members.items() if value is not None},
+    )

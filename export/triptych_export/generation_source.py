@@ -1,0 +1,43 @@
+"""A decoder-only checkpoint in one form, whether trained here or loaded from elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from triptych_training.models.gpt import Gpt
+
+
+@dataclass(frozen=True)
+class GenerationSource:
+    """A decoder-only model with its tokenizer, special ids and generation settings.
+
+    Args:
+        model: the network.
+        tokenizer: None: the tokens are `colours`.
+        pad: id that pads prompts; any token.
+        ends: ids that end a text.
+        start: id that stands for an empty prompt.
+        generation: members of the manifest's `generation` that differ from its defaults.
+        template: Jinja template of chats; empty: none.
+        variables: texts of special tokens, for the template.
+        samples: texts for parity and perplexity.
+        colours: `[tokens, 3]` from -1 to 1, of a model that completes images of `image` (height, width).
+    """
+
+    model: Gpt
+    tokenizer: Tokenizer | None
+    pad: int
+    ends: Sequence[int]
+    start: int | None = None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    template: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    family: str = "triptych-gpt"
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    samples: Sequence[str] = ()
+    colours: NDArray[np.float32] | None = None
+    image: tuple[int, int] = (0, 0)

@@ -1,0 +1,170 @@
+"""Graphs of a decoder-only model, as modules around the model's own sub-modules, prepared by `fold_gpt`.
+
+All graphs read a part of one row's tokens, or one token of each of many rows, or whole prompts of many rows: what the
+attention operator can append to static caches. Shapes: `B` rows, `S` tokens of the chunk, `T` cache positions, `H` heads of
+keys and values of `D` dimensions, `E` model dimensions, `V` tokens.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
+from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
+from triptych_training.models.gpt import Gpt, GptLayer
+from triptych_training.models.rotary import RotaryAttention
+
+PLACES = ("tokens", "positions", "total")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Inputs that say which tokens are read.
+
+    Args:
+        tokens: `[B, S]` int64. S > 1: a part of one row's tokens, or all tokens of several rows, padded at their ends.
+        positions: `[B]` int32, position of each row's last token.
+        total: `[1]` int32: T, or S for whole rows.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    total: Tensor
+
+    @property
+    def starts(self) -> Tensor:
+        """Position of each row's first token, `[B]` int32."""
+        length = self.tokens.shape[1]
+        return torch.where(self.total == length, 0, self.positions + 1 - length)
+
+
+class CachedGpt(nn.Module):
+    """Decoder-only model over static caches."""
+
+    def __init__(self, model: Gpt) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, chunk: Chunk, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Compute hidden states `[B, S, E]`, and the caches with the chunk's keys and values."""
+        model = self.model
+        x = model.tokens(chunk.tokens)
+        if model.positions is not None:
+            places = chunk.starts[:, None] + torch.arange(chunk.tokens.shape[1], dtype=torch.int32)
+            x = x + functional.embedding(places, model.positions.weight)
+        present: list[Tensor] = []
+        for index, layer in enumerate(model.blocks):
+            past = KeyValues(cache[2 * index], cache[2 * index + 1], 0)
+            frame = layer.attention_residual
+            context, key, value = self._attend(layer, frame.enter(x), past, chunk)
+            x = frame.leave(x, layer.attention.output(context))
+            x = layer.feedforward_residual.around(x, layer.feedforward)
+            present += [key, value]
+        normed: Tensor = model.norm(x)
+        return normed, present
+
+    def last(self, chunk: Chunk, hidden: Tensor) -> Tensor:
+        """Return the state of each row's last token, `[B, E]`."""
+        rows, length = chunk.tokens.shape
+        last = (chunk.positions - chunk.starts).long() + torch.arange(rows) * length
+        return hidden.flatten(0, 1).index_select(0, last)
+
+    @staticmethod
+    def _attend(layer: GptLayer, x: Tensor, past: KeyValues, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
+        own = layer.attention
+        rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
+        heads = own.heads, own.kv_heads
+        return causal_attention(own.query_key_value(x), past, chunk.positions, chunk.total, heads, rotary, layer.window)
+
+
+class GenerationStep(nn.Module):
+    """Step graph: tokens of every row -> most likely next token; caches are updated in place."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "forced")
+    outputs: ClassVar[tuple[str, ...]] = ("next",)
+
+    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+        super().__init__()
+        self.decoder = CachedGpt(model)
+        self.projection = suppress(model.projection, settings.suppressed)
+        self.columns = block_width(model.projection.out_features)
+
+    def forward(self, places: list[Tensor], forced: Tensor, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Run one step.
+
+        Args:
+            places: fields of Chunk.
+            forced: a forced next token, or -1 for the arg-max, `[B]` int64.
+            cache: `[B, H, T, D]` keys and values of every layer.
+
+        Returns:
+            Next tokens `[B]` int64 and the caches.
+        """
+        chunk = Chunk(*places)
+        hidden, present = self.decoder(chunk, cache)
+        best = arg_max(self.projection(self.decoder.last(chunk, hidden)), self.columns)
+        return torch.where(forced >= 0, forced, best), present
+
+
+class GenerationSearch(nn.Module):
+    """Step graph for beams, samples, penalties and scores: log-probabilities instead of the arg-max."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "forced", *EDITS, "candidates")
+    outputs: ClassVar[tuple[str, ...]] = (
+        *("top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities"),
+    )
+
+    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+        super().__init__()
+        self.decoder = CachedGpt(model)
+        self.projection = model.projection
+        self.settings = settings
+
+    def forward(
+        self, places: list[Tensor], forced: Tensor, edits: list[Tensor], candidates: Tensor, cache: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+        """Run one step.
+
+        Args:
+            places, forced, cache: as in GenerationStep; `forced` is the token whose log-probability is returned.
+            edits, candidates: as in SearchGraph.
+
+        Returns:
+            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, all log-probabilities
+            `[B, V]`, and the caches.
+        """
+        chunk = Chunk(*places)
+        hidden, present = self.decoder(chunk, cache)
+        log_probabilities = edited(self.projection(self.decoder.last(chunk, hidden)).float(), edits, self.settings)
+        return *rank(log_probabilities, candidates, forced), log_probabilities, present
+
+
+class GenerationScore(nn.Module):
+    """Score graph: log-probabilities after every token of the chunk."""
+
+    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "targets", "candidates")
+    outputs: ClassVar[tuple[str, ...]] = ("target_log_probabilities", "top_log_probabilities", "top_tokens")
+
+    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+        super().__init__()
+        self.decoder = CachedGpt(model)
+        self.projection = model.projection
+
+    def forward(
+        self, places: list[Tensor], targets: Tensor, candidates: Tensor, cache: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+        """Read a chunk; `targets` `[B, S]` int64 are the tokens to score, each after the chunk's token at its place.
+
+        Returns:
+            The targets' log-probabilities `[B, S]`, the C largest ones `[B*S, C]`, their tokens `[B*S, C]`, and the caches.
+        """
+        chunk = Chunk(*places)
+        hidden, present = self.decoder(chunk, cache)
+        log_probabilities = torch.log_softmax(self.projection(hidden.flatten(0, 1)).float(), dim=-1)  # [B*S, V]
+        best, best_tokens = top_k(log_probabilities, candidates)
+        shape = targets.shape
+        of_targets = log_probabilities.gather(1, targets.reshape(-1, 1)).view(shape)
+        return of_targets, best, best_tokens, present

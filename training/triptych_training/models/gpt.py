@@ -1,0 +1,188 @@
+"""Decoder-only Transformers: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023) and their relatives.
+
+Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens. The defaults are the modern form: RMS norm (Zhang and
+Sennrich 2019), rotary positions (Su et al. 2021), a gated feed-forward with SiLU (Shazeer 2020) and no biases.
+`GPT2` has the members of the classic one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from triptych_training.checks import at_least, one_of
+from triptych_training.models.attention import AttentionShape, SelfAttention
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
+from triptych_training.models.positions import LearnedPositions
+from triptych_training.models.rotary import Rotary, RotaryAttention, RotaryScaling
+
+ROTARY, LEARNED = "rotary", "learned"
+GPT2: Mapping[str, Any] = {
+    "positions": LEARNED,
+    "norm_kind": "layer",
+    "activation": "gelu_tanh",
+    "gated": False,
+    "bias": True,
+    "input_bias": True,
+    "output_bias": True,
+}
+
+
+@dataclass(frozen=True)
+class GptConfig:
+    """Shapes of the weights and options of the arithmetic.
+
+    Raises:
+        ValueError: a field is out of range; the message names field, value and limit.
+    """
+
+    vocabulary_size: int
+    model_dim: int = 512
+    heads: int = 8
+    kv_heads: int = 0  # heads of keys and values, each for several of the queries'; 0: heads
+    head_dim: int = 0  # 0: model_dim / heads
+    feedforward_dim: int = 1408
+    layers: int = 8
+    max_positions: int = 1024
+    positions: str = ROTARY
+    theta: float = 10_000.0  # base of the rotary frequencies
+    scaling: RotaryScaling | None = None
+    window: int = 0  # positions that the layers of `window_layers` attend to, their own included; 0: all
+    window_layers: tuple[int, ...] = ()
+    norm_kind: str = "rms"
+    norm_epsilon: float = 1e-5
+    activation: str = "silu"
+    gated: bool = True
+    bias: bool = False  # of the feed-forward network
+    input_bias: bool = False  # of the projection to queries, keys and values
+    output_bias: bool = False  # of attention's other projection
+    tied: bool = True  # embedding and output share one matrix
+    outputs: int = 0  # tokens that can follow, the first ones of the vocabulary; 0: all
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window_layers", tuple(self.window_layers))
+        if isinstance(self.scaling, Mapping):  # as in a checkpoint's config.json
+            object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
+        at_least(1, self, "vocabulary_size", "layers")
+        at_least(2, self, "max_positions")
+        at_least(0, self, "kv_heads", "window", "outputs")
+        one_of((ROTARY, LEARNED), self, "positions")
+        if self.heads % (self.kv_heads or self.heads):
+            raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
+        if self.outputs > self.vocabulary_size or (self.tied and self.outputs not in (0, self.vocabulary_size)):
+            raise ValueError(f"outputs: {self.outputs} does not fit a vocabulary of {self.vocabulary_size}")
+        if wrong := [layer for layer in self.window_layers if not 0 <= layer < self.layers]:
+            raise ValueError(f"window_layers: {wrong[0]} is none of the {self.layers} layers")
+        _ = self.block
+
+    @property
+    def block(self) -> BlockConfig:
+        """Configuration of one layer, except for its attention."""
+        return BlockConfig(
+            self.model_dim,
+            self.heads,
+            self.feedforward_dim,
+            norm="pre",
+            activation=self.activation,
+            dropout=self.dropout,
+            norm_epsilon=self.norm_epsilon,
+            head_dim=self.head_dim,
+            bias=self.bias,
+            norm_kind=self.norm_kind,
+            gated=self.gated,
+        )
+
+    @property
+    def attention(self) -> AttentionShape:
+        """Shape of a layer's attention."""
+        head_dim = self.head_dim or self.model_dim // self.heads
+        return AttentionShape(
+            self.model_dim, self.heads, head_dim, self.output_bias, input_bias=self.input_bias, kv_heads=self.kv_heads
+        )
+
+    @property
+    def output_count(self) -> int:
+        """Width of the logits."""
+        return self.outputs or self.vocabulary_size
+
+
+class GptLayer(EncoderLayer):
+    """Causal self-attention and feed-forward network; `window` positions are visible, 0: all that came before."""
+
+    def __init__(self, config: GptConfig, rotary: Rotary | None, window: int) -> None:
+        super().__init__(config.block)
+        shape = config.attention
+        self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
+        self.attention.dropout = config.dropout
+        self.window = window
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `mask` `[T, T]` is True where a position sees another one, None: all before it."""
+        context = self.attention(self.attention_residual.enter(x), mask, causal=mask is None)
+        return self.feedforward_residual.around(self.attention_residual.leave(x, context), self.feedforward)
+
+
+class Gpt(nn.Module):
+    """Decoder-only Transformer: `forward` gives the logits of the token after each position."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.config = config
+        rotary = None
+        if config.positions == ROTARY:
+            rotary = Rotary(config.max_positions, config.attention.head_dim, config.theta, config.scaling)
+        self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim)
+        self.positions = LearnedPositions(config.max_positions, config.model_dim) if rotary is None else None
+        self.dropout = nn.Dropout(config.dropout)
+        windows = [config.window if layer in config.window_layers else 0 for layer in range(config.layers)]
+        self.layers = nn.ModuleList(GptLayer(config, rotary, window) for window in windows)
+        self.norm = make_norm(config.block)
+        self.projection = nn.Linear(config.model_dim, config.output_count, bias=False)
+        if config.tied:
+            self.projection.weight = self.tokens.weight
+        self._initialise()
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """`[B, T]` ids -> states `[B, T, E]`."""
+        length = ids.shape[1]
+        x = self.tokens(ids)
+        if self.positions is not None:
+            x = x + self.positions.weight[:length]
+        x = self.dropout(x)
+        masks = {window: near(length, window, ids.device) for window in {layer.window for layer in self.blocks}}
+        for layer in self.blocks:
+            x = layer(x, masks[layer.window])
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """`[B, T]` ids -> logits `[B, T, V]`."""
+        return self.projection(self.hidden(ids))
+
+    @property
+    def blocks(self) -> list[GptLayer]:
+        """The layers, by their type."""
+        return [layer for layer in self.layers if isinstance(layer, GptLayer)]
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Draw weights as GPT-2: projections onto the residual stream are smaller the more layers there are."""
+        onto = {id(p.weight) for layer in self.blocks for p in (layer.attention.output, layer.feedforward.contract)}
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                deviation = 0.02 * ((2 * self.config.layers) ** -0.5 if id(module.weight) in onto else 1.0)
+                nn.init.normal_(module.weight, std=deviation)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def near(length: int, window: int, device: torch.device) -> Tensor | None:
+    """`[length, length]`, True where a position sees another: itself and up to `window - 1` before it; None: all before it."""
+    if not 0 < window < length:
+        return None
+    positions = torch.arange(length, device=device)
+    distances = positions[:, None] - positions
+    return (distances >= 0) & (distances < window)
