@@ -9,6 +9,7 @@ import onnx
 from tokenizers import Tokenizer
 
 from triptych.version import __version__
+from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.weight_only import quantize_weights
@@ -19,6 +20,7 @@ from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", "int8")
+ATTEND = "attend"  # kind of the graph with attention weights
 HALF_PRECISION = FP16  # for CUDA; traced separately
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
 EXTRAS = (HALF_PRECISION, WEIGHT_PRECISION)  # written only on request, or for embeddings
@@ -53,12 +55,17 @@ def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["fp32", *("int8" if name == "int8-shortlist" else name for name in shipped)]))
 
 
-def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph]) -> None:
-    """Write the graph of an encoder model in the given precisions; `trace` makes it, in float16 if asked to."""
+def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph], attends: bool = True) -> None:
+    """Write the graph of an encoder model in the given precisions, and with `attends` that of its attention.
+
+    `trace` makes the graph, in float16 if asked to.
+    """
     graphs = {half: trace(half) for half in {precision == HALF_PRECISION for precision in precisions}}
     for precision in precisions:
         weights = WeightsFile(folder / f"weights.{precision}.bin")
-        write_graph(graphs[precision == HALF_PRECISION], folder / f"graph.{precision}.onnx", weights, precision)
+        write_graph(graphs[precision == HALF_PRECISION], path := folder / f"graph.{precision}.onnx", weights, precision)
+        if attends:
+            write_attention_graph(path, folder / f"{ATTEND}.{precision}.onnx")
 
 
 def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
@@ -67,9 +74,10 @@ def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 
-def encoder_precisions(precisions: Sequence[str]) -> dict[str, dict[str, Any]]:
+def encoder_precisions(precisions: Sequence[str], attends: bool = True) -> dict[str, dict[str, Any]]:
     """Manifest member `precisions` for the files of `write_encoder`."""
-    return {precision: graphs_member(("graph",), precision) for precision in precisions}
+    kinds = ("graph", ATTEND) if attends else ("graph",)
+    return {precision: graphs_member(kinds, precision) for precision in precisions}
 
 
 def open_encoder(folder: Path, precision: str) -> Session:

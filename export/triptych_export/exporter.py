@@ -13,9 +13,10 @@ import onnx
 import torch
 
 from triptych.version import __version__
-from triptych_export.bundle_files import needed_files, write_manifest
+from triptych_export.bundle_files import ATTEND, needed_files, write_manifest
 from triptych_export.card import write_card
 from triptych_export.errors import SourceError
+from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.tracing import HALF_OPSET, OPSET
 from triptych_export.loading import open_checkpoint, weight_files
 from triptych_export.options import ExportOptions
@@ -32,7 +33,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
 
     Args:
         checkpoint: a folder written by triptych_training or by Hugging Face libraries, or a model's name on the Hugging Face
-            hub.
+            hub; or a bundle, which gets the attention graphs that older exports did not write.
         options: see ExportOptions.
         say: receives progress, one line at a time.
 
@@ -40,6 +41,8 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         ExportError: the checkpoint cannot be exported, or its bundle fails the parity check.
         TrainingError: the checkpoint or the samples cannot be read.
     """
+    if (Path(checkpoint) / FILE_NAME).is_file():
+        return _with_attention(Path(checkpoint), options, say)
     options.check()
     family, source = open_checkpoint(str(checkpoint), options)
     for name, value in source.origin.items():
@@ -61,6 +64,31 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         open_bundle(shipped)
         target.parent.mkdir(exist_ok=True)
         shipped.replace(target)
+    return target
+
+
+def _with_attention(bundle: Path, options: ExportOptions, say: Callable[[str], None]) -> Path:
+    """Copy a bundle and add attention graphs, which are derived from its own graphs; returns the copy's folder."""
+    if replace(options, repository=Path(), name="", version=0) != ExportOptions(Path()):
+        raise SourceError(f"{bundle} is a bundle, which only takes --out, --name and --version; export its checkpoint instead")
+    open_bundle(bundle)
+    manifest = json.loads((bundle / FILE_NAME).read_text(encoding="utf-8"))
+    target = _target(options.name or bundle.resolve().parent.name, options)
+    with _scratch_folder(options.repository) as work:
+        copy = shutil.copytree(bundle, work / "copy")
+        for precision, graphs in manifest["precisions"].items():
+            source = graphs.get("graph") or graphs.get("score")
+            if not source:
+                raise SourceError(
+                    f"{bundle}: {precision} has no graph for scores to derive attention from; export its checkpoint"
+                )
+            graphs[ATTEND] = f"{ATTEND}.{source.partition('.')[2]}"
+            say(f"writing {graphs[ATTEND]}")
+            write_attention_graph(copy / source, copy / graphs[ATTEND])
+        write_manifest(copy, manifest)
+        open_bundle(copy)
+        target.parent.mkdir(exist_ok=True)
+        copy.replace(target)
     return target
 
 

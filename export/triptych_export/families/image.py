@@ -26,7 +26,7 @@ from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 from triptych_training.models.swin import SwinConfig
-from triptych_training.models.vit import VitConfig
+from triptych_training.models.vit import Vit, VitConfig
 
 PARITY_IMAGES = 300
 GENERATED_IMAGES = 40  # without image files
@@ -84,7 +84,7 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, precisions:
     say("tracing the graph")
     image = checkpoint.image
     arguments = checkpoint.model, image.mean, image.std
-    write_encoder(folder, precisions, lambda half: trace_image(*arguments, half=half))
+    write_encoder(folder, precisions, lambda half: trace_image(*arguments, half=half), _attends(checkpoint))
     lines = [" ".join(label.split()) + "\n" for label in checkpoint.labels]  # one line per label
     (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
     write_manifest(folder, image_manifest(checkpoint, precisions))
@@ -96,10 +96,15 @@ def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PREC
     return first_manifest(
         IMAGE_CLASSIFICATION,
         checkpoint.family,
-        encoder_precisions(precisions),
+        encoder_precisions(precisions, _attends(checkpoint)),
         label_count=len(checkpoint.labels),
         image={**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
     )
+
+
+def _attends(checkpoint: ImageCheckpoint) -> bool:
+    """Return False for Swin, whose attention within windows is not one matrix for each head."""
+    return isinstance(checkpoint.model, Vit)
 
 
 def _describe(config: VitConfig | SwinConfig) -> dict[str, Any]:

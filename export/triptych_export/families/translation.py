@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from triptych_export.bundle_files import (
+    ATTEND,
     HALF_PRECISION,
     PRECISIONS,
     WEIGHT_BITS,
@@ -30,6 +31,7 @@ from triptych_export.families.shortlist import (
     write_short_graphs,
     write_shortlist,
 )
+from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
@@ -273,9 +275,9 @@ def translation_manifest(
     source: TranslationSource, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
 ) -> dict[str, Any]:
     """Compose the manifest."""
-    graphs = {p: graphs_member(KINDS, p) for p in precisions}
+    graphs = {p: graphs_member((*KINDS, ATTEND), p) for p in precisions}
     if shortlist:
-        graphs[SHORT_PRECISION] = {**graphs_member(KINDS, "int8"), **SHORT_FILES}
+        graphs[SHORT_PRECISION] = {**graphs["int8"], **SHORT_FILES}
     config = source.model.config
     return first_manifest(
         TRANSLATION,
@@ -298,6 +300,7 @@ def _write_graphs(source: TranslationSource, folder: Path, precision: str, weigh
         graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
         write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
         del graph
+    write_attention_graph(folder / f"score.{precision}.onnx", folder / f"{ATTEND}.{precision}.onnx")
 
 
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:

@@ -69,6 +69,8 @@ def command(
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
     tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
     CamemBERT and ModernBERT; ViT, DeiT and Swin. The fp32 graphs must give the same results as PyTorch, or nothing is written.
+
+    CHECKPOINT may also be a bundle of an older release, of which a copy with attention graphs is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError

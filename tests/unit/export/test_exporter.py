@@ -20,10 +20,12 @@ from triptych_export.parity import translation as parity
 from triptych_export.parity.comparison import spread
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import VIT
 from triptych_training.checkpoints.translation import load_checkpoint, save_checkpoint
 
-from ...fixtures.toy import BUNDLE, HERE, PAIRS
+from ...fixtures.toy import BUNDLE, HALF_BUNDLE, HERE, PAIRS
 
 CHECKPOINT = HERE / "checkpoint"
 
@@ -70,7 +72,7 @@ def test_a_bundle_has_its_place_in_the_repository_and_holds_all_files(exported: 
     folder, said = exported
     assert folder.parts[-2:] == ("en-de", "1")
     assert [path.name for path in folder.parents[1].iterdir()] == ["en-de"]
-    graphs = {f"{kind}.{p}.onnx" for p in ("fp32", "int8") for kind in ("encoder", "step", "search", "score")}
+    graphs = {f"{kind}.{p}.onnx" for p in ("fp32", "int8") for kind in ("encoder", "step", "search", "score", "attend")}
     files = {*graphs, "weights.fp32.bin", "weights.int8.bin", "tokenizer.json", "MODEL_CARD.md"}
     assert {path.name for path in folder.iterdir()} == files | {"bundle.json"}
     assert open_bundle(folder).manifest.files.keys() == files
@@ -191,3 +193,12 @@ def test_samples_are_spread_evenly() -> None:
     items = list(range(10))
     assert spread(items, 4) == [0, 2, 5, 7]
     assert spread(items, 20) == items
+
+
+def test_a_bundle_gets_attention_graphs(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is a bundle, which only takes --out"):
+        export(HALF_BUNDLE, ExportOptions(tmp_path, notes="Notes"), print)
+    bundle = open_bundle(export(HALF_BUNDLE, ExportOptions(tmp_path, name="new"), lambda line: None))
+    for precision, graphs in bundle.manifest_of(TranslationManifest).precisions.items():
+        session = Session(bundle.path(graphs.attend))
+        assert (session.inputs, session.outputs) == (("source", "targets"), ("encoder", "decoder", "cross")), precision

@@ -45,10 +45,11 @@ class Graph:
 
     graph: str  # file name
     saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
+    attend: str = ""  # file name of the graph with attention weights; empty in old bundles, and for Swin
 
     @property
     def files(self) -> tuple[str, ...]:
-        return (self.graph,)
+        return (self.graph, self.attend) if self.attend else (self.graph,)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def parse_common(fields: JsonFields) -> dict[str, Any]:
 def parse_graphs(fields: JsonFields) -> dict[str, Graph]:
     """`precisions` of a model that is one graph."""
     return {
-        name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False))
+        name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False), graphs.get("attend", str, ""))
         for name, graphs in fields.objects("precisions").items()
     }
 

@@ -110,11 +110,12 @@ class TranslationGraphs:
     short_step: str = ""
     short_search: str = ""
     projection: str = ""  # source of the short graphs' columns
+    attend: str = ""  # empty in old bundles
 
     @property
     def files(self) -> tuple[str, ...]:
         names = (self.encoder, self.step, self.search, self.score, self.shortlist, self.short_step, self.short_search)
-        return tuple(name for name in (*names, self.projection) if name)
+        return tuple(name for name in (*names, self.projection, self.attend) if name)
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
                 graphs.get("search", str, ""),
                 graphs.get("score", str, ""),
                 graphs.get("saturation_free", bool, False),
-                *(graphs.get(name, str, "") for name in SHORT),
+                *(graphs.get(name, str, "") for name in (*SHORT, "attend")),
             )
             for name, graphs in fields.objects("precisions").items()
         },

@@ -1,0 +1,124 @@
+"""Attention graphs of imported checkpoints: the weights are those of transformers."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from triptych_export.bundle_files import write_graph
+from triptych_export.errors import GraphError
+from triptych_export.graphs.attention import expose_attention, write_attention_graph
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.graphs.tracing import trace_image, trace_text, trace_translation
+from triptych_export.graphs.translation import GraphSettings
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.folder import Folder
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_serving.runtime.session import Array, Session
+from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
+
+from .test_huggingface_images import QUICK, pictures, processor, save
+from .test_huggingface_images import build as build_classifier
+from .test_huggingface_text import BERT, DISTILBERT, MODERNBERT, ROBERTA, Family, build
+from .test_huggingface_translation import FIRST_OF_FAMILY, Case, Loaded
+from .text_checkpoints import save_checkpoint
+
+TOLERANCE = 1e-4
+
+
+def attend(graph: Graph, folder: Path, inputs: Mapping[str, Array], precision: str = "fp32") -> dict[str, Array]:
+    """Write a graph and its attention graph; return the weights of one input, `[L, H, T, S]`."""
+    write_graph(graph, folder / "whole.onnx", WeightsFile(folder / "weights.bin"), precision)
+    before = (folder / "weights.bin").stat().st_size
+    write_attention_graph(folder / "whole.onnx", folder / "attend.onnx")
+    session = Session(folder / "attend.onnx")
+    read = {name: inputs[name] for name in session.inputs}
+    outputs = dict(zip(session.outputs, session.run(read, session.outputs), strict=True))
+    for weights in outputs.values():
+        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5 if precision != "fp16" else 2e-3)
+    assert (folder / "weights.bin").stat().st_size == before  # the weights are shared
+    return {name: weights[0] for name, weights in outputs.items()}
+
+
+def check(ours: Array, theirs: Sequence[torch.Tensor], precision: str = "fp32") -> None:
+    """Compare with the layers of transformers; other precisions than fp32 in the mean."""
+    expected = torch.stack(list(theirs), 1)[0].numpy()
+    if precision == "fp32":
+        np.testing.assert_allclose(ours, expected, atol=TOLERANCE)
+    assert np.abs(ours - expected).mean() < ours.std() / 5
+    assert ours.std() > 0.02  # not uniform
+
+
+@torch.no_grad()
+def theirs(model: Any, **inputs: Any) -> Any:
+    model.set_attn_implementation("eager")  # the only one that returns weights
+    return model(**inputs, output_attentions=True)
+
+
+FAST = ("bart", "t5")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[] if case.family in FAST else [pytest.mark.full]) for case in FIRST_OF_FAMILY],
+    ids=str,
+)
+def test_translation(case: Case, tmp_path: Path) -> None:
+    loaded = Loaded(case, tmp_path)
+    graph = trace_translation("score", loaded.source.model, GraphSettings(40, 40))
+    source, target = torch.randint(9, 200, (1, 13)), torch.randint(9, 200, (1, 9))
+    end = torch.zeros(1, 1, dtype=torch.int64)
+    ours = attend(graph, tmp_path, {"source": source.numpy(), "targets": torch.cat((target, end), 1).numpy()})
+    expected = theirs(loaded.model, input_ids=source, decoder_input_ids=target)
+    check(ours["encoder"], expected.encoder_attentions)
+    check(ours["decoder"], expected.decoder_attentions)
+    check(ours["cross"], expected.cross_attentions)
+
+
+TEXT = [(BERT, "fp32"), (BERT, "int8"), (MODERNBERT, "fp32")]
+MORE_TEXT = [(ROBERTA, "fp32"), (DISTILBERT, "fp32"), (BERT, "int8-weights"), (MODERNBERT, "int8"), (MODERNBERT, "fp16")]
+
+
+@pytest.mark.parametrize(
+    ("family", "precision"),
+    [*TEXT, *(pytest.param(*case, marks=pytest.mark.full) for case in MORE_TEXT)],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_text(family: Family, precision: str, tmp_path: Path) -> None:
+    model: PreTrainedModel = build(family, "ForMaskedLM")
+    save_checkpoint(model, family.tokenizer(), tmp_path / "theirs")
+    checkpoint = load(Folder(tmp_path / "theirs"))
+    assert isinstance(checkpoint, BertCheckpoint)
+    ids = torch.randint(9, 200, (1, 21))
+    inputs = {"ids": ids.int().numpy(), "segments": np.zeros((1, 21), np.int32)}
+    ours = attend(trace_text(checkpoint.model, half=precision == "fp16"), tmp_path, inputs, precision)
+    check(ours["encoder"], theirs(model, input_ids=ids).attentions, precision)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("deit with teacher", "fp32"), ("vit", "fp16")])
+def test_images(name: str, precision: str, tmp_path: Path) -> None:
+    case = QUICK[name]
+    model = build_classifier(case)
+    save(model, case, tmp_path / "theirs")
+    checkpoint = load(Folder(tmp_path / "theirs"))
+    assert isinstance(checkpoint, ImageCheckpoint)
+    mean, std = checkpoint.image.mean, checkpoint.image.std
+    picture = pictures()[0].convert("RGB").resize((32, 32))
+    pixels = np.asarray(picture)[None].copy()
+    prepared = processor(case)(picture, return_tensors="pt", do_resize=False, do_center_crop=False)["pixel_values"]
+    ours = attend(trace_image(checkpoint.model, mean, std, half=precision == "fp16"), tmp_path, {"pixels": pixels}, precision)
+    check(ours["encoder"], theirs(model, pixel_values=prepared.float()).attentions, precision)
+
+
+def test_windows_are_refused(tmp_path: Path) -> None:
+    checkpoint = QUICK["swin padded"]
+    save(build_classifier(checkpoint), checkpoint, tmp_path)
+    loaded = load(Folder(tmp_path))
+    assert isinstance(loaded, ImageCheckpoint)
+    graph = trace_image(loaded.model, loaded.image.mean, loaded.image.std)
+    with pytest.raises(GraphError, match="heads cannot be in one array"):
+        expose_attention(graph.model)
