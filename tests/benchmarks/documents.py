@@ -1,33 +1,25 @@
-"""A job of `triptych translate-docs` against the engine's own offline speed on the same segments, and jobs that are killed.
+"""A job of `triptych translate-docs` against the engine's own offline speed on the same segments.
 
     python tests/benchmarks/documents.py FILE... [--segments 50000] [--rounds 20] [--models REPOSITORY] [--precision int8]
         [--formats text,markdown,html,json,po,csv] [--per-document 250] [--json FILE]
-    python tests/benchmarks/documents.py FILE... --kill [--kills 2] [--seed 1] [--models REPOSITORY] [--precision fp32]
 
 FILE has source<TAB>target lines, .gz and .xz too; different sources are taken in a fixed random order until there are enough.
 
-Without --kill, job and engine take turns in this process, on one loaded model: in every round each translates the same part of
+Job and engine take turns in this process, on one loaded model: in every round each translates the same part of
 the segments, in alternating order, so that a noisy machine disturbs both equally. The engine receives the sentences of the job,
 all of a part in one call. The job reads documents, checks its journal, translates, writes documents and records the results.
 "ratio" is the engine's time for all parts divided by the job's; "median" is the median of the rounds' ratios. The ratio of CPU
 times shows the cost of the job besides the engine, independent of other work of the machine.
-
-With --kill, jobs are processes of their own. One runs undisturbed. Another is killed (SIGKILL) `--kills` times at random
-moments and started again; its documents and report must be identical. Use fp32, whose results do not depend on the other texts
-of a batch.
 """
 
 import csv
 import gzip
-import hashlib
 import html
 import io
 import json
 import lzma
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -221,77 +213,6 @@ def summarize(results: Sequence[Round]) -> dict[str, object]:
     return about
 
 
-class Jobs:
-    """Jobs in processes of their own, on the same documents."""
-
-    def __init__(self, work: Path, options: Sequence[str]) -> None:
-        self._work = work
-        self._options = options
-
-    def command(self, name: str) -> list[str]:
-        arguments = [
-            "translate-docs",
-            self._work / "documents",
-            "--out",
-            self._work / name,
-            "--report",
-            self._work / f"{name}.json",
-        ]
-        return [sys.executable, "-m", "triptych_cli", *map(str, arguments), *self._options]
-
-    def whole(self, name: str) -> float:
-        """Return the seconds of an undisturbed run."""
-        began = time.perf_counter()
-        subprocess.run(self.command(name), check=True)
-        return time.perf_counter() - began
-
-    def killed(self, name: str, moments: Sequence[float]) -> float:
-        """Return the seconds of a job that is killed at the given seconds after each start, then left alone."""
-        began = time.perf_counter()
-        for seconds in moments:
-            process = subprocess.Popen(self.command(name))
-            try:
-                process.wait(seconds)
-                raise RuntimeError(f"the job ended within {seconds:.1f} s: take more segments")
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                click.echo(f"killed after {seconds:.1f} s")
-        self.whole(name)
-        return time.perf_counter() - began
-
-    def content(self, name: str) -> dict[str, str]:
-        """Return the SHA-256 of each document."""
-        out = self._work / name
-        files = [file for file in sorted(out.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-        return {str(file.relative_to(out)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-    def results(self, name: str) -> list[dict[str, object]]:
-        """Return the results of the report, without members that differ between runs."""
-        report = json.loads((self._work / f"{name}.json").read_text(encoding="utf-8"))
-        return [{**each, "state": "", "target": Path(each["target"]).name} for each in report["results"]]
-
-
-def kill(
-    segments: Sequence[str], kills: int, seed: int, options: Sequence[str], formats: Sequence[str], per_document: int
-) -> bool:
-    """Return True if a killed job produces the same files as an undisturbed one."""
-    with tempfile.TemporaryDirectory() as work:
-        write_documents(Path(work) / "documents", segments, formats, per_document)
-        jobs = Jobs(Path(work), options)
-        seconds = jobs.whole("undisturbed")
-        drawn = sorted(random.Random(seed).uniform(0.1, 0.9) for _ in range(kills))
-        lengths = [end - start for start, end in zip([0.0, *drawn], drawn, strict=False)]
-        start = min(seconds * 0.05, 2.0)  # of the process, until it translates
-        killed = jobs.killed("killed", [length * seconds + start for length in lengths])
-        same = jobs.content("undisturbed") == jobs.content("killed") and jobs.results("undisturbed") == jobs.results("killed")
-        documents = len(jobs.content("undisturbed"))
-    click.echo(f"{len(segments):,} segments, {documents:,} documents")
-    click.echo(f"undisturbed {seconds:.1f} s, killed {kills} times {killed:.1f} s in all")
-    click.echo("the same, byte for byte" if same else "DIFFERENT")
-    return same
-
-
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @click.option("--segments", default=50_000, show_default=True)
@@ -301,8 +222,6 @@ def kill(
 @click.option("--precision", default=None)
 @click.option("--formats", default=",".join(WRITERS), show_default=True)
 @click.option("--per-document", default=250, show_default=True, help="Segments.")
-@click.option("--kill", "kills_jobs", is_flag=True)
-@click.option("--kills", default=2, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
 def main(  # noqa: PLR0917 - click passes them by name
@@ -314,18 +233,10 @@ def main(  # noqa: PLR0917 - click passes them by name
     precision: str | None,
     formats: str,
     per_document: int,
-    kills_jobs: bool,
-    kills: int,
     seed: int,
     json_file: Path | None,
 ) -> None:
     texts, names = read_segments(files, segments, seed), formats.split(",")
-    if kills_jobs:
-        given = {"--models": models, "--model": model, "--precision": precision, "--column": "text" if "csv" in names else ""}
-        options = [str(part) for name, value in given.items() if value for part in (name, value)]
-        if not kill(texts, kills, seed, options, names, per_document):
-            raise click.ClickException("the documents of the two jobs differ")
-        return
     request = TranslationRequest(models, model, "", precision)
     about = summarize(throughput(texts, rounds, request, models or embedded_repository(), names, per_document))
     if json_file:

@@ -9,15 +9,14 @@ table has medians. The HTTP client is minimal: one connection for each request i
 import asyncio
 import json
 import re
-import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 from grpc import aio
+from servers.rates import median_rates
 
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc, translation_pb2, translation_pb2_grpc
-from triptych_bench.load.loops import run_closed_loop
 from triptych_bench.server.process import TriptychServer
 from triptych_embedded.request import embedded_repository
 
@@ -51,7 +50,7 @@ def sentence(number: int) -> str:
     return f"{' '.join(WORDS[start : start + 8])} {number}."
 
 
-async def measure(address: str, rounds: int, count: int, in_flight: int) -> dict[str, dict[str, float]]:
+async def measure(address: str, rounds: int, count: int, in_flight: int) -> dict[tuple[str, str], float]:
     """Return median rates by task and protocol."""
     client, number = JsonClient(), 0
 
@@ -71,18 +70,7 @@ async def measure(address: str, rounds: int, count: int, in_flight: int) -> dict
             ("embed", "JSON"): lambda _: client.post(embed, {"contents": [text()]}),
             ("embed", "OpenAI"): lambda _: client.post("/v1/embeddings", {"input": text(), "model": "bert-en"}),
         }
-        rates: dict[tuple[str, str], list[float]] = {name: [] for name in calls}
-        for turn in range(rounds + 1):
-            for name, call in calls.items():
-                log = await run_closed_loop(call, [None], in_flight, count=count)
-                if log.messages:
-                    raise RuntimeError(f"{name}: {log.messages}")
-                if turn:  # the first warms up
-                    rates[name].append(count / (log.records[-1].received - log.started))
-    medians: dict[str, dict[str, float]] = {}
-    for (task, protocol), found in rates.items():
-        medians.setdefault(task, {})[protocol] = statistics.median(found)
-    return medians
+        return await median_rates(calls, rounds, count, in_flight)
 
 
 @click.command()
@@ -92,9 +80,9 @@ async def measure(address: str, rounds: int, count: int, in_flight: int) -> dict
 def main(rounds: int, count: int, in_flight: int) -> None:
     """Print requests per second, and the share of gRPC's rate."""
     with TriptychServer(["--models", str(embedded_repository()), "--http-port", str(PORT)]) as server:
-        for task, rates in asyncio.run(measure(server.address, rounds, count, in_flight)).items():
-            for protocol, rate in rates.items():
-                click.echo(f"{task:10} {protocol:7}{rate:8.0f} requests/s{rate / rates['gRPC']:8.2f}")
+        rates = asyncio.run(measure(server.address, rounds, count, in_flight))
+        for (task, protocol), rate in rates.items():
+            click.echo(f"{task:10} {protocol:7}{rate:8.0f} requests/s{rate / rates[task, 'gRPC']:8.2f}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/offline.py CHECKPOINT REPOSITORY --pairs FILE [--pairs FILE ...]
         [--beam 1,4] [--batches 1,8,32,128] [--precisions fp32,int8] [--cpus 1] [--sentences 512] [--rounds 5]
-        [--candidates ctranslate2,triptych,grpc,pytorch,concat] [--length N] [--json FILE]
+        [--candidates ctranslate2,triptych,grpc,pytorch] [--length N] [--json FILE]
 
 CHECKPOINT is the output of `triptych train` (or base.py); REPOSITORY contains its bundle. FILE has source<TAB>target lines, or
 is SOURCE::TARGET, two files; .gz and .xz too. The sentences are drawn with a fixed seed; sources too long for the model are
@@ -13,8 +13,8 @@ a noisy machine disturbs all equally. Speeds are medians of rounds. A candidate 
 end with the reason. "ratio" is to CTranslate2 of the same precision, beam and batch, "PyTorch" to PyTorch.
 
 On the CPU everything runs on `--cpus` CPUs. CTranslate2 gets the back end, the division of the CPUs into workers and threads,
-and the batch size that are fastest in a short calibration; all others run with their defaults. PyTorch (eager, fp32) and the
-plain graph ("ONNX concat": cache concatenated in the graph, arg-max outside) decode greedily only.
+and the batch size that are fastest in a short calibration; all others run with their defaults. PyTorch
+(eager, fp32) decodes greedily only.
 
 On a GPU (gpu_offline.py) CTranslate2 computes in float16 and int8_float16. "PyTorch compiled" is scaled dot-product attention
 over static caches, torch.compile, and a CUDA graph of the whole step, greedy only; "transformers" is `generate`. "floor" is the
@@ -53,7 +53,7 @@ from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 
 PEER = "ctranslate2"
-CPU_CANDIDATES = f"{PEER},triptych,grpc,pytorch,concat"
+CPU_CANDIDATES = f"{PEER},triptych,grpc,pytorch"
 CALIBRATION_SENTENCES = 64
 BEAM_ROWS = 2  # beams per slot of an engine
 COLUMNS = {"batch": 5, "beam": 4, "precision": -9, "candidate": -16, "sentences/s": 11, "tokens/s": 9, "ratio": 6}

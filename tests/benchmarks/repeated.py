@@ -8,7 +8,6 @@ medians. Each computed request has a text of its own.
 
 import asyncio
 import itertools
-import statistics
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ from typing import Any
 import click
 from echo import METHOD
 from grpc import aio
+from servers.rates import median_rates
 from servers.start import script_server
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
-from triptych_bench.load.loops import run_closed_loop
 from triptych_bench.server.process import TriptychServer
 
 CACHE = ("--response-cache-bytes", "100000000", "--deduplicate")
@@ -41,15 +40,7 @@ async def measure(plain: str, cached: str, bare: str, rounds: int, count: int, i
             "computed, cache on": lambda _: with_cache.Translate(request(f"hello {next(numbers)}")),
             "computed, cache off": lambda _: without.Translate(request(f"hello {next(numbers)}")),
         }
-        rates: dict[str, list[float]] = {name: [] for name in calls}
-        for turn in range(rounds + 1):
-            for name, call in calls.items():
-                log = await run_closed_loop(call, [None], in_flight, count=count)
-                if log.messages:
-                    raise RuntimeError(f"{name}: {log.messages}")
-                if turn:  # the first warms up
-                    rates[name].append(count / (log.records[-1].received - log.started))
-    return {name: statistics.median(found) for name, found in rates.items()}
+        return await median_rates(calls, rounds, count, in_flight)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from candidates.candidate import Candidate, Decoding
 from candidates.remote import READY
 
 
-def open_candidate(spec: dict[str, Any]) -> Candidate:  # noqa: PLR0911 - one per kind
+def open_candidate(spec: dict[str, Any]) -> Candidate:
     """Open the candidate of a specification; each imports only its own libraries."""
     device, precision, slots = spec["device"], spec["precision"], spec["slots"]
     checkpoint, repository = Path(spec["checkpoint"]), Path(spec["repository"])
@@ -41,10 +41,6 @@ def open_candidate(spec: dict[str, Any]) -> Candidate:  # noqa: PLR0911 - one pe
             from candidates.torch_eager import EagerTorch
 
             return EagerTorch(_load(checkpoint), spec["cpus"])
-        case "concat":
-            from candidates.plain_graph import ConcatPeer
-
-            return ConcatPeer(_load(checkpoint), Path(spec["work"]) / f"concat-{precision}", precision, spec["cpus"])
         case "compiled":
             from candidates.torch_compiled import CompiledTorch
 

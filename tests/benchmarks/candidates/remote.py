@@ -47,7 +47,6 @@ SPECS = {
         Spec("compiled", "PyTorch compiled", TORCH, {"fp16": "fp16"}, beams=False, compiles=True),
     ],
     "transformers": [Spec("transformers", "transformers", "transformers", {"fp16": "fp16"})],
-    "concat": [Spec("concat", "ONNX concat", "ONNX concat", {"fp32": "fp32", "int8": "int8"}, beams=False)],
 }
 
 

@@ -1,11 +1,15 @@
-"""Search for the highest rate of each server."""
+"""Rates of closed loops, and the search for the highest rate of each server."""
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from servers.load import Generators, Load
+from triptych_bench.load.loops import run_closed_loop
+
+Name = TypeVar("Name")
 
 SETTLE_SECONDS = 0.5
 MISSES = 2  # in a row, then a server is out
@@ -59,6 +63,21 @@ def raise_rates(addresses: Mapping[str, str], load: Generators, plan: RatePlan) 
             misses[name] = 0 if result.holds(plan.limit_ms) else misses[name] + 1
             yield result
         rate *= plan.factor
+
+
+async def median_rates(
+    calls: Mapping[Name, Callable[[None], Any]], rounds: int, count: int, in_flight: int
+) -> dict[Name, float]:
+    """Return the median requests per second of each call, in rounds that they take turns in."""
+    rates: dict[Name, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+            log = await run_closed_loop(call, [None], in_flight, count=count)
+            if log.messages:
+                raise RuntimeError(f"{name}: {log.messages}")
+            if turn:  # the first warms up
+                rates[name].append(count / (log.records[-1].received - log.started))
+    return {name: statistics.median(found) for name, found in rates.items()}
 
 
 def highest(results: Sequence[RateResult], limit_ms: float) -> dict[str, float]:
