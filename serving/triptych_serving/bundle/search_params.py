@@ -53,8 +53,10 @@ class SearchParams:
     sampling_topp: float = 1.0
     temperature: float = 1.0
     seed: int = 0
+    sample: int = 0  # number of the first sample among those with this seed
     scores: bool = False
     alignment: bool = False
+    top_log_probabilities: int | None = None  # number of likeliest tokens to return at each position; None: not even the chosen
     rules: SearchRules = SearchRules.CTRANSLATE2
     early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
     forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
@@ -76,7 +78,8 @@ class SearchParams:
     def greedy(self) -> bool:
         """True if the arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
-        return not (several or self.samples or self.constrained or self.scores or self.alignment)
+        detailed = self.scores or self.alignment or self.top_log_probabilities is not None
+        return not (several or self.samples or self.constrained or detailed)
 
     @property
     def slots(self) -> int:

@@ -27,7 +27,7 @@ class GreedyLane:
     ) -> None:
         self._slots = Slots(HostKVCache(encoder, step, manifest, slots), manifest)
         self._subset = subset
-        self._end = manifest.tokens.end
+        self._ends = manifest.tokens.ends
         self.rows: list[Row] = []  # by slot
 
     @property
@@ -72,7 +72,7 @@ class GreedyLane:
         ended = [
             slot
             for slot, (row, token) in enumerate(zip(self.rows, slots.tokens[:count].tolist(), strict=True))
-            if _append(row, token, self._end)
+            if _append(row, token, self._ends)
         ]
         rows = [self.rows[slot] for slot in ended]
         for slot in reversed(ended):
@@ -99,13 +99,13 @@ def _forced(row: Row) -> int:
     return row.prefix[position] if position < len(row.prefix) else FREE
 
 
-def _append(row: Row, token: int, end: int) -> bool:
+def _append(row: Row, token: int, ends: frozenset[int]) -> bool:
     """Give a row its next token; True if that was its last."""
-    if token == end:
+    if token in ends and len(row.tokens) >= row.prompt:
         finish_row(row, Finish.STOP)
         return True
     row.tokens.append(token)
-    if len(row.tokens) < row.max_tokens:
+    if len(row.tokens) < row.max_tokens and (row.is_stopped is None or not row.is_stopped(row.tokens)):
         return False
     finish_row(row, Finish.LENGTH)
     return True

@@ -51,7 +51,8 @@ class HypothesisGroup:
         self.fresh = True  # there is still one hypothesis only
         self.attends = self.search.alignment or self.search.coverage_penalty > 0
         self.prefix_log_probability = 0.0
-        self.samplers = [Sampler(self.search.seed, index) for index in range(self.width if self.search.samples else 0)]
+        samples = range(self.search.sample, self.search.sample + self.width) if self.search.samples else ()
+        self.samplers = [Sampler(self.search.seed, index) for index in samples]
         self._led = False  # in some step the best continuation ended the sentence
         self._leader = 0.0  # log-probability of the best running hypothesis
 
@@ -105,9 +106,9 @@ class HypothesisGroup:
             return True
         if search.early_stopping is EarlyStopping.NEVER and search.length_penalty > 0:
             length = self.row.max_tokens + search.forced_end
-        return self._leader / _divisor(length, search.length_penalty) <= min(map(_score, self.finished))
+        return self._leader / _divisor(length - self.row.prompt, search.length_penalty) <= min(map(_score, self.finished))
 
-    def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], end: int) -> SearchStep:
+    def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], ends: frozenset[int]) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, those among the first `k` that end the sentence are finished. Of those that do not
@@ -116,7 +117,7 @@ class HypothesisGroup:
         Args:
             totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`.
             tokens: by slot, the tokens that continue it.
-            end: the end of the sentence.
+            ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
         count = 2 * width  # the batch may have more, for other rows
@@ -127,7 +128,7 @@ class HypothesisGroup:
             beam, candidate = divmod(index, count)
             slot = self.slots[beam]
             continuation = Continuation(slot, tokens[slot][candidate], flat[index])
-            is_end = continuation.token == end
+            is_end = continuation.token in ends
             if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)
                 step.ended.append(continuation)
@@ -146,7 +147,7 @@ class HypothesisGroup:
             attention: `[steps, source tokens]`, the step of the end included; ignored without `attends`.
         """
         search = self.search
-        score = log_probability / _divisor(len(tokens) + (ended or search.forced_end), search.length_penalty)
+        score = log_probability / _divisor(len(tokens) - self.row.prompt + (ended or search.forced_end), search.length_penalty)
         if search.coverage_penalty:
             covered = attention.sum(axis=0)
             score += search.coverage_penalty * float(np.log(np.minimum(covered[covered > 0], 1.0)).sum())

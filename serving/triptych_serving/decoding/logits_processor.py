@@ -66,9 +66,10 @@ class LogitsProcessor:
         if patterns:
             within = np.unique(np.concatenate([always, *(pattern.within for pattern in patterns)]))
             first = np.unique(np.concatenate([always, *(pattern.within_first for pattern in patterns)]))
+        ends = np.array([*tokens.ends], np.int64)
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
         self._always = {
-            (empty, short): ban(np.append(ids, tokens.end) if short else ids)
+            (empty, short): ban(np.append(ids, ends) if short else ids)
             for empty, ids in ((False, within), (True, first))
             for short in (False, True)
         }

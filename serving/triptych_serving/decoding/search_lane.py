@@ -13,7 +13,7 @@ from triptych_serving.decoding.lane import group_by_length, shortlists
 from triptych_serving.decoding.logits_processor import LogitEdits, make_processor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.slots import SearchSlots
-from triptych_serving.scheduling.request import Row
+from triptych_serving.scheduling.request import Row, TokenLogProbability
 from triptych_serving.text.vocabulary import Vocabulary
 
 MIN_CANDIDATES = 8
@@ -32,7 +32,7 @@ class SearchLane:
     def __init__(self, slots: SearchSlots, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
         self._slots = slots
         self._tokens = tokens
-        self._end = tokens.end
+        self._ends = tokens.ends
         self._vocabulary = vocabulary
         self._groups: list[HypothesisGroup] = []
         self._owners: list[HypothesisGroup] = []  # by slot in use
@@ -102,6 +102,7 @@ class SearchLane:
 
     def _candidates(self) -> int:
         wanted = max((group.candidates for group in self._groups if group.candidates <= MAX_CANDIDATES), default=0)
+        wanted = max((wanted, *(group.search.top_log_probabilities or 0 for group in self._groups)))
         power = 1 << max(0, wanted - 1).bit_length()  # few different numbers: each has buffers of its own
         return min(self._slots.vocabulary_size, max(MIN_CANDIDATES, power))
 
@@ -126,7 +127,11 @@ class SearchLane:
             elif group.search.samples:
                 step = self._sample(group)
             else:
-                step = group.extend(totals, tokens, self._end)
+                step = group.extend(totals, tokens, self._ends)
+            if group.search.top_log_probabilities is not None:
+                self._note(group, step)
+            if group.row.is_stopped is not None:
+                self._stop(group, step)
             for continuation in step.ended:
                 self._finish(group, continuation)
             for continuation in step.going if group.is_cut else ():
@@ -140,8 +145,9 @@ class SearchLane:
     def _follow_prefix(self, group: HypothesisGroup, token: int) -> SearchStep:
         """Take the prefix's next token; it counts in no score, as in CTranslate2."""
         [slot] = group.slots
-        self._slots.cache.fetch(self._slots.forced_log_probabilities)
-        group.prefix_log_probability += float(self._slots.forced_log_probabilities[slot, 0])
+        if group.length >= group.row.prompt:
+            self._slots.cache.fetch(self._slots.forced_log_probabilities)
+            group.prefix_log_probability += float(self._slots.forced_log_probabilities[slot, 0])
         continuation = Continuation(slot, token, 0.0)
         return SearchStep([continuation] if group.at_limit else [], [continuation])
 
@@ -151,7 +157,7 @@ class SearchLane:
         slots = group.slots * len(group.samplers) if group.fresh else group.slots
         for sampler, slot in zip(group.samplers, slots, strict=True):
             continuation = self._draw(group, sampler, slot)
-            if continuation.token == self._end or group.at_limit:
+            if continuation.token in self._ends or group.at_limit:
                 step.ended.append(continuation)
             else:
                 step.going.append(continuation)
@@ -170,9 +176,32 @@ class SearchLane:
         token = index if tokens is None else int(tokens[index])
         return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[index]))
 
+    def _note(self, group: HypothesisGroup, step: SearchStep) -> None:
+        """Add the log-probabilities of the next token of a row with one hypothesis; none of the end of the text."""
+        [chosen] = step.ended or step.going
+        slots, slot, forced = self._slots, chosen.slot, group.forced is not None
+        if not group.row.scored if forced else chosen.token in self._ends:
+            return
+        own = slots.forced_log_probabilities[slot, 0] if forced else chosen.log_probability - slots.so_far[slot]
+        count = group.search.top_log_probabilities
+        best = slots.best["top_tokens"][slot, :count], slots.best["top_log_probabilities"][slot, :count]
+        top = zip(*(array.tolist() for array in best), strict=True)
+        group.row.log_probabilities.append(TokenLogProbability(chosen.token, float(own), tuple(top)))
+
+    def _stop(self, group: HypothesisGroup, step: SearchStep) -> None:
+        """End the only hypothesis of a row if its next token completes a stop sequence."""
+        if not step.going or step.ended or group.forced is not None:
+            return
+        [last] = step.going
+        tokens = [*self._slots.history[last.slot, : group.length].tolist(), last.token]
+        assert group.row.is_stopped is not None
+        if group.row.is_stopped(tokens):
+            step.ended.append(last)
+            step.going.clear()
+
     def _finish(self, group: HypothesisGroup, last: Continuation) -> None:
         """Note a hypothesis that is complete with its last token."""
-        ended = last.token == self._end
+        ended = last.token in self._ends
         tokens = self._slots.history[last.slot, : group.length].tolist() + ([] if ended else [last.token])
         attention = self._slots.attended[last.slot, : group.length + 1, : group.row.size]
         group.finish(tokens, ended, last.log_probability, attention.copy() if group.attends else attention)

@@ -1,10 +1,11 @@
 """Slots of a lane on the host: per-row arrays beside the caches. The slots in use are always the first ones."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.bundle.manifest import Generation, Limits, SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
 from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens, width_of
@@ -17,6 +18,20 @@ MAX_BINDINGS = 1_024  # cached; making one again costs 0.2 ms
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
 
+class DecoderSpec(Protocol):
+    """The part of a manifest that slots need."""
+
+    @property
+    def tokens(self) -> SpecialTokens:
+        """Ids of the special tokens; without a start, the source of a row is the token that starts it."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def generation(self) -> Generation: ...
+
+
 class Slots:
     """Caches, encoded sources and per-row inputs of a step graph.
 
@@ -25,7 +40,7 @@ class Slots:
         manifest: limits and special tokens.
     """
 
-    def __init__(self, cache: KVCache, manifest: TranslationManifest) -> None:
+    def __init__(self, cache: KVCache, manifest: DecoderSpec) -> None:
         self.cache = cache
         self._special = manifest.tokens
         self.count = count = cache.count
@@ -52,7 +67,7 @@ class Slots:
         self.cache.encode(stack_rows(sources, self._special.pad, np.int64), lengths, first)
         self.used += len(sources)
         new = slice(first, self.used)
-        self.tokens[new] = self._special.start
+        self.tokens[new] = self._special.start if self._special.start >= 0 else [source[0] for source in sources]
         self.positions[new] = 0
         self.last[new] = lengths - 1
         self.forced[new] = FREE
@@ -104,9 +119,7 @@ class SearchSlots(Slots):
         subset: part of the output projection, if the graph takes it as an input.
     """
 
-    def __init__(
-        self, cache: KVCache, manifest: TranslationManifest, vocabulary_size: int, subset: VocabSubset | None = None
-    ) -> None:
+    def __init__(self, cache: KVCache, manifest: DecoderSpec, vocabulary_size: int, subset: VocabSubset | None = None) -> None:
         super().__init__(cache, manifest)
         count = self.count
         self.subset = subset

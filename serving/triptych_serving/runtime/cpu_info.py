@@ -1,4 +1,4 @@
-"""Processor facts: the number of usable CPUs, and how integers are multiplied."""
+"""Facts of the machine: the number of usable CPUs, the memory, and how integers are multiplied."""
 
 import math
 import os
@@ -18,6 +18,17 @@ def usable_cpus(cgroup: Path = CGROUP) -> int:
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota_v2(cgroup) or _quota_v1(cgroup) or affinity
     return max(1, min(affinity, math.ceil(quota)))
+
+
+def usable_memory(cgroup: Path = CGROUP) -> int:
+    """Return the bytes of memory of the machine, or of the container if it has fewer."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            return min(physical, int((cgroup / name).read_text()))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return physical
 
 
 def _quota_v2(cgroup: Path) -> float | None:

@@ -45,6 +45,15 @@ class FrameTokens:
 UNFRAMED = FrameTokens()
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogProbability:
+    """A token with its log-probability, and the likeliest tokens at its position with theirs."""
+
+    token: int
+    log_probability: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(eq=False, slots=True)
 class EngineRow:
     """State that an engine keeps with each row: written by its threads alone, read by others once the call is over."""
@@ -66,7 +75,11 @@ RowT = TypeVar("RowT", bound=EngineRow)
 
 @dataclass(eq=False, slots=True)
 class Row(EngineRow):
-    """One text to translate. `finish` is set last: from then on other threads may read it."""
+    """One text to translate, or one prompt to continue. `finish` is set last: from then on other threads may read it.
+
+    A decoder-only model has no encoder: the first token of its prompt is the source, and starts the row; the others are the
+    `prompt` tokens at the start of `prefix`.
+    """
 
     source: Sequence[int]  # ids, end of sentence and frame included
     max_tokens: int  # tokens to produce at most: prefix included, end of sentence not
@@ -77,6 +90,11 @@ class Row(EngineRow):
     processor: Any = field(
         default=None, repr=False
     )  # edits its logits, made once for all rows of a request; None: made by the lane
+    prompt: int = 0  # first tokens of `prefix` that are read before the first token is decoded, many at a time unless `scored`
+    scored: bool = False  # the prompt's log-probabilities are wanted, too
+    is_stopped: Callable[[Sequence[int]], bool] | None = None  # True if these tokens end with a stop sequence
+    log_probabilities: list[TokenLogProbability] = field(default_factory=list)  # of `tokens`, if the search returns them
+    cached: int = 0  # tokens of the prompt that were in the prefix cache
     # Final so far; at the end those of the best hypothesis, end of sentence not included.
     tokens: list[int] = field(default_factory=list)
     hypotheses: tuple[Hypothesis, ...] = ()  # best first
@@ -84,7 +102,7 @@ class Row(EngineRow):
     first_token: float = 0.0  # clock seconds
 
     def __post_init__(self) -> None:
-        self.size = len(self.source)
+        self.size = len(self.source) + self.prompt
 
     @property
     def text_size(self) -> int:
@@ -97,6 +115,7 @@ class Row(EngineRow):
 
     def restart(self) -> None:
         self.tokens.clear()
+        self.log_probabilities.clear()
         self.hypotheses, self.finish = (), None
 
 

@@ -64,6 +64,10 @@ class Vocabulary:
                 surfaces[index] = piece.encode()
         return cls(surfaces)
 
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes of a token; none if it is not part of a text."""
+        return self._surfaces[token] if 0 <= token < len(self._surfaces) else b""
+
     def tail(self, history: Sequence[int], size: int) -> bytes | None:
         """Return at least the last `size` bytes of a translation without its leading space, or all; None if it is empty."""
         parts: list[bytes] = []

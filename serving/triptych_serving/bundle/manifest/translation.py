@@ -73,11 +73,17 @@ SHORT = ("shortlist", "short_step", "short_search", "projection")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the special tokens; `start` may equal another one."""
+    """Ids of the special tokens; `start` may equal another one. -1: there is none."""
 
     pad: int
     start: int
     end: int
+    other_ends: tuple[int, ...] = ()  # tokens that end a text as well
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """All tokens that end a text."""
+        return frozenset(token for token in (self.end, *self.other_ends) if token >= 0)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""Lanes of decoder-only models: rows read their prompts first, a chunk between two steps, then decode like all others.
+
+While a prompt is read, every step forces its next token: the row costs no more than a decoding one, and advances by one token.
+"""
+
+from collections.abc import Sequence
+
+from triptych_serving.bundle.manifest import SpecialTokens
+from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.decoding.hypotheses import HypothesisGroup
+from triptych_serving.decoding.prompt_cache import PromptReader, Reading
+from triptych_serving.decoding.search_lane import SearchLane
+from triptych_serving.decoding.slots import SearchSlots, Slots
+from triptych_serving.scheduling.request import Row
+from triptych_serving.text.vocabulary import Vocabulary
+
+
+class PromptGreedyLane(GreedyLane):
+    """Greedy search of a decoder-only model.
+
+    Args:
+        slots: over the step graph.
+        reader: reads into the slots' caches.
+        tokens: ids of the special tokens.
+    """
+
+    def __init__(self, slots: Slots, reader: PromptReader, tokens: SpecialTokens) -> None:
+        self._slots, self._reader = slots, reader
+        self._subset = None
+        self._ends = tokens.ends
+        self.rows: list[Row] = []
+
+    @property
+    def news(self) -> Sequence[Row]:
+        return [row for row in self.rows if len(row.tokens) > row.prompt]
+
+    def step(self) -> list[Row]:
+        readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if len(row.tokens) < row.prompt]
+        if readings:
+            self._reader.read(readings)
+            for reading in readings:
+                self._advance(reading)
+            if len(readings) == len(self.rows) and all(len(row.tokens) < row.prompt for row in self.rows):
+                return []
+        return super().step()
+
+    def _advance(self, reading: Reading) -> None:
+        row = reading.row
+        row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
+        _place(self._slots, reading)
+
+
+class PromptSearchLane(SearchLane):
+    """Searches of a decoder-only model that need log-probabilities.
+
+    Args:
+        slots: over the search graph.
+        reader: reads into the slots' caches.
+        tokens: ids of the special tokens.
+        vocabulary: bytes of each token, for texts that must not occur.
+    """
+
+    _slots: SearchSlots
+
+    def __init__(self, slots: SearchSlots, reader: PromptReader, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
+        super().__init__(slots, tokens, vocabulary)
+        self._reader = reader
+
+    @property
+    def news(self) -> Sequence[Row]:
+        return [group.row for group in self._groups if group.length > group.row.prompt]
+
+    def step(self) -> list[Row]:
+        groups = [group for group in self._groups if group.length < group.row.prompt and not group.row.scored]
+        if groups:
+            readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
+            self._reader.read(readings)
+            for group, reading in zip(groups, readings, strict=True):
+                self._advance(group, reading)
+            if len(groups) == len(self._groups) and all(group.length < group.row.prompt for group in groups):
+                return []
+        return super().step()
+
+    def _advance(self, group: HypothesisGroup, reading: Reading) -> None:
+        new = slice(group.length, reading.position)
+        self._slots.history[reading.slot, new] = group.row.prefix[new]
+        group.length = reading.position
+        _place(self._slots, reading)
+
+
+def _place(slots: Slots, reading: Reading) -> None:
+    """Let the next step read the token at the position that has been reached."""
+    slots.positions[reading.slot] = reading.position
+    slots.tokens[reading.slot] = reading.tokens[reading.position]

@@ -1,0 +1,144 @@
+"""Rows of decoder-only models: prompts are read in chunks beside rows that decode, and change nothing."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triptych_serving.bundle.search_params import SearchParams, SearchRules
+from triptych_serving.decoding.prompt_cache import BLOCK, PrefixCache
+from triptych_serving.models.generation.text import StopCheck
+from triptych_serving.scheduling.request import Finish, Row
+
+from ..toy_prompts import TOKENS, WORDS, greedy, log_probabilities, make_lane, row_of
+
+RULES = SearchRules.TRANSFORMERS
+SCORED = SearchParams(rules=RULES, top_log_probabilities=3)
+SAMPLED = SearchParams(rules=RULES, sampling_topk=0, temperature=0.8, seed=5)
+
+
+def prompts(count: int, seed: int = 1) -> list[list[int]]:
+    """Return prompts of 1 to 90 tokens."""
+    random = np.random.default_rng(seed)
+    return [random.integers(4, TOKENS, size).tolist() for size in random.integers(1, 90, count).tolist()]
+
+
+def run(lane: Any, arrivals: Sequence[Sequence[Row]]) -> None:
+    """Let rows join, one group after each of the first steps, until all have ended."""
+    waiting = [list(rows) for rows in arrivals]
+    left = sum(map(len, waiting))
+    while left:
+        if waiting:
+            for row in waiting[0]:
+                row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
+            lane.join(waiting.pop(0))
+        left -= len(lane.step())
+
+
+def generated(row: Row) -> list[int]:
+    return list(row.hypotheses[0].tokens[row.prompt :])
+
+
+@pytest.mark.parametrize("searches", [False, True])
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int) -> None:
+    given = prompts(20)
+    shared = given[0] * 3
+    given += [[*shared, 5], [*shared, 6], [*shared, 5]]
+    search = SCORED if searches else SearchParams()
+    lane, graph = make_lane(searches, prefixes=PrefixCache(limit))
+    rows = [row_of(prompt, 15, search=search) for prompt in given]
+    run(lane, [rows[i : i + 3] for i in range(0, len(rows), 3)])
+    assert [generated(row) for row in rows] == [greedy(prompt, 15) for prompt in given]
+    assert all(chunk >= 2 for chunk in graph.reads)
+    if not searches:
+        assert bool(limit) == any(row.cached for row in rows[-2:])
+    for row, prompt in zip(rows, given, strict=True) if searches else ():
+        history = list(prompt)
+        for note in row.log_probabilities:
+            expected = log_probabilities(tuple(history))
+            assert note.log_probability == pytest.approx(expected[note.token], abs=1e-6)
+            assert [token for token, _ in note.top] == np.argsort(-expected)[:3].tolist()
+            history.append(note.token)
+        assert history[len(prompt) :] == generated(row)
+
+
+def test_samples_depend_on_seed_and_number_alone() -> None:
+    given = prompts(6, seed=2)
+    searches = [SAMPLED, SearchParams(rules=RULES, sampling_topk=0, temperature=0.8, seed=5, sample=1)]
+    alone = []
+    for prompt in given:
+        for search in searches:
+            row = row_of(prompt, 12, search=search)
+            run(make_lane(True)[0], [[row]])
+            alone.append(generated(row))
+    rows = [row_of(prompt, 12, search=search) for prompt in given for search in searches]
+    run(make_lane(True, count=16)[0], [rows[:5], rows[5:]])
+    assert [generated(row) for row in rows] == alone
+    assert alone[::2] != alone[1::2]
+
+
+def test_a_long_prompt_is_read_in_chunks_between_steps() -> None:
+    lane, graph = make_lane(False)
+    first, long = row_of([4, 5], 40), row_of(prompts(1, seed=3)[0] * 3, 5)
+    assert long.prompt > 100
+    run(lane, [[first], [long]])
+    assert max(graph.reads) < long.prompt
+    assert generated(first) == greedy([4, 5], 40)
+
+
+def test_prefix_cache_is_bounded_and_counted() -> None:
+    block = 2 * BLOCK * 2 * 4  # bytes: key and value, one head of two dimensions
+    prefixes = PrefixCache(3 * block)
+    prompt = [*range(4, 39), *range(4, 39)]
+    for _ in range(2):
+        lane, _ = make_lane(False, prefixes=prefixes)
+        row = row_of(prompt, 3)
+        run(lane, [[row]])
+        assert generated(row) == greedy(prompt, 3)
+    counters = prefixes.counters
+    assert counters.bytes == counters.blocks * block <= 3 * block
+    assert counters.evictions > 0
+    assert counters.queries == 2 * (len(prompt) - 1)
+
+
+def test_an_echoed_prompt_is_scored() -> None:
+    prompt = prompts(1, seed=4)[0]
+    row = row_of(prompt, 4, search=SCORED, scored=True)
+    lane, _ = make_lane(True)
+    run(lane, [[row, row_of([4] * 30, 3, search=SCORED)]])
+    notes = row.log_probabilities
+    assert [note.token for note in notes] == [*prompt[1:], *greedy(prompt, 4)]
+    for index, note in enumerate(notes[: len(prompt) - 1]):
+        assert note.log_probability == pytest.approx(log_probabilities(tuple(prompt[: index + 1]))[note.token], abs=1e-6)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+def test_stop_sequences_end_rows_across_tokens(searches: bool) -> None:
+    prompt = [5, 6, 7]
+    words = greedy(prompt, 20)
+    text = "".join(WORDS.bytes_of(token).decode() for token in words)
+    stop = text[4:9]  # begins and ends within words
+    row = row_of(prompt, 20, search=SCORED if searches else SearchParams())
+    row.is_stopped = StopCheck(["never", stop], row.prompt, WORDS)
+    run(make_lane(searches)[0], [[row]])
+    shown = "".join(WORDS.bytes_of(token).decode() for token in generated(row))
+    assert stop in shown
+    assert stop not in "".join(WORDS.bytes_of(token).decode() for token in generated(row)[:-1])
+    assert row.finish is Finish.LENGTH
+
+
+def test_rows_that_leave_while_they_are_read_free_their_slots() -> None:
+    lane, _ = make_lane(False, count=3)
+    leaving, staying = row_of(prompts(1, seed=3)[0] * 3, 5), row_of([4, 5, 6] * 20, 5)
+    for row in (leaving, staying):
+        row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
+    lane.join([leaving, staying])
+    lane.step()
+    lane.leave([leaving])
+    assert lane.free == 2
+    while not lane.step():
+        pass
+    assert generated(staying) == greedy([4, 5, 6] * 20, 5)
