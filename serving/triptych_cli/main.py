@@ -26,6 +26,7 @@ COMMANDS = {
     "translate": CommandEntry("translation.translate", "command", "Translate text, a file or a pipe."),
     "translate-docs": CommandEntry("documents.command", "command", "Translate documents of many formats."),
     "memory": CommandEntry("documents.memory", "command", "Fill or read a translation memory."),
+    "generate": CommandEntry("generation.generate", "command", "Continue a text, or chat."),
     "score": CommandEntry("translation.score", "command", "Score given translations with a model."),
     "fill": CommandEntry("encoders.text", "fill", "Predict the words behind masks such as [MASK]."),
     "classify": CommandEntry("encoders.image", "command", "Classify images."),

@@ -33,6 +33,7 @@ from triptych_client.errors import (
     UnavailableError,
     UnimplementedError,
 )
+from triptych_client.generation import Generation, GenerationChoice, TokenLogprob
 from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
     ClassifiedImage,
@@ -65,13 +66,19 @@ from triptych_client.text_tasks import (
     MaskCandidate,
     RankedDocument,
 )
-from triptych_client.translation_stream import AsyncTranslationStream, TranslationStream
+from triptych_client.translation_stream import (
+    AsyncGenerationStream,
+    AsyncTranslationStream,
+    GenerationStream,
+    TranslationStream,
+)
 
 __all__ = [
     "Aggregation",
     "Answer",
     "AnsweredQuestion",
     "AsyncClient",
+    "AsyncGenerationStream",
     "AsyncTranslationStream",
     "CallCancelledError",
     "ClassifiedImage",
@@ -89,6 +96,9 @@ __all__ = [
     "FilledText",
     "FindingKind",
     "FinishReason",
+    "Generation",
+    "GenerationChoice",
+    "GenerationStream",
     "Hypothesis",
     "ImageOutcome",
     "InvalidArgumentError",
@@ -107,6 +117,7 @@ __all__ = [
     "Severity",
     "SplitSentences",
     "Timing",
+    "TokenLogprob",
     "TranslatedDocument",
     "Translation",
     "TranslationScore",

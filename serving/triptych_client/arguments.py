@@ -160,6 +160,26 @@ class RerankArguments(ModelArguments, total=False):
     """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
+class GenerateArguments(ModelArguments, DecodingArguments, total=False):
+    """The arguments of `generate`, `generate_many` and `generate_stream`. Each decoding option is an argument, too.
+
+    `coverage_penalty`, `target_prefix`, `return_alignment` and `split_sentences` do not apply.
+    """
+
+    options: DecodingOptions | None
+    """Decoding options; the model's defaults by default."""
+    max_tokens: int | None
+    """Maximum number of generated tokens; by default the model's, as far as its context has room."""
+    n: int | None
+    """Choices for each prompt: samples, or hypotheses of a beam search; 1 by default."""
+    stop: Sequence[str]
+    """Texts that end the generation, and are not part of it; at most 16, each of 1 to 256 characters."""
+    top_logprobs: int | None
+    """Return the log-probability of each token, and as many of the likeliest tokens, 0 to 20; None returns nothing."""
+    echo: bool
+    """The text begins with the prompt."""
+
+
 class ClassifyImageArguments(ModelArguments, total=False):
     """The arguments of `classify_image`, `classify_image_many` and `classify_images`."""
 

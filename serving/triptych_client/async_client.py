@@ -15,6 +15,7 @@ from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
 from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
+from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import Images, stream_images_async
 from triptych_client.results import (
     ClassifiedImage,
@@ -36,7 +37,7 @@ from triptych_client.text_tasks import (
     RankedDocument,
     TextOrPair,
 )
-from triptych_client.translation_stream import AsyncTranslationStream
+from triptych_client.translation_stream import AsyncGenerationStream, AsyncTranslationStream
 from triptych_client.unary import send_all_async, send_async
 
 Result = TypeVar("Result")
@@ -179,6 +180,21 @@ class AsyncClient(BaseClient):
         """Rank documents by their relevance to a query; the best one comes first. See `Client.rerank`."""
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(await send_async(self._channel, text_tasks.RERANK, request, call), call.request_id)
+
+    async def generate(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> Generation:
+        """Continue a text, or answer a chat. See `Client.generate`."""
+        request, call = self._generate_request(prompt, arguments, streams=False)
+        return GENERATE.parse(await send_async(self._channel, GENERATE, request, call), call.request_id)[0]
+
+    async def generate_many(
+        self, prompts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.GenerateArguments]
+    ) -> Results[Generation]:
+        """Apply `generate` to many texts."""
+        return await self._run(GENERATE, prompts, arguments, fail_fast)
+
+    def generate_stream(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> AsyncGenerationStream:
+        """Generate text and receive it piece by piece. See `Client.generate_stream`."""
+        return AsyncGenerationStream(self._channel, *self._generate_request(prompt, arguments, streams=True))
 
     async def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""

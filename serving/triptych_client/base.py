@@ -11,6 +11,7 @@ from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
 from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_document
+from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
 from triptych_client.options import collect_options
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
@@ -100,6 +101,11 @@ class BaseClient:
     def _stream_request(self, text: str, arguments: Mapping[str, Any]) -> tuple[Any, Call]:
         call, others = self._split_off_call(arguments, TranslateArguments)
         return TRANSLATE_STREAM.request_with([text], others), call
+
+    def _generate_request(self, prompt: Prompt, arguments: Mapping[str, Any], streams: bool) -> tuple[Any, Call]:
+        task = GENERATE_STREAM if streams else GENERATE
+        call, others = self._split_off_call(arguments, task.arguments)
+        return request_for(task, prompt, others), call
 
     def _rerank_request(self, query: str, documents: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, Call]:
         call, others = self._split_off_call(arguments, RERANK.arguments)

@@ -11,6 +11,7 @@ from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
+from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import stream_images
 from triptych_client.results import (
     ClassifiedImage,
@@ -32,7 +33,7 @@ from triptych_client.text_tasks import (
     RankedDocument,
     TextOrPair,
 )
-from triptych_client.translation_stream import TranslationStream
+from triptych_client.translation_stream import GenerationStream, TranslationStream
 from triptych_client.unary import send, send_all
 
 Result = TypeVar("Result")
@@ -284,6 +285,49 @@ class Client(BaseClient):
         """
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(send(self._channel, text_tasks.RERANK, request, call), call.request_id)
+
+    def generate(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> Generation:
+        """Continue a text, or answer a chat.
+
+            client.generate("Once upon a time", max_tokens=50, stop=["\n"]).text
+            client.generate([{"role": "user", "content": "Hello!"}], sampling_topp=0.9, seed=7).text
+
+        Args:
+            prompt: A text, or a list of messages with `role` and `content`.
+            arguments: `max_tokens`, `n`, `stop`, `top_logprobs`, `echo`, `model`, `model_version`, `timeout_seconds`,
+                `request_id` and decoding options such as `sampling_temperature`; all optional, explained in
+                `triptych_client.arguments.GenerateArguments` and `DecodingOptions`.
+
+        Raises:
+            InvalidArgumentError: The prompt is too long for the model's context, or an option is out of range.
+            FailedPreconditionError: The model does not generate text, or has no chat template.
+            TriptychClientError: Base of these and of all other failures.
+        """
+        request, call = self._generate_request(prompt, arguments, streams=False)
+        return GENERATE.parse(send(self._channel, GENERATE, request, call), call.request_id)[0]
+
+    def generate_many(
+        self, prompts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.GenerateArguments]
+    ) -> Results[Generation]:
+        """Apply `generate` to many texts."""
+        return self._run(GENERATE, prompts, arguments, fail_fast)
+
+    def generate_stream(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> GenerationStream:
+        """Generate text and receive it piece by piece.
+
+            with client.generate_stream("Once upon a time") as stream:
+                for piece in stream:
+                    print(piece, end="", flush=True)
+            print(stream.generation.finish_reason)
+
+        Args:
+            prompt: As for `generate`.
+            arguments: As for `generate`. `timeout_seconds` is the deadline of the whole stream.
+
+        Raises:
+            TriptychClientError: As for `generate`, while iterating over the pieces.
+        """
+        return GenerationStream(self._channel, *self._generate_request(prompt, arguments, streams=True))
 
     def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
         """Rank the model's labels for an image.

@@ -1,49 +1,69 @@
-"""Translations that arrive piece by piece, blocking and for asyncio."""
+"""Translations and generated texts that arrive piece by piece, blocking and for asyncio."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import grpc
 
-from triptych.v1 import translation_pb2
 from triptych_client.call import Attempts, Call
 from triptych_client.errors import ServerError
-from triptych_client.messages import served_from, translation_from
+from triptych_client.generation import GENERATE_STREAM, Generation, generation_from
+from triptych_client.messages import ServedFields, served_from, translation_from
 from triptych_client.results import Translation
 from triptych_client.status import error_of
-from triptych_client.tasks import TRANSLATE_STREAM
+from triptych_client.tasks import TRANSLATE_STREAM, UnaryTask
+
+Result = TypeVar("Result")
 
 
-class StreamReader:
-    """The state of one TranslateStream call with a single text."""
+@dataclass(frozen=True)
+class StreamMethod(Generic[Result]):
+    """A method whose stream has pieces, a result and a summary."""
 
-    def __init__(self, request_id: str) -> None:
+    task: UnaryTask[Result]
+    what: str
+    """What the stream returns, in errors; the field of its result."""
+    text_of: Callable[[Any], str]
+    """Returns the text of a result."""
+    convert: Callable[[Any, ServedFields], Result]
+
+
+TRANSLATIONS = StreamMethod(TRANSLATE_STREAM, "translation", lambda message: message.translated_text, translation_from)
+GENERATIONS = StreamMethod(GENERATE_STREAM, "generation", lambda message: message.choices[0].text, generation_from)
+
+
+class StreamReader(Generic[Result]):
+    """The state of one stream with a single text. Of several choices it reads the pieces of the first."""
+
+    def __init__(self, method: StreamMethod[Result], request_id: str) -> None:
         self.request_id = request_id
+        self._method = method
         self._started = False
         self._text = ""
-        self._result: translation_pb2.Translation | None = None
-        self._translation: Translation | None = None
+        self._message: Any = None
+        self._result: Result | None = None
 
-    def read(self, message: translation_pb2.TranslateStreamResponse) -> str:
+    def read(self, message: Any) -> str:
         """Return the text that a message adds, often none. Raises ServerError if it contradicts the previous messages."""
         self._started = True
         match message.WhichOneof("event"):
-            case "piece":
+            case "piece" if not getattr(message.piece, "choice_index", 0):
                 return self._add(message.piece.text)
             case "result":
-                self._result = message.result.translation
-                return self._add(self._rest(self._result.translated_text))
-            case "summary" if self._result is not None:
-                self._translation = translation_from(self._result, served_from(message.summary, self.request_id))
+                self._message = getattr(message.result, self._method.what)
+                return self._add(self._rest(self._method.text_of(self._message)))
+            case "summary" if self._message is not None:
+                self._result = self._method.convert(self._message, served_from(message.summary, self.request_id))
         return ""
 
     def finish(self) -> None:
-        """End the stream. Raises ServerError if the translation is missing."""
-        if self._translation is None:
-            raise self._broken("the stream ended before its translation")
+        """End the stream. Raises ServerError if the result is missing."""
+        if self._result is None:
+            raise self._broken(f"the stream ended before its {self._method.what}")
 
     def pause_after(self, failure: grpc.RpcError, attempts: Attempts) -> float:
         """Return the seconds to wait before the request is sent again.
@@ -57,56 +77,53 @@ class StreamReader:
         return attempts.pause_after(error)
 
     @property
-    def translation(self) -> Translation:
-        """The whole translation. Raises RuntimeError before the end of the stream."""
-        if self._translation is None:
+    def result(self) -> Result:
+        """The whole result. Raises RuntimeError before the end of the stream."""
+        if self._result is None:
             raise RuntimeError("the stream is not at its end: iterate over its pieces first")
-        return self._translation
+        return self._result
 
     def _add(self, text: str) -> str:
         self._text += text
         return text
 
     def _rest(self, whole: str) -> str:
-        # The pieces are a prefix of the translation; callers that print them need the rest, too.
+        # The pieces are a prefix of the whole text; callers that print them need the rest, too.
         if not whole.startswith(self._text):
-            raise self._broken("the pieces of the stream are not the beginning of its translation")
+            raise self._broken(f"the pieces of the stream are not the beginning of its {self._method.what}")
         return whole.removeprefix(self._text)
 
     def _broken(self, message: str) -> ServerError:
         return ServerError(message, code="INTERNAL", request_id=self.request_id)
 
 
-class _Stream:
-    """The members that the blocking and the asyncio stream share."""
+class _Stream(Generic[Result]):
+    """The members that the blocking and the asyncio streams share."""
 
-    def __init__(self, channel: Any, request: translation_pb2.TranslateStreamRequest, call: Call) -> None:
-        self._reader = StreamReader(call.request_id)
+    _kind: ClassVar[StreamMethod[Any]]
+
+    def __init__(self, channel: Any, request: Any, call: Call) -> None:
+        self._reader: StreamReader[Result] = StreamReader(self._kind, call.request_id)
         self._request, self._call = request, call
-        self._method = channel.unary_stream(TRANSLATE_STREAM.path, **TRANSLATE_STREAM.codec)
+        self._method = channel.unary_stream(self._kind.task.path, **self._kind.task.codec)
 
     @property
     def request_id(self) -> str:
         """Value of the `x-request-id` that the request sends."""
         return self._reader.request_id
 
-    @property
-    def translation(self) -> Translation:
-        """The whole translation. Raises RuntimeError before the end of the stream."""
-        return self._reader.translation
-
     def _start(self, attempts: Attempts) -> Any:
         return self._method(self._request, timeout=attempts.remaining_seconds(), metadata=self._call.metadata)
 
 
-class TranslationStream(_Stream, Iterator[str]):
-    """An iterator over the pieces of a translated text; at its end, `translation` has the result.
+class TextStream(_Stream[Result], Iterator[str]):
+    """An iterator over the pieces of a text.
 
     The request is sent when the first piece is read. Leaving the `with` block, `close()`, or dropping the stream before its end
     cancels the request, and the server stops decoding.
     """
 
-    def __init__(self, channel: grpc.Channel, request: translation_pb2.TranslateStreamRequest, call: Call) -> None:
+    def __init__(self, channel: grpc.Channel, request: Any, call: Call) -> None:
         super().__init__(channel, request, call)
         self._pieces = self._read()
 
@@ -141,10 +158,10 @@ class TranslationStream(_Stream, Iterator[str]):
             time.sleep(pause)
 
 
-class AsyncTranslationStream(_Stream, AsyncIterator[str]):
-    """TranslationStream for asyncio: `async for`, `async with`, `await stream.close()`."""
+class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
+    """TextStream for asyncio: `async for`, `async with`, `await stream.close()`."""
 
-    def __init__(self, channel: grpc.aio.Channel, request: translation_pb2.TranslateStreamRequest, call: Call) -> None:
+    def __init__(self, channel: grpc.aio.Channel, request: Any, call: Call) -> None:
         super().__init__(channel, request, call)
         self._pieces = self._read()
 
@@ -179,3 +196,37 @@ class AsyncTranslationStream(_Stream, AsyncIterator[str]):
             finally:
                 call.cancel()
             await asyncio.sleep(pause)
+
+
+class _TranslationResult(_Stream[Translation]):
+    _kind = TRANSLATIONS
+
+    @property
+    def translation(self) -> Translation:
+        """The whole translation. Raises RuntimeError before the end of the stream."""
+        return self._reader.result
+
+
+class _GenerationResult(_Stream[Generation]):
+    _kind = GENERATIONS
+
+    @property
+    def generation(self) -> Generation:
+        """All choices. Raises RuntimeError before the end of the stream."""
+        return self._reader.result
+
+
+class TranslationStream(_TranslationResult, TextStream[Translation]):
+    """The pieces of a translated text; at its end, `translation` has the result. See TextStream."""
+
+
+class AsyncTranslationStream(_TranslationResult, AsyncTextStream[Translation]):
+    """TranslationStream for asyncio."""
+
+
+class GenerationStream(_GenerationResult, TextStream[Generation]):
+    """The pieces of a generated text, the first choice; at its end, `generation` has the result. See TextStream."""
+
+
+class AsyncGenerationStream(_GenerationResult, AsyncTextStream[Generation]):
+    """GenerationStream for asyncio."""

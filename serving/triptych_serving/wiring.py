@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych.inference import open_inference_pb2_grpc
-from triptych.v1 import image_classification_pb2_grpc, model_pb2_grpc, translation_pb2_grpc
+from triptych.v1 import image_classification_pb2_grpc, model_pb2_grpc, text_generation_pb2_grpc, translation_pb2_grpc
 from triptych_serving.models.text.tasks import TEXT_TASKS
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
@@ -19,6 +19,7 @@ from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTOR_BY_CAPABIL
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
+from triptych_serving.services.generation_calls import GenerationCalls
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.inference import Inference
@@ -30,6 +31,7 @@ from triptych_serving.services.translation_calls import TranslationCalls
 from triptych_serving.services.v1.image_classification import ImageClassificationServicer
 from triptych_serving.services.v1.models import ModelServicer
 from triptych_serving.services.v1.text import TextServicer
+from triptych_serving.services.v1.text_generation import TextGenerationServicer
 from triptych_serving.services.v1.translation import TranslationServicer
 
 
@@ -55,7 +57,8 @@ def add_services(router: Router, parts: ServerParts) -> None:
     translations = TranslationCalls(parts.registry, parts.pool, get_results)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
     images = ImageCalls(parts.registry, get_results)
-    calls = TaskCalls(translations, texts, images, parts.limits.message_bytes)
+    generations = GenerationCalls(parts.registry, parts.pool, get_results)
+    calls = TaskCalls(translations, texts, images, generations, parts.limits.message_bytes)
     inference = Inference(parts.registry, calls, parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
@@ -63,6 +66,7 @@ def add_services(router: Router, parts: ServerParts) -> None:
         add = f"add_{DESCRIPTOR_BY_CAPABILITY[name].name}Servicer_to_server"
         getattr(stub_module(name, "_pb2_grpc"), add)(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
+    text_generation_pb2_grpc.add_TextGenerationServiceServicer_to_server(TextGenerationServicer(generations), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)
     open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(open_inference, server)
     health_pb2_grpc.add_HealthServicer_to_server(parts.health, server)

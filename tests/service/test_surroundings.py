@@ -23,6 +23,7 @@ SERVICES = [
     "triptych.v1.QuestionAnsweringService",
     "triptych.v1.RerankService",
     "triptych.v1.ImageClassificationService",
+    "triptych.v1.TextGenerationService",
     "triptych.v1.ModelService",
     "inference.GRPCInferenceService",
 ]

@@ -22,6 +22,18 @@ from triptych_cli.serve import flags
     type=click.IntRange(1, 4096),
     help="Rows that a worker decodes concurrently.  [default: 32 on the CPU, 256 on a GPU]",
 )
+@option(
+    "--max-context",
+    type=flags.COUNT,
+    default=8_192,
+    help="Tokens of prompt and output that a model which continues text has room for, at most its own context.",
+)
+@option(
+    "--prefix-cache-bytes",
+    type=click.IntRange(min=0),
+    default=256 << 20,
+    help="Memory of each such model for the beginnings of prompts, which are computed once; 0: no cache.",
+)
 @optional("--encoder-threads", type=flags.COUNT, help="Threads per run of an encoder model.  [default: depends on the model]")
 @optional("--encoder-runs", type=flags.COUNT, help="Concurrent runs of an encoder model.  [default: depends on the CPUs]")
 @option("--reflection/--no-reflection", default=True, help="Let clients such as grpcurl list the services.")
@@ -40,6 +52,8 @@ def command(
     gpu_memory_limit: str,
     workers: int | None,
     slots: int | None,
+    max_context: int,
+    prefix_cache_bytes: int,
     encoder_threads: int | None,
     encoder_runs: int | None,
     reflection: bool,
@@ -63,12 +77,13 @@ def command(
     configure_logs(observability)
     with one_line(ServingError):
         hardware = Hardware.parse(device, gpu_memory_limit, slots)
+    engine = EngineOptions(workers or usable_cpus(), slots or EngineOptions.slots)
     settings = ServerOptions(
         repository=flags.take_models(values),
         host=host,
         port=port,
         reflection=reflection,
-        translator=TranslatorOptions(precision, EngineOptions(workers or usable_cpus(), slots or EngineOptions.slots)),
+        translator=TranslatorOptions(precision, engine, False, max_context, prefix_cache_bytes),
         encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
         hardware=hardware,
         limits=flags.take_limits(values),

@@ -48,8 +48,8 @@ SECTIONS = {
     ),
     "Models": (("models", "model", "model_control", "warm_up"), ("poll_interval_secs", "load_model")),
     "Devices": (
-        ("device", "precision", "workers", "slots"),
-        ("gpu_memory_limit", "encoder_threads", "encoder_runs"),
+        ("device", "precision", "workers", "slots", "max_context"),
+        ("prefix_cache_bytes", "gpu_memory_limit", "encoder_threads", "encoder_runs"),
     ),
     "Limits": (
         ("max_queue_secs", "max_requests_per_client", "response_cache_bytes", "exit_timeout_secs"),

@@ -4,6 +4,7 @@ from triptych_serving.bundle.manifest import (
     IMAGE_CLASSIFICATION,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
+    TEXT_GENERATION,
     TRANSLATION,
     Manifest,
     TextManifest,
@@ -17,6 +18,7 @@ VERBS = {
     TRANSLATION: "translates",
     **{name: task.verb for name, task in TEXT_TASKS.items()},
     IMAGE_CLASSIFICATION: "classifies images",
+    TEXT_GENERATION: "continues texts",
 }
 
 

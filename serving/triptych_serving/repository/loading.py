@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import ImageManifest, TextManifest
+from triptych_serving.bundle.manifest import ImageManifest, TextGenerationManifest, TextManifest
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
+from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
@@ -88,6 +89,9 @@ def load_model(
         if placement.on_gpu:
             encoders = replace(encoders, devices=placement.devices, budgets=budgets)
         return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
+    if isinstance(bundle.manifest, TextGenerationManifest):
+        placement = _place(entry, bundle, options.precision, replace(hardware, gpus=()))
+        return Generator(*about, replace(options, precision=placement.precision))
     placement = _place(entry, bundle, options.precision, hardware)
     options = replace(options, precision=placement.precision)
     if placement.on_gpu:

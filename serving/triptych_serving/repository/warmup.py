@@ -13,6 +13,8 @@ from functools import partial
 from PIL import Image
 
 from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.tasks import TEXT_TASKS, TextTask
@@ -70,6 +72,10 @@ def _requests(model: Model, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]
     match model:
         case Translator():
             yield from _translations(model, warm_up)
+        case Generator():
+            yield partial(_generate, model, DecodingOptions(sampling_topk=1)), SMALL_SIZES
+            if warm_up is WarmUp.ALL:
+                yield partial(_generate, model, DecodingOptions(sampling_topk=2)), SMALL_SIZES
         case TextModel():
             for name in model.capabilities:
                 yield partial(_run_text, model, TEXT_TASKS[name]), SIZES
@@ -91,6 +97,10 @@ def _translations(model: Translator, warm_up: WarmUp) -> Iterator[tuple[RunInput
         search = DecodingOptions(max_length=2, min_length=0, beam_size=2)
         yield lambda count, text: model.translate([text] * count, search, *pair), SMALL_SIZES
         yield lambda count, text: model.score([(text, text)] * count, *pair), SMALL_SIZES
+
+
+def _generate(model: Generator, options: DecodingOptions, count: int, text: str) -> None:
+    model.generate(GenerationRequest(prompts=[text] * count, options=options, max_tokens=2))
 
 
 def _picture(model: ImageModel) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from triptych_serving.decoding.engine import DecodeEngine
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
 from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation
 from triptych_serving.models.translation.scoring import TranslationScore
@@ -175,16 +176,16 @@ class TranslationCalls:
 
     async def _prepare(
         self, query: TranslationQuery, translator: Translator, arrival: Arrival, use: ModelUse, streams: bool = False
-    ) -> "_DecodeCall":
+    ) -> "_TranslationCall":
         """Check and tokenize the texts, and load the graphs that the search needs."""
         steps = translator.admit_steps(arrival.deadline, query.contents, query.options, *query.selector.languages)
         prepared = await self._offload.run_steps(query.characters, arrival.deadline, steps)
         if not translator.has_graphs_for(prepared):
             await self._offload.run_in_thread(translator.load_graphs_for, prepared)
-        return _DecodeCall(translator, prepared, arrival, use, streams)
+        return _TranslationCall(translator, prepared, arrival, use, streams)
 
     async def _events(
-        self, call: "_DecodeCall", query: TranslationQuery, deadline: float | None
+        self, call: "_TranslationCall", query: TranslationQuery, deadline: float | None
     ) -> AsyncIterator[TranslationPiece | FinishedTranslation]:
         growing = [GrowingText(text, call.translator.tokenizer) for text in call.prepared.texts]
         owners = {id(row): index for index, text in enumerate(call.prepared.texts) for row in text.rows}
@@ -205,7 +206,7 @@ class TranslationCalls:
             call.raise_error()
 
     async def _outputs(
-        self, call: "_DecodeCall", prepared: PreparedRequest, query: TranslationQuery, deadline: float | None
+        self, call: "_TranslationCall", prepared: PreparedRequest, query: TranslationQuery, deadline: float | None
     ) -> list[Any]:
         """Convert the rows of texts, which all have ended."""
         rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
@@ -227,17 +228,29 @@ def _released(prepared: PreparedRequest, steps: Iterable[Translation | None]) ->
                 row.hypotheses = ()
 
 
-class _DecodeCall(EngineCall[Row]):
-    """One request in the decode engine."""
+class DecodeCall(EngineCall[Row]):
+    """One request in a decode engine.
+
+    Args:
+        engine: decodes the rows.
+        rows: of the request.
+        arrival: of the request.
+        use: of the model; receives the stages' times.
+        streams: listen to every token.
+        field: the request's field that the rows come from, for error messages.
+    """
 
     def __init__(
-        self, translator: Translator, prepared: PreparedRequest, arrival: Arrival, use: ModelUse, streams: bool
+        self,
+        engine: DecodeEngine,
+        rows: Sequence[Row],
+        arrival: Arrival,
+        use: ModelUse,
+        streams: bool = False,
+        field: str = "contents",
     ) -> None:
-        self.translator = translator
-        self.prepared = prepared
-        rows = prepared.rows
-        self.listener = _TokenListener(rows)
-        super().__init__(translator.engine, Call(rows, self.listener, arrival.deadline, streams), arrival, use)
+        self.listener = TokenListener(rows)
+        super().__init__(engine, Call(rows, self.listener, arrival.deadline, streams, field), arrival, use)
 
     def _record_stages(self) -> None:
         super()._record_stages()
@@ -251,7 +264,15 @@ class _DecodeCall(EngineCall[Row]):
         self.use.stages["decode"] = (first, ended)
 
 
-class _TokenListener(EndListener):
+class _TranslationCall(DecodeCall):
+    def __init__(
+        self, translator: Translator, prepared: PreparedRequest, arrival: Arrival, use: ModelUse, streams: bool
+    ) -> None:
+        self.translator, self.prepared = translator, prepared
+        super().__init__(translator.engine, prepared.rows, arrival, use, streams)
+
+
+class TokenListener(EndListener):
     """Collect the rows with new tokens for the event loop. The engine never waits for a slow reader, who gets more at once."""
 
     def __init__(self, rows: Sequence[Row]) -> None:

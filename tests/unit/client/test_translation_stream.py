@@ -10,7 +10,7 @@ import pytest
 
 from triptych.v1.translation_pb2 import StreamSummary, TranslateStreamResponse, TranslationPiece, TranslationResult
 from triptych_client import AsyncClient, Client, ServerError, Translation, UnavailableError
-from triptych_client.translation_stream import StreamReader
+from triptych_client.translation_stream import TRANSLATIONS, StreamReader
 
 from .fake_server import FakeServer, fail, succeed, translation
 
@@ -119,5 +119,5 @@ def test_a_stream_that_violates_the_contract_is_an_error(messages: list[Translat
         reader.finish()
 
     with pytest.raises(ServerError) as caught:
-        read_all(StreamReader("mine"))
+        read_all(StreamReader(TRANSLATIONS, "mine"))
     assert caught.value.request_id == "mine"

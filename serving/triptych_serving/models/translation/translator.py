@@ -50,6 +50,9 @@ class TranslatorOptions:
     precision: str | None = None  # None: the bundle's default
     engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
     eager: bool = False  # create lanes of every kind at the start, not when the first request needs them
+    # Of models that continue texts:
+    max_context: int = 8_192  # tokens of prompt and output; the caches have room for them
+    prefix_cache_bytes: int = 256 << 20  # keys and values of prompts that are kept; 0: none
 
 
 class Translator:
@@ -176,7 +179,7 @@ class Translator:
         self.load_graphs_for(prepared)
         growing = GrowingText(prepared.texts[0], self.tokenizer)
         changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        call = Call(prepared.rows, _ChangeListener(changes), streams=True)
+        call = Call(prepared.rows, ChangeListener(changes), streams=True)
         self.engine.submit(call)
         try:
             while not call.over:
@@ -344,7 +347,7 @@ class Translator:
         return Scorer(session, self.tokenizer, self.manifest.tokens, engine.threads, limits, engine.gives_way)
 
 
-class _ChangeListener(Listener):
+class ChangeListener(Listener):
     """Puts each row with a new token into a queue, and None at the end."""
 
     def __init__(self, changes: "queue.SimpleQueue[Row | None]") -> None:

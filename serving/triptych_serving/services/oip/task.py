@@ -7,6 +7,7 @@ from typing import Any
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.services.generation_calls import GenerationCalls
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.parameters import ParameterTypes
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, InputSpec, InputTensors
@@ -21,6 +22,7 @@ class TaskCalls:
     translations: TranslationCalls
     texts: TextCalls
     images: ImageCalls
+    generations: GenerationCalls
     response_bytes: int  # most of a response
 
 

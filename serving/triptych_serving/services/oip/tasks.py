@@ -39,6 +39,7 @@ from triptych_serving.services.oip.task import (
     TaskResults,
 )
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
+from triptych_serving.services.oip.text_generation import GENERATION
 from triptych_serving.services.oip.translation import TRANSLATION
 from triptych_serving.services.text_calls import TextQuery
 
@@ -208,6 +209,7 @@ TASKS: Mapping[str, InferTask] = {
         parameters={"top_k": INTEGER},
         run=_classify_images,
     ),
+    manifest.TEXT_GENERATION: GENERATION,
 }
 
 

@@ -1,0 +1,121 @@
+"""`triptych generate`: continue a text, or chat."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TextIO
+
+import click
+
+from triptych.decoding import DecodingOptions
+from triptych_cli.common import options
+from triptych_cli.common.connection import connect
+from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, TextLines, take_decoding
+from triptych_cli.common.errors import needs
+from triptych_cli.common.lines import json_row, open_writer, score_number
+from triptych_embedded.request import ModelChoice
+
+CAPABILITY = "text-generation"
+FOREIGN = ("coverage_penalty", "target_prefix", "split_sentences", "max_length", *NEEDS_JSON)
+CHOICE = tuple(ModelChoice.__dataclass_fields__)
+SERVER_SECONDS = 3_600.0  # deadline of one generation
+
+Message = Mapping[str, str]
+Prompt = str | Sequence[Message]
+# Returns an iterator over pieces of the first choice, and over the result at the end; of the engine or of the client.
+Generate = Callable[..., Iterator[Any]]
+
+
+@click.command(name="generate")
+@click.argument("text", required=False)
+@options.model_choice
+@options.several(*(flag for name, flag in FLAGS.items() if name not in FOREIGN))
+@options.optional("--max-tokens", type=click.IntRange(min=1), help="Generated tokens at most.  [default: the model's]")
+@options.optional(
+    "-n", "--n", type=click.IntRange(min=1), help="Choices: samples, or hypotheses of a beam search; needs --json."
+)
+@options.optional("--stop", type=TextLines(), multiple=True, metavar="TEXT", help="Text that ends the generation; repeatable.")
+@click.option("--echo", is_flag=True, help="Begin with the prompt.")
+@click.option("--chat", is_flag=True, help="Answer TEXT as a message of a chat; without TEXT, each line of the input.")
+@options.optional("--system", default="", metavar="TEXT", help="System message at the start of a chat.")
+@click.option("--stream", is_flag=True, help="Show text while it is generated.")
+@options.as_json
+def command(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
+    """Continue TEXT, or the text of a pipe.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    """
+    choice = ModelChoice(**{name: values.pop(name) for name in CHOICE})
+    if stream and as_json:
+        raise click.UsageError("--stream shows text, not --json")
+    if (values["n"] or 1) > 1 and not as_json:
+        raise click.UsageError("--n needs --json")
+    if system and not chat:
+        raise click.UsageError("--system is for --chat")
+    arguments = {"options": take_decoding(values), **values}
+    with _open(choice) as generate, open_writer() as output:
+        if not chat:
+            _show(generate(sys.stdin.read() if text is None else text, **arguments), output, stream, as_json)
+            return
+        messages: list[Message] = [{"role": "system", "content": system}] if system else []
+        for line in sys.stdin if text is None else [text]:
+            messages.append({"role": "user", "content": line.removesuffix("\n")})
+            answer = _show(generate(messages, **arguments), output, stream or text is None, as_json)
+            messages.append({"role": "assistant", "content": answer})
+
+
+@contextmanager
+def _open(choice: ModelChoice) -> Iterator[Generate]:
+    """Connect to a server if the command is for one, else load a model in this process."""
+    if options.asks_server():
+        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
+
+            def ask_server(prompt: Prompt, **arguments: Any) -> Iterator[Any]:
+                with client.generate_stream(prompt, model=choice.model or None, **arguments) as pieces:
+                    yield from pieces
+                    yield pieces.generation
+
+            yield ask_server
+        return
+    needs("triptych_serving.repository.registry", "serve")
+    from triptych_embedded.models import backend_errors, open_registry
+    from triptych_serving.models.generation.chat import ChatMessage
+    from triptych_serving.models.generation.options import GenerationRequest
+    from triptych_serving.repository.registry import ModelSelector
+
+    with open_registry(choice, CAPABILITY) as registry:
+
+        def ask_engine(prompt: Prompt, options: DecodingOptions, **arguments: Any) -> Iterator[Any]:
+            given: dict[str, Any] = (
+                {"prompts": [prompt]} if isinstance(prompt, str) else {"messages": [ChatMessage(**each) for each in prompt]}
+            )
+            with backend_errors():
+                generator = registry.find_generator(ModelSelector(choice.model))
+                yield from generator.stream(GenerationRequest(options=options, **given, **arguments))
+
+        yield ask_engine
+
+
+def _show(pieces: Iterator[Any], output: TextIO, stream: bool, as_json: bool) -> str:
+    """Print a result, with `stream` in pieces; return the text of the first choice."""
+    result = None
+    with closing(pieces):  # type: ignore[type-var]
+        for piece in pieces:
+            if not isinstance(piece, str):
+                result = piece
+            elif stream:
+                output.write(piece)
+                output.flush()
+    assert result is not None, "a stream ends with its result"
+    if as_json:
+        output.write(json_row(choices=[_values(each) for each in result.choices], prompt_token_count=result.prompt_token_count))
+    elif not stream:
+        output.write(result.choices[0].text)
+    output.write("\n")
+    output.flush()
+    return str(result.choices[0].text)
+
+
+def _values(choice: Any) -> dict[str, object]:
+    values = {name: getattr(choice, name) for name in ("text", "finish_reason", "stop_sequence", "token_count")}
+    return values if choice.score is None else {**values, "score": score_number(choice.score)}

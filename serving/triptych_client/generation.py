@@ -1,0 +1,124 @@
+"""Text generation: results, and its entries in the table of unary calls."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from triptych.v1 import text_generation_pb2 as pb
+from triptych_client import arguments as named
+from triptych_client.errors import ServerError
+from triptych_client.messages import FINISH_REASONS, ServedFields
+from triptych_client.results import FinishReason, Served
+from triptych_client.tasks import UnaryTask, method_of
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, str]]
+"""A text to continue, or a chat: messages such as `{"role": "user", "content": "Hello!"}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token with its log-probability, the natural logarithm."""
+
+    token: str
+    """U+FFFD for a part of a character, whose bytes are in `bytes`."""
+    bytes: bytes
+    id: int
+    logprob: float | None
+    """None for the first token of an echoed prompt."""
+    top: "tuple[TokenLogprob, ...]"
+    """The likeliest tokens at this position, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationChoice:
+    """One generated text."""
+
+    text: str
+    finish_reason: FinishReason
+    stop_sequence: str
+    """The stop sequence that ended the text; empty if none did."""
+    token_count: int
+    score: float | None
+    """Only with `return_scores`."""
+    tokens: tuple[TokenLogprob, ...]
+    """Only with `top_logprobs`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation(Served):
+    """The results of one prompt."""
+
+    choices: tuple[GenerationChoice, ...]
+    """As many as `n`; hypotheses of a beam search best first."""
+    prompt_token_count: int
+    cached_token_count: int
+    """Number of the prompt's tokens that were in the server's prefix cache."""
+
+    @property
+    def text(self) -> str:
+        """The text of the first choice."""
+        return self.choices[0].text
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Why the first choice ended."""
+        return self.choices[0].finish_reason
+
+
+def generation_from(message: pb.Generation, served: ServedFields) -> Generation:
+    """Read the results of one prompt. Raises ServerError if it has no choice."""
+    if not message.choices:
+        raise ServerError("the server sent a result without choices", code="INTERNAL", request_id=served["request_id"])
+    return Generation(
+        choices=tuple(map(_choice_from, message.choices)),
+        prompt_token_count=message.prompt_token_count,
+        cached_token_count=message.cached_token_count,
+        **served,
+    )
+
+
+def _choice_from(message: pb.GenerationChoice) -> GenerationChoice:
+    return GenerationChoice(
+        message.text,
+        FINISH_REASONS.get(message.finish_reason, FinishReason.UNKNOWN),
+        message.stop_sequence,
+        message.token_count,
+        message.score if message.HasField("score") else None,
+        tuple(map(_token_from, message.tokens)),
+    )
+
+
+def _token_from(message: pb.TokenLogprob) -> TokenLogprob:
+    logprob = message.logprob if message.HasField("logprob") else None
+    return TokenLogprob(message.token, message.bytes, message.id, logprob, tuple(map(_token_from, message.top)))
+
+
+GENERATE = UnaryTask(
+    *method_of(pb, "TextGenerationService", "Generate"),
+    name="generate_many",
+    arguments=named.GenerateArguments,
+    result=Generation,
+    inputs="prompts",
+    results="generations",
+    takes="prompt",
+    to_result=generation_from,
+)
+GENERATE_STREAM: UnaryTask[Generation] = replace(
+    GENERATE,
+    path="/triptych.v1.TextGenerationService/GenerateStream",
+    request=pb.GenerateStreamRequest,
+    response=pb.GenerateStreamResponse,
+)
+
+
+def request_for(task: UnaryTask[Generation], prompt: Prompt, arguments: Mapping[str, Any]) -> Any:
+    """Make the request for one prompt or chat. Raises TypeError if it is neither."""
+    if isinstance(prompt, str):
+        return task.request_with([prompt], arguments)
+    messages = list(prompt)
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
+            raise TypeError(f"generate takes a text or messages with role and content; message {index} is {message!r:.80}")
+    request = task.request_with([], arguments)
+    request.messages.extend(pb.ChatMessage(**message) for message in messages)
+    return request

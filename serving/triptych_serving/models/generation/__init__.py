@@ -1,0 +1,1 @@
+"""Loaded models that continue texts: from checked prompts and chats to results."""

@@ -1,0 +1,275 @@
+"""A loaded model that continues texts: a bundle's tokenizer and graphs behind one decode engine."""
+
+import queue
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_serving.bundle.search_params import SearchParams
+from triptych_serving.decoding.engine import DecodeEngine
+from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
+from triptych_serving.decoding.logits_processor import make_processor
+from triptych_serving.decoding.prompt_cache import PrefixCounters
+from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
+from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
+from triptych_serving.models.generation.text import (
+    Generation,
+    GrowingChoice,
+    PreparedGeneration,
+    PreparedPrompt,
+    StopCheck,
+    assemble,
+)
+from triptych_serving.models.model import EngineStatus
+from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
+from triptych_serving.models.translation.translator import ChangeListener, TranslatorOptions
+from triptych_serving.runtime.cpu_info import usable_memory
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Call, FrameTokens, Row
+from triptych_serving.scheduling.wait_estimator import ExpectedCall
+from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
+from triptych_serving.text.validation import NOT_UNICODE
+from triptych_text.steps import Steps, finish
+
+CACHE_SHARE = 0.5  # of the memory, for the caches of all lanes
+LOGPROB_BYTES = 6 * NUMBER_BYTES  # of a token with its log-probability in a response
+
+
+class Generator:
+    """One version of one model. Thread-safe.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+    """
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
+        self.name, self.version = name, version
+        self.labels: tuple[str, ...] = ()
+        self.devices: tuple[Device, ...] = (CPU,)
+        self.reserved: Mapping[Device, int] = {}
+        self.manifest = bundle.manifest_of(TextGenerationManifest)
+        self.capabilities = capabilities_of(self.manifest)
+        self.precision = bundle.precision(options.precision)
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        self._limits = options.engine.limits
+        self.context = min(options.max_context, self.manifest.limits.max_context)
+        # Threads inside a run read the weights once for all rows, which outweighs their overhead unless the model is small.
+        threads, runs = EncoderOptions().engine(self.weight_bytes, options.engine.workers)
+        workers = runs.runs
+        self._engine_options = replace(options.engine, workers=workers, slots=self._slots(options, workers))
+        sizes = PromptOptions(self.context, self._engine_options.slots, threads, options.prefix_cache_bytes)
+        self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
+        self._longest = max(map(len, self.tokenizer.get_vocab()))
+        self._chat = self._read_chat(bundle)
+        self.lanes = PromptLaneFactory(bundle, self.precision, sizes)
+        self._vocabulary = self.lanes.vocabulary
+        self.engine = DecodeEngine(self.lanes.make, self._engine_options)
+        try:
+            self.engine.start(self.lanes.open_all() if options.eager else ())
+        except BaseException:
+            self.close(drain=False)
+            raise
+
+    def admit_steps(self, deadline: float | None, request: GenerationRequest) -> Steps[PreparedGeneration]:
+        """Check and tokenize a request in small steps, but first reject it if the engine would.
+
+        The deadline is in monotonic seconds. The rows can run once `load_graphs_for` has been called.
+
+        Raises:
+            InvalidInputError: a prompt or message is not acceptable, an option is out of range or does not apply; names it.
+            UnsupportedError: the model has no chat template, or does not support an option.
+            ServingError: as for the engine's `submit`.
+        """
+        resolved = resolve_generation(request, self.manifest, self.context, self._engine_options.slots)
+        prompts = max(1, len(request.prompts))
+        self.engine.check(ExpectedCall(rows=prompts, greedy=resolved.search.greedy), deadline)
+        check_characters("messages" if request.messages else "prompts", request.characters, self._limits)
+        RowLimit(resolved.search, resolved.max_tokens, self._limits).check("prompts", prompts)
+        self._check_results(request, resolved, prompts)
+        return self._prepare_steps(request, resolved)
+
+    def has_graphs_for(self, prepared: PreparedGeneration) -> bool:
+        """Return True if `load_graphs_for` has nothing to do."""
+        return self.lanes.is_open_for(prepared.rows)
+
+    def load_graphs_for(self, prepared: PreparedGeneration) -> None:
+        """Load the graphs that a request's search needs, before the engine's threads do."""
+        self.lanes.open_for(prepared.rows)
+
+    def generate(self, request: GenerationRequest) -> list[Generation]:
+        """Generate in this process and wait: one result for each prompt, in order.
+
+        Raises:
+            ServingError: as for `admit_steps`; or the engine rejected the request, or the runtime failed.
+        """
+        prepared = self._ready(request)
+        run_rows(self.engine, prepared.rows, "prompts")
+        return list(self.outputs(prepared))
+
+    def stream(self, request: GenerationRequest) -> Iterator[str | Generation]:
+        """Generate for one prompt, piece by piece: yields strings to append to the first choice, then the whole result.
+
+        Raises:
+            ServingError: as for `generate`.
+        """
+        prepared = self._ready(request)
+        growing = GrowingChoice(prepared.prompts[0], prepared.rows[0], self.tokenizer)
+        changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        call = Call(prepared.rows, ChangeListener(changes), streams=True)
+        self.engine.submit(call)
+        try:
+            while not call.over:
+                changes.get()
+                if call.error is None and (piece := growing.advance()[0]):
+                    yield piece
+            if call.error is not None:
+                raise call.error
+            if piece := growing.advance()[0]:
+                yield piece
+            yield from self.outputs(prepared)
+        finally:
+            if not call.over:
+                self.engine.cancel(call)
+
+    def outputs(self, prepared: PreparedGeneration) -> Iterator[Generation]:
+        """Convert finished rows to results, one for each prompt."""
+        return assemble(prepared.prompts, self.tokenizer)
+
+    def samples(self, request: GenerationRequest) -> bool:
+        """Return True if the results of a request are drawn at random."""
+        return resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.samples
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes of a token; none if it is not part of a text."""
+        return self._vocabulary.bytes_of(token)
+
+    @property
+    def prefixes(self) -> PrefixCounters:
+        """Counts of the prefix cache."""
+        return self.lanes.prefixes.counters
+
+    @property
+    def engines(self) -> list[EngineStatus]:
+        """The engine."""
+        return [self.engine]
+
+    def load(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting rows."""
+        return self.engine.load()
+
+    def describe(self) -> str:
+        """Describe the model for the log."""
+        engine = self._engine_options
+        return (
+            f"continues text, {self.context:,} tokens of context, CPU, {self.precision}, {engine.threads} threads x "
+            f"{engine.slots} rows, weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
+        )
+
+    def close(self, drain: bool = True) -> None:
+        """Stop the engine and free its memory: with `drain`, after all accepted requests."""
+        self.engine.close(drain)
+        self.lanes.close()
+
+    def _ready(self, request: GenerationRequest) -> PreparedGeneration:
+        prepared = finish(self.admit_steps(None, request))
+        self.load_graphs_for(prepared)
+        return prepared
+
+    def _slots(self, options: TranslatorOptions, workers: int) -> int:
+        """Return the number of rows of a greedy lane, so that the caches of all lanes fit into their share of the memory."""
+        row = PromptSpec.of(self.manifest, self.context).row_bytes * (1 + SEARCH_SLOTS) * workers
+        return max(1, min(options.engine.slots, int(CACHE_SHARE * usable_memory()) // row))
+
+    def _read_chat(self, bundle: Bundle) -> ChatEncoder | None:
+        chat = self.manifest.chat
+        if chat is None:
+            return None
+        aware = read_tokenizer(bundle.path("tokenizer.json"))
+        aware.encode_special_tokens = False
+        return ChatEncoder(ChatTemplate(bundle.path(chat.template), chat.variables), self.tokenizer, aware)
+
+    def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:
+        if request.top_logprobs is None:
+            return
+        tokens = prompts * len(resolved.searches) * (self.context if request.echo else resolved.max_tokens)
+        size = LOGPROB_BYTES * tokens * (1 + request.top_logprobs)
+        check_results("top_logprobs", size, f"{tokens:,} tokens", self._limits, "lower top_logprobs, n or max_tokens")
+
+    def _prepare_steps(self, request: GenerationRequest, resolved: ResolvedGeneration) -> Steps[PreparedGeneration]:
+        prompts = []
+        if request.messages:
+            ids = self._encode_chat(request)
+            yield
+            prompts.append(self._prompt("messages", ids, None, request, resolved))
+        for index, text in enumerate(request.prompts):
+            ids = self._encode(f"prompts[{index}]", text)
+            yield
+            prompts.append(self._prompt(f"prompts[{index}]", ids, text if request.echo else None, request, resolved))
+        return PreparedGeneration(tuple(prompts))
+
+    def _encode_chat(self, request: GenerationRequest) -> list[int]:
+        if request.prompts:
+            raise InvalidInputError("messages", "are set beside prompts; send one of them")
+        if request.echo:
+            raise InvalidInputError("echo", "does not apply to messages")
+        if self._chat is None:
+            raise UnsupportedError(f"messages: the bundle of model {self.name!r} has no chat template; send prompts")
+        check_messages(request.messages)
+        for index, message in enumerate(request.messages):
+            self._check_text(f"messages[{index}].content", message.content)
+        return self._chat.encode(request.messages)
+
+    def _encode(self, field: str, text: str) -> list[int]:
+        self._check_text(field, text)
+        [encoding] = self.tokenizer.encode_batch_fast([text])  # releases the GIL
+        ids = list(encoding.ids)
+        if not ids and self.manifest.tokens.start is None:
+            raise InvalidInputError(field, "the text is empty, and the model has no token that starts a text")
+        return ids or [self.manifest.tokens.start or 0]
+
+    def _check_text(self, field: str, text: str) -> None:
+        if len(text) > self._longest * self.context:
+            raise InvalidInputError(field, f"{len(text):,} characters are too long, {self._room}; shorten it")
+        if not is_unicode(text):
+            raise InvalidInputError(field, NOT_UNICODE)
+
+    @property
+    def _room(self) -> str:
+        return f"the model's context has {self.context:,} tokens"
+
+    def _prompt(
+        self, field: str, ids: Sequence[int], echo: str | None, request: GenerationRequest, resolved: ResolvedGeneration
+    ) -> PreparedPrompt:
+        left = self.context - len(ids)
+        if left < 1:
+            raise InvalidInputError(
+                field, f"{len(ids):,} tokens are too long, {self._room}, one of them for the output; shorten it"
+            )
+        if resolved.max_tokens > left and not resolved.is_default:
+            problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._room}"
+            raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
+        rows = [self._row(ids, min(left, resolved.max_tokens), search, request) for search in resolved.searches]
+        return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
+
+    def _row(self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest) -> Row:
+        prompt = len(ids) - 1
+        if search.min_length:
+            search = replace(search, min_length=prompt + search.min_length)
+        row = Row(
+            ids[:1],
+            prompt + new,
+            search,
+            tuple(ids[1:]),
+            FrameTokens(forced=prompt),
+            prompt=prompt,
+            scored=request.echo and request.top_logprobs is not None,
+            is_stopped=StopCheck(request.stop, prompt, self._vocabulary) if request.stop else None,
+        )
+        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), self._vocabulary)
+        return row

@@ -1,0 +1,121 @@
+"""A request to continue texts: its options, checked and with the model's defaults."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from triptych.decoding import DecodingOptions
+from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_serving.bundle.search_params import SearchParams, SearchRules
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.generation.chat import ChatMessage
+from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, resolve_options
+from triptych_serving.text.tokenizers import is_unicode
+from triptych_serving.text.validation import NOT_UNICODE
+
+MAX_STOP, MAX_STOP_CHARACTERS = 16, 256
+MAX_TOP_LOGPROBS = 20
+FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
+NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationRequest:
+    """Prompts or a chat, and the options of `triptych.v1.GenerateRequest`; None is the model's default."""
+
+    prompts: Sequence[str] = ()
+    messages: Sequence[ChatMessage] = ()
+    options: DecodingOptions = DEFAULTS
+    max_tokens: int | None = None
+    n: int | None = None
+    stop: Sequence[str] = ()
+    top_logprobs: int | None = None
+    echo: bool = False
+
+    @property
+    def characters(self) -> int:
+        """Length of all texts."""
+        return sum(map(len, self.prompts)) + sum(len(message.content) for message in self.messages)
+
+
+@dataclass(frozen=True)
+class ResolvedGeneration:
+    """Options that are in range, with every default filled in."""
+
+    search: SearchParams
+    max_tokens: int
+    is_default: bool  # max_tokens are the model's, fewer will do
+
+    @property
+    def searches(self) -> list[SearchParams]:
+        """Parameters of the rows of a prompt: one, or one for each sample."""
+        if not self.search.samples:
+            return [self.search]
+        return [replace(self.search, num_hypotheses=1, sample=index) for index in range(self.search.num_hypotheses)]
+
+
+def resolve_generation(
+    request: GenerationRequest, manifest: TextGenerationManifest, context: int, slots: int
+) -> ResolvedGeneration:
+    """Check options and fill in the model's defaults.
+
+    Args:
+        request: the request.
+        manifest: the model's.
+        context: tokens of prompt and output together.
+        slots: maximum number of samples or beams.
+
+    Raises:
+        InvalidInputError: an option is out of range, does not apply or contradicts another one; names it.
+        UnsupportedError: the model's searches do not have the option.
+    """
+    for name in FOREIGN:
+        if getattr(request.options, name) not in (None, (), False):
+            raise InvalidInputError(f"options.{name}", "does not apply to generated text")
+    options = _same(_same(request.options, "max_length", request.max_tokens), "num_hypotheses", request.n)
+    generation = replace(
+        manifest.generation, rules=SearchRules.TRANSFORMERS, max_length=min(manifest.generation.max_length, context)
+    )
+    if options.sampling_topk is None and options.sampling_topp is None and (options.beam_size or 1) == 1:
+        options = replace(options, sampling_topk=generation.sampling_topk, sampling_topp=generation.sampling_topp)
+        if options.sampling_temperature is None:
+            options = replace(options, sampling_temperature=generation.sampling_temperature)
+    try:
+        resolved = resolve_options(options, 1, ModelDefaults(generation, context + 1), slots)
+    except InvalidInputError as error:
+        given = {"options.max_length": request.max_tokens, "options.num_hypotheses": request.n}.get(error.field)
+        raise error if given is None else InvalidInputError(NAMES[error.field], error.problem) from error
+    _check_stop(request.stop)
+    top = request.top_logprobs
+    if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
+        raise InvalidInputError(
+            "top_logprobs", f"{top:,} is out of range, it must be at least 0 and at most {MAX_TOP_LOGPROBS}"
+        )
+    for name, value in (("stop", request.stop), ("top_logprobs", top is not None)):
+        if value and resolved.search.beam_size > 1:
+            raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
+    search = replace(resolved.search, top_log_probabilities=top)
+    return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None)
+
+
+def _same(options: DecodingOptions, name: str, value: Any) -> DecodingOptions:
+    """Return the options with the value of a field that the request has twice."""
+    if value is None:
+        return options
+    if getattr(options, name) not in (None, value):
+        wire = NAMES[f"options.{name}"]
+        raise InvalidInputError(wire, f"{value} contradicts options.{name}, which is {getattr(options, name)}; set one of them")
+    return replace(options, **{name: value})
+
+
+def _check_stop(stop: Sequence[str]) -> None:
+    if len(stop) > MAX_STOP:
+        raise InvalidInputError("stop", f"{len(stop):,} texts are too many, at most {MAX_STOP} are allowed")
+    for index, text in enumerate(stop):
+        if not text:
+            raise InvalidInputError(f"stop[{index}]", "the text is empty")
+        if not is_unicode(text):
+            raise InvalidInputError(f"stop[{index}]", NOT_UNICODE)
+        if len(text) > MAX_STOP_CHARACTERS:
+            problem = f"{len(text):,} characters are too long, at most {MAX_STOP_CHARACTERS} are allowed"
+            raise InvalidInputError(f"stop[{index}]", problem)

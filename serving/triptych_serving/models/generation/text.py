@@ -1,0 +1,205 @@
+"""The text of generated tokens: whole, or in pieces that can no longer change."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
+from triptych_serving.text.tokenizers import Tokenizer
+from triptych_serving.text.translation_tokenizer import REPLACEMENT
+from triptych_serving.text.vocabulary import Vocabulary
+
+TAIL = 8  # tokens of the prompt that are decoded with the text, because some decoders treat the first one otherwise
+
+
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """One prompt of a request, and its rows: a beam search, or a row for each sample."""
+
+    rows: tuple[Row, ...]
+    stop: tuple[str, ...] = ()
+    echo: str | None = None  # the prompt's text, if the results begin with it
+
+    @property
+    def tokens(self) -> int:
+        """Number of the prompt's tokens."""
+        return self.rows[0].prompt + 1
+
+
+@dataclass(frozen=True)
+class PreparedGeneration:
+    """A checked and tokenized request, whose rows go to the engine."""
+
+    prompts: tuple[PreparedPrompt, ...]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Rows of all prompts."""
+        return [row for prompt in self.prompts for row in prompt.rows]
+
+
+@dataclass(frozen=True)
+class GeneratedChoice:
+    """One text that was generated."""
+
+    text: str
+    finish: Finish
+    token_count: int  # without the end of the text
+    stop_sequence: str = ""  # that occurred
+    score: float | None = None  # None if it was not requested
+    log_probabilities: tuple[TokenLogProbability, ...] = ()
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended."""
+        return self.finish.value
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The results of one prompt."""
+
+    choices: tuple[GeneratedChoice, ...]
+    prompt_token_count: int
+    cached_token_count: int
+
+    @property
+    def text(self) -> str:
+        """The first choice."""
+        return self.choices[0].text
+
+
+class StopCheck:
+    """Tells whether the tokens of a row end with a stop sequence, from their bytes.
+
+    Args:
+        stop: the sequences.
+        prompt: number of tokens at the start that belong to the prompt.
+        vocabulary: bytes of each token.
+    """
+
+    def __init__(self, stop: Sequence[str], prompt: int, vocabulary: Vocabulary) -> None:
+        self._stop = [text.encode() for text in stop]
+        self._size = max(map(len, self._stop))
+        self._prompt, self._vocabulary = prompt, vocabulary
+
+    def __call__(self, tokens: Sequence[int]) -> bool:
+        if len(tokens) <= self._prompt:
+            return False
+        last = self._vocabulary.bytes_of(tokens[-1])
+        recent = tokens[max(self._prompt, len(tokens) - self._size - TAIL) :]
+        tail = self._vocabulary.tail(recent, self._size + len(last) - 1) or b""
+        return any(stop in tail for stop in self._stop)
+
+
+class TextBuilder:
+    """Decodes a growing list of tokens, a few at a time, up to the first stop sequence.
+
+    The text before the newest tokens is decoded again with them: what they add is the difference. An unfinished character is
+    withheld, and what may be the beginning of a stop sequence.
+
+    Args:
+        tokenizer: of the model.
+        row: begins with its prompt.
+        stop: the stop sequences.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, row: Row, stop: Sequence[str]) -> None:
+        self._tokenizer, self._stop = tokenizer, stop
+        context = [*row.source, *row.prefix[: row.prompt]]
+        self._before, self._new = context[-TAIL:], [0][:0]  # tokens whose text is known, and those after them
+        self._known = self._decode(self._before)
+        self._count = 0  # tokens given
+        self._withheld = ""
+        self.text = ""
+        self.stopped = ""  # the sequence that ended the text
+
+    def add(self, tokens: Sequence[int], is_last: bool = False) -> str:
+        """Return the next piece of the text; may be empty.
+
+        Args:
+            tokens: all generated so far.
+            is_last: there will be no more.
+        """
+        if self.stopped:
+            return ""
+        self._new += tokens[self._count :]
+        self._count = max(self._count, len(tokens))
+        whole = self._decode([*self._before, *self._new])
+        if whole.endswith(REPLACEMENT) and not is_last:
+            return ""
+        self._withheld += whole[len(self._known) :]
+        if self._new:
+            self._before, self._known, self._new = self._new, self._decode(self._new), []
+        piece = self._cut(is_last)
+        self.text += piece
+        return piece
+
+    def _cut(self, is_last: bool) -> str:
+        """Return what can be shown of the withheld text."""
+        found = [(place, stop) for stop in self._stop if (place := self._withheld.find(stop)) >= 0]
+        if found:
+            place, self.stopped = min(found)
+            return self._withheld[:place]
+        kept = 0 if is_last else max((_overlap(self._withheld, stop) for stop in self._stop), default=0)
+        shown = len(self._withheld) - kept
+        piece, self._withheld = self._withheld[:shown], self._withheld[shown:]
+        return piece
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(tokens))
+        return text
+
+
+class GrowingChoice:
+    """One choice of a stream: pieces of the text of a row.
+
+    Args:
+        prompt: of the request.
+        row: one of the prompt's.
+        tokenizer: of the model.
+    """
+
+    def __init__(self, prompt: PreparedPrompt, row: Row, tokenizer: Tokenizer) -> None:
+        self._row = row
+        self._builder = TextBuilder(tokenizer, row, prompt.stop)
+        self._lead = prompt.echo or ""
+        self._noted = 0  # log-probabilities sent
+        self.is_done = False
+
+    def advance(self) -> tuple[str, Sequence[TokenLogProbability]]:
+        """Return the next piece, often empty, and the log-probabilities of tokens since the last one."""
+        row = self._row
+        self.is_done = row.finish is not None
+        tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
+        piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
+        self._lead = ""
+        notes = row.log_probabilities[self._noted :] if piece or self.is_done else []
+        self._noted += len(notes)
+        return piece, notes
+
+
+def assemble(prompts: Sequence[PreparedPrompt], tokenizer: Tokenizer) -> Iterator[Generation]:
+    """Convert finished rows to results, one for each prompt."""
+    for prompt in prompts:
+        choices = [_choice(prompt, row, one, tokenizer) for row in prompt.rows for one in row.hypotheses]
+        yield Generation(tuple(choices), prompt.tokens, prompt.rows[0].cached)
+
+
+def _choice(prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis, tokenizer: Tokenizer) -> GeneratedChoice:
+    builder = TextBuilder(tokenizer, row, prompt.stop)
+    tokens = hypothesis.tokens[row.prompt :]
+    builder.add(tokens, is_last=True)
+    return GeneratedChoice(
+        (prompt.echo or "") + builder.text,
+        Finish.STOP if builder.stopped else hypothesis.finish,
+        len(tokens),
+        builder.stopped,
+        hypothesis.score if row.search.scores else None,
+        tuple(row.log_probabilities),
+    )
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest beginning of `stop`, but not all of it, with which the text ends."""
+    return next((size for size in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:size])), 0)
