@@ -61,8 +61,22 @@ from triptych_cli.common.errors import needs, one_line
 @click.option(
     "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
 )
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice(["server", "web"]),
+    default="server",
+    show_default=True,
+    help="web: CHECKPOINT is a bundle, and OUT becomes a page that runs it in the browser.",
+)
 def command(
-    checkpoint: str, out: Path, version: int | None, precisions: tuple[str, ...], notes: TextIO | None, **values: Any
+    checkpoint: str,
+    out: Path,
+    version: int | None,
+    precisions: tuple[str, ...],
+    notes: TextIO | None,
+    target: str,
+    **values: Any,
 ) -> None:
     """Export CHECKPOINT as a bundle into the repository OUT.
 
@@ -78,6 +92,21 @@ def command(
     from triptych_serving.errors import ServingError
     from triptych_training.errors import TrainingError
 
+    if target == "web":
+        given = (
+            [name for name, value in values.items() if value] + ["version"] * bool(version) + ["precision"] * bool(precisions)
+        )
+        if given or notes:
+            raise click.UsageError(
+                f"--{(given or ['notes'])[0].replace('_', '-')} is not for --for web, which takes a finished bundle"
+            )
+        from triptych_export.web_page import export_web
+
+        with one_line(ExportError, ServingError):
+            export_web(Path(checkpoint), out)
+        click.echo(f"run npm install in {out}, then: python -m http.server --bind localhost --directory {out}", err=True)
+        click.echo(out)
+        return
     text = notes.read() if notes else ""
     options = ExportOptions(out, version=version or 0, precisions=precisions or None, notes=text, **values)
     with one_line(ExportError, TrainingError, ServingError):

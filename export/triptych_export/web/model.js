@@ -1,0 +1,103 @@
+// Models in the browser or in Node, with onnxruntime-web and @huggingface/tokenizers. No access to the page.
+
+/**
+ * Open the model that `triptych export --for web` wrote.
+ * `ort` and `Tokenizer` are those packages' exports; `read(name)` returns the bytes of a file.
+ */
+export async function open(ort, Tokenizer, read) {
+  const json = async (name) => JSON.parse(new TextDecoder().decode(await read(name)));
+  const settings = await json("model.json");
+  const externalData = await Promise.all(settings.weights.map(async (path) => ({ path, data: await read(path) })));
+  const graphs = {};
+  for (const [name, file] of Object.entries(settings.graphs)) {
+    graphs[name] = await ort.InferenceSession.create(await read(file), { executionProviders: ["wasm"], externalData });
+  }
+  const files = await Promise.all((settings.tokenizers ?? []).map(json));
+  const tokenizers = files.map((file) => new Tokenizer(file, {}));
+  const tensor = (type, values, dims = [values.length]) => new ort.Tensor(type, values, dims);
+  return { settings, run: TASKS[settings.task]({ settings, graphs, tokenizers, tensor }) };
+}
+
+const TASKS = { translation, "fill-mask": fillMask, "image-classification": classifyImage };
+
+const wide = (values) => BigInt64Array.from(values, BigInt);
+
+/** Translate with greedy search, one sentence at a time. `onText` receives the translation so far. */
+function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor }) {
+  const { layers, heads, head_dim: width, start, end, most_source: mostSource, most_target: mostTarget } = settings;
+  const splitter = settings.language && new Intl.Segmenter(settings.language, { granularity: "sentence" });
+
+  async function firstInputs(sentence) {
+    const ids = tokenizer.encode(sentence).ids;
+    if (ids.length > mostSource) throw new Error(`a sentence has ${ids.length} tokens; the model takes at most ${mostSource}`);
+    const source = { source: tensor("int64", wide(ids), [1, ids.length]), lengths: tensor("int32", Int32Array.of(ids.length)) };
+    const { memory } = await graphs.encoder.run(source);
+    const inputs = { forced: tensor("int64", BigInt64Array.of(-1n)) };
+    const size = heads * ids.length * width;
+    for (let index = 0; index < 2 * layers; index++) {
+      const name = `${index % 2 ? "value" : "key"}_${index >> 1}`;
+      inputs[`memory_${name}`] = tensor("float32", memory.data.slice(index * size, (index + 1) * size), [1, heads, ids.length, width]);
+      inputs[`cache_${name}`] = tensor("float32", new Float32Array(heads * mostTarget * width), [1, heads, mostTarget, width]);
+    }
+    return inputs;
+  }
+
+  async function translateSentence(sentence, onText, signal) {
+    const inputs = await firstInputs(sentence);
+    const tokens = [];
+    let token = BigInt(start);
+    while (tokens.length < mostTarget - 1 && !signal?.aborted) {
+      inputs.tokens = tensor("int64", BigInt64Array.of(token));
+      inputs.positions = tensor("int32", Int32Array.of(tokens.length));
+      const outputs = await graphs.step.run(inputs);
+      [token] = outputs.next.data;
+      if (token === BigInt(end)) break;
+      for (const name of Object.keys(outputs)) if (name !== "next") inputs[name.replace("present", "cache")] = outputs[name];
+      tokens.push(Number(token));
+      onText(target.decode(tokens, { skip_special_tokens: true }));
+    }
+    return target.decode(tokens, { skip_special_tokens: true });
+  }
+
+  return async (text, onText = () => {}, signal) => {
+    let done = "";
+    for (const { segment } of splitter ? splitter.segment(text) : [{ segment: text }]) {
+      const sentence = segment.trim();
+      if (sentence) done += await translateSentence(sentence, (part) => onText(done + part), signal);
+      done += segment.slice(segment.trimEnd().length);
+    }
+    return done;
+  };
+}
+
+/** Rank the words for each mask of a text. */
+function fillMask({ settings, graphs, tokenizers: [tokenizer], tensor }) {
+  return async (text, count = 5) => {
+    const ids = tokenizer.encode(text).ids;
+    if (ids.length > settings.most_tokens) throw new Error(`the text has ${ids.length} tokens; the model takes at most ${settings.most_tokens}`);
+    const places = ids.flatMap((id, place) => (id === settings.mask ? [place] : []));
+    if (!places.length) throw new Error(`write ${tokenizer.decode([settings.mask])} in place of a word`);
+    const inputs = {
+      ids: tensor("int32", Int32Array.from(ids), [1, ids.length]),
+      segments: tensor("int32", new Int32Array(ids.length), [1, ids.length]),
+      lengths: tensor("int32", Int32Array.of(ids.length)),
+      places: tensor("int64", wide(places)),
+      k: tensor("int64", BigInt64Array.of(BigInt(count))),
+    };
+    const { scores, tokens } = await graphs.graph.run(inputs, ["scores", "tokens"]);
+    const words = [...tokens.data].map((token, index) => ({ label: tokenizer.decode([Number(token)]), score: scores.data[index] }));
+    return places.map((_, mask) => words.slice(mask * count, (mask + 1) * count));
+  };
+}
+
+/** Rank the labels of a picture: RGB bytes, `height` rows of `width` pixels of the settings' size. */
+function classifyImage({ settings, graphs, tensor }) {
+  return async (pixels, count = 5) => {
+    const inputs = {
+      pixels: tensor("uint8", pixels, [1, settings.height, settings.width, 3]),
+      k: tensor("int64", BigInt64Array.of(BigInt(Math.min(count, settings.labels.length)))),
+    };
+    const { scores, labels } = await graphs.graph.run(inputs, ["scores", "labels"]);
+    return [...labels.data].map((label, index) => ({ label: settings.labels[Number(label)], score: scores.data[index] }));
+  };
+}
