@@ -171,7 +171,8 @@ def _with_letters(segments: Iterable[str]) -> Iterator[str]:
             if ready:
                 yield ready
             ready, pending = pending, ""
-        yield ""  # a step, however long it takes to find letters
+        else:
+            yield ""  # a step, however long it takes to find letters
     if ready or pending:
         yield ready + pending
 

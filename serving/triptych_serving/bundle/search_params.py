@@ -62,26 +62,27 @@ class SearchParams:
     forced_end: bool = False  # a hypothesis at the length limit gets an end of sentence, which counts in its length
     suppressed_tokens: tuple[tuple[int, ...], ...] = ()  # runs of ids that must not occur
 
-    @property
+    # All rows of a request share these parameters, and each of them asks again and again.
+    @cached_property
     def samples(self) -> bool:
         """True if tokens are drawn at random."""
         return self.sampling_topk != 1 or self.sampling_topp < 1
 
-    @property
+    @cached_property
     def constrained(self) -> bool:
         """True if some tokens' logits change from step to step."""
         if self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0 or self.suppressed or self.min_length > 0:
             return True
         return any(len(run) > 1 for run in self.suppressed_tokens)  # single ones are banned once and for all
 
-    @cached_property  # all rows of a request share these parameters, and each of them asks again and again
+    @cached_property
     def greedy(self) -> bool:
         """True if the arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
         detailed = self.scores or self.alignment or self.top_log_probabilities is not None
         return not (several or self.samples or self.constrained or detailed)
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """Number of batch rows that it takes."""
         return self.num_hypotheses if self.samples else self.beam_size

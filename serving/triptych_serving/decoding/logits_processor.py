@@ -60,6 +60,8 @@ class LogitsProcessor:
         self._suppresses = bool(patterns)
         self._after = _completions(patterns)
         self._heads = sorted({len(head) for head in self._after})
+        # One byte more than is compared, so that the stripped space at the start of a translation is never compared.
+        self._tail = 1 + max(self._heads, default=0)
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
         always = np.array([*single_tokens(search.suppressed_tokens)], np.int64)
         within, first = always, always
@@ -68,14 +70,11 @@ class LogitsProcessor:
             first = np.unique(np.concatenate([always, *(pattern.within_first for pattern in patterns)]))
         ends = np.array([*tokens.ends], np.int64)
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
-        self._always = {
-            (empty, short): ban(np.append(ids, ends) if short else ids)
-            for empty, ids in ((False, within), (True, first))
-            for short in (False, True)
-        }
-        self._always_sets = (
-            {key: frozenset(bans.tokens.tolist()) for key, bans in self._always.items()} if self._penalizes else {}
-        )
+        self._always: dict[tuple[bool, bool], tuple[LogitEdits, frozenset[int]]] = {}
+        for empty, ids in ((False, within), (True, first))[: 1 + bool(patterns)]:
+            for short in (False, True)[: 1 + bool(search.min_length)]:
+                bans = np.append(ids, ends) if short else ids
+                self._always[empty, short] = ban(bans), frozenset(bans.tolist()) if self._penalizes else frozenset()
 
     def edits(self, history: Ints) -> LogitEdits:
         """Return the edits for the next token.
@@ -88,27 +87,19 @@ class LogitsProcessor:
         if len(self._start):
             history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
-        # One byte more than is compared, so that the stripped space at the start of a translation is never compared.
-        size = 1 + max(self._heads, default=0)
-        tail = self._vocabulary.tail(tokens[self._hidden :], size) if self._suppresses else b""
-        key = tail is None, len(tokens) < self._min_length
-        more = [ids for size in self._heads if tail and (ids := self._after.get(tail[-size:])) is not None]
-        last = self._last_tokens(tokens, history)
-        penalized: set[int] = set()
-        if self._penalizes:
-            penalized = set(tokens).difference(self._always_sets[key], last, *(ids.tolist() for ids in more))
-        always = self._always[key]
+        tail = self._vocabulary.tail(tokens[self._hidden :], self._tail) if self._suppresses else b""
+        always, banned = self._always[tail is None, len(tokens) < self._min_length]
+        more = [ids for size in self._heads if (ids := self._after.get(tail[-size:])) is not None] if tail else []
+        last = [last for head, last in self._runs if tuple(tokens[-len(head) :]) == head]
+        if self._run:  # tokens that would complete a run of tokens again
+            last += _repeats(tokens, history, self._run)
+        penalized = set(tokens).difference(banned, last, *(ids.tolist() for ids in more)) if self._penalizes else ()
         if not (more or last or penalized):
             return always
         ids = np.array([*last, *penalized], np.int64)
         if more or len(always.tokens):
             ids = np.concatenate((always.tokens, *more, ids))
         return _make_edits(ids, len(ids) - len(penalized), self._penalty)
-
-    def _last_tokens(self, tokens: list[int], history: Ints) -> list[int]:
-        """Return the tokens that would complete a run of tokens that must not occur, or not again."""
-        last = [last for head, last in self._runs if tuple(tokens[-len(head) :]) == head]
-        return last + _repeats(tokens, history, self._run) if self._run else last
 
 
 def ban(tokens: Ints) -> LogitEdits:

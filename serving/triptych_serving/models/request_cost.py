@@ -1,8 +1,5 @@
 """Bounds of the cost of one request, checked before it is computed: characters, rows, tokens to decode, bytes of results."""
 
-from dataclasses import dataclass
-
-from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.scheduling.admission import QueueLimits
 
@@ -51,24 +48,18 @@ NUMBER_BYTES = 4  # of a number in a response
 ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
 
 
-@dataclass(frozen=True)
 class RowLimit:
     """The number of rows, a sentence each, that one request may have.
 
     Args:
-        search: of every row.
+        slots: beams or samples of every row.
         max_tokens: that a row may produce.
         limits: see QueueLimits.
     """
 
-    search: SearchParams
-    max_tokens: int
-    limits: QueueLimits
-
-    @property
-    def most(self) -> int:
-        """The number of rows."""
-        return min(self.limits.waiting_rows, self.limits.decode_tokens // max(1, self.search.slots * self.max_tokens))
+    def __init__(self, slots: int, max_tokens: int, limits: QueueLimits) -> None:
+        self._slots, self._max_tokens, self._limits = slots, max_tokens, limits
+        self.most = min(limits.waiting_rows, limits.decode_tokens // max(1, slots * max_tokens))
 
     def check(self, field: str, rows: int) -> None:
         """Reject a request with so many rows or more.
@@ -78,8 +69,8 @@ class RowLimit:
         """
         if rows <= self.most:
             return
-        check_rows(field, rows, self.limits, "at least ")
-        slots, tokens, most = self.search.slots, self.max_tokens, f"{self.limits.decode_tokens:,}"
+        check_rows(field, rows, self._limits, "at least ")
+        slots, tokens, most = self._slots, self._max_tokens, f"{self._limits.decode_tokens:,}"
         raise InvalidInputError(
             field,
             f"at least {rows:,} sentences x {slots:,} beams or samples x {tokens:,} tokens are {rows * slots * tokens:,} "

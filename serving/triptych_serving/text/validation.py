@@ -117,19 +117,19 @@ def encode_steps(
     Raises:
         InvalidInputError: a text is empty, too long or not Unicode; names it.
     """
-    for index, parts in enumerate(inputs):
-        _check(index, parts, names, limits)
+    sizes = [_check(index, parts, names, limits) for index, parts in enumerate(inputs)]
     done: list[Any] = []
     left = most
-    for start, end in _batches(inputs):
+    for start, end in _batches(sizes):
         try:
             encodings = encode([parts[0] if len(parts) == 1 else parts for parts in inputs[start:end]])
         except TypeError as error:  # tokenizers reject lone surrogates
             raise _not_unicode(inputs, names) from error
         for index, encoding in enumerate(encodings, start):
-            left -= len(encoding)
-            if len(encoding) > limits.tokens:
-                raise names.too_long(index, f"{len(encoding):,} tokens", limits, inputs[index][0])
+            tokens = len(encoding)
+            left -= tokens
+            if tokens > limits.tokens:
+                raise names.too_long(index, f"{tokens:,} tokens", limits, inputs[index][0])
         if left < 0:
             problem = f"more than {most:,} tokens in one request, at most {most:,} can wait (--max-queue-tokens); send fewer"
             raise InvalidInputError(names.list, problem)
@@ -138,26 +138,27 @@ def encode_steps(
     return done
 
 
-def _batches(inputs: Sequence[tuple[str, ...]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of inputs that are tokenized together."""
+def _batches(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of inputs that are tokenized together; `sizes` in characters."""
     start = characters = 0
-    for index, parts in enumerate(inputs):
-        size = sum(map(len, parts))
+    for index, size in enumerate(sizes):
         if index > start and (characters + size > BATCH_CHARACTERS or index - start == BATCH_TEXTS):
             yield start, index
             start, characters = index, 0
         characters += size
-    if start < len(inputs):
-        yield start, len(inputs)
+    if start < len(sizes):
+        yield start, len(sizes)
 
 
-def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLimits) -> None:
+def _check(index: int, parts: tuple[str, ...], names: InputNames, limits: TextLimits) -> int:
+    """Reject an input that is empty or too long; return its number of characters."""
     for part, text in enumerate(parts):
         if not text.strip():
             raise InvalidInputError(names.part(index, part), EMPTY)
     characters = sum(map(len, parts))
     if characters > limits.characters:
         raise names.too_long(index, f"{characters:,} characters", limits, parts[0])
+    return characters
 
 
 def _not_unicode(inputs: Sequence[tuple[str, ...]], names: InputNames) -> InvalidInputError:

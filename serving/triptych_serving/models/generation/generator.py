@@ -90,7 +90,7 @@ class Generator:
         prompts = max(1, len(request.prompts))
         self.engine.check(ExpectedCall(rows=prompts, greedy=resolved.search.greedy), deadline)
         check_characters("messages" if request.messages else "prompts", request.characters, self._limits)
-        RowLimit(resolved.search, resolved.max_tokens, self._limits).check("prompts", prompts)
+        RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check("prompts", prompts)
         self._check_results(request, resolved, prompts)
         return self._prepare_steps(request, resolved)
 

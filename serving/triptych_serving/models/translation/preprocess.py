@@ -1,6 +1,7 @@
 """Preprocessing of a translation request: checks, sentence splitting, tokenization, frames."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -34,7 +35,16 @@ MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences 
 TOKEN_BYTES = 6 * NUMBER_BYTES  # of a token in a response with alignments: text, span and a header for its weights
 
 DEFAULT_LIMITS = QueueLimits()
-Resolved = tuple[LanguagePair, ResolvedOptions]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """All that requests with equal languages and options share."""
+
+    pair: LanguagePair
+    options: ResolvedOptions
+    limit: RowLimit
+    splitter: Splitter
 
 
 class Preprocessor:
@@ -85,23 +95,26 @@ class Preprocessor:
                 request would cost too much; names it.
             UnsupportedError: the model does not support an option.
         """
-        pair, resolved = self._resolve_memoized(options, source_language, target_language, len(texts))
+        resolved = self._resolve_memoized(options, source_language, target_language, len(texts))
+        search, prefixes = resolved.options.search, resolved.options.prefixes
         if admit is not None:
-            admit(resolved.search)
-        characters = sum(map(len, texts)) + sum(map(len, resolved.prefixes))
-        check_characters(CONTENTS.list, characters, self._limits)
-        limit = RowLimit(resolved.search, resolved.max_tokens, self._limits)
-        limit.check(CONTENTS.list, len(texts))
-        framing, spans, most = pair.framing, resolved.search.alignment, self._limits.waiting_tokens
-        prefixes = yield from self._tokenizer.encode_prefix_steps(resolved.prefixes, resolved.max_tokens - len(framing.forced))
-        if not resolved.splits:
+            admit(search)
+        check_characters(CONTENTS.list, sum(map(len, (*texts, *prefixes))), self._limits)
+        resolved.limit.check(CONTENTS.list, len(texts))
+        framing, spans = resolved.pair.framing, search.alignment
+        starts: Sequence[tuple[int, ...]] = ()
+        if prefixes:
+            room = resolved.options.max_tokens - len(framing.forced)
+            starts = yield from self._tokenizer.encode_prefix_steps(prefixes, room)
+        if not resolved.options.splits:
             split, sentences, names = list(map(whole, texts)), texts, CONTENTS
         else:
-            split = yield from self._split(texts, pair, limit)
+            split = yield from _split(texts, resolved)
             sentences = [sentence for sentences in split for sentence in sentences.texts]
             names = SentenceNames(owners=[index for index, sentences in enumerate(split) for _ in sentences.texts])
-        sources = yield from self._tokenizer.encode_source_steps(sentences, framing, names, spans, most)
-        prepared = _rows(split, sources, resolved, prefixes, framing.forced)
+        tokens = self._limits.waiting_tokens
+        sources = yield from self._tokenizer.encode_source_steps(sentences, framing, names, spans, tokens)
+        prepared = _rows(split, sources, resolved.options, starts, framing.forced)
         if spans:
             self._check_alignments(prepared)
         return prepared
@@ -118,22 +131,9 @@ class Preprocessor:
         pair = resolve_pair(manifest, source, target)
         limit = manifest.limits.max_target_tokens
         defaults = ModelDefaults(manifest.generation, limit, len(pair.framing.forced), manifest.splits)
-        return pair, resolve_options(options, texts, defaults, self._slots)
-
-    def _split(self, texts: Sequence[str], pair: LanguagePair, limit: RowLimit) -> Steps[list[Sentences]]:
-        for index, text in enumerate(texts):
-            if problem := _fault(text):
-                raise InvalidInputError(CONTENTS.whole(index), problem)
+        resolved = resolve_options(options, texts, defaults, self._slots)
         splitter = Splitter(pair.language, lambda sentence: self._tokenizer.fits(sentence, pair.framing))
-        split: list[Sentences] = []
-        left = limit.most - len(texts)  # besides the first sentence of each text
-        for text in texts:
-            try:
-                split.append((yield from splitter.split_steps(text, left + 1)))
-            except TooManySentencesError:
-                limit.check(CONTENTS.list, limit.most + 1)
-            left -= len(split[-1].texts) - 1
-        return split
+        return Resolved(pair, resolved, RowLimit(resolved.search.slots, resolved.max_tokens, self._limits), splitter)
 
     def _check_alignments(self, prepared: PreparedRequest) -> None:
         size = 0
@@ -151,6 +151,22 @@ class Preprocessor:
         what = f"the alignments (return_alignment) of {len(prepared.texts):,} texts, {len(prepared.rows):,} sentences"
         remedy = "send fewer together, or lower num_hypotheses or max_length"
         check_results(CONTENTS.list, size, what, self._limits, remedy)
+
+
+def _split(texts: Sequence[str], resolved: Resolved) -> Steps[list[Sentences]]:
+    for index, text in enumerate(texts):
+        if problem := _fault(text):
+            raise InvalidInputError(CONTENTS.whole(index), problem)
+    limit, split_steps = resolved.limit, resolved.splitter.split_steps
+    split: list[Sentences] = []
+    left = limit.most - len(texts)  # besides the first sentence of each text
+    for text in texts:
+        try:
+            split.append((yield from split_steps(text, left + 1)))
+        except TooManySentencesError:
+            limit.check(CONTENTS.list, limit.most + 1)
+        left -= len(split[-1].texts) - 1
+    return split
 
 
 def _fault(text: str) -> str:
@@ -174,7 +190,7 @@ def _rows(
     for index, sentences in enumerate(split):
         own = list(islice(rest, len(sentences.texts)))
         rows = tuple(_row(source, resolved, forced) for source in own)
-        spans = joined_spans(sentences, sentences.texts, [source.spans for source in own])
+        spans = joined_spans(sentences, sentences.texts, [one.spans for one in own]) if resolved.search.alignment else ()
         texts.append(PreparedText(sentences, rows, spans))
         if prefixes:
             rows[0].prefix += prefixes[index]
