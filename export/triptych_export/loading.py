@@ -61,8 +61,9 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
     """Open a checkpoint of triptych_training, which brings its samples and names its languages."""
     if options.source_language or options.target_language:
         raise SourceError(f"source_language, target_language: not applicable, {folder.path} records its languages")
-    if folder.ignored:
-        raise SourceError(f"ignore_config: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
+    for name in ("ignore_config", "allow_different"):
+        if getattr(options, name):
+            raise SourceError(f"{name}: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
     if architecture == TRANSFORMER:
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))

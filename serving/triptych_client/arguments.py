@@ -97,6 +97,13 @@ class ModelArguments(CallArguments, total=False):
     """The newest by default."""
 
 
+class TruncateArguments(ModelArguments, total=False):
+    """The arguments of calls that can shorten texts."""
+
+    truncate: bool
+    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
+
+
 class FillMaskArguments(ModelArguments, total=False):
     """The arguments of `fill_mask` and `fill_mask_many`."""
 
@@ -106,7 +113,7 @@ class FillMaskArguments(ModelArguments, total=False):
     """Rank only these words, each one token of the model; the whole vocabulary by default."""
 
 
-class EmbedArguments(ModelArguments, total=False):
+class EmbedArguments(TruncateArguments, total=False):
     """The arguments of `embed` and `embed_many`."""
 
     pooling: Pooling | Literal["mean", "cls"] | None
@@ -116,28 +123,22 @@ class EmbedArguments(ModelArguments, total=False):
     off if that is unknown."""
     dimensions: int | None
     """Values of each vector to return, the first ones; all by default."""
-    truncate: bool
-    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
-class ClassifyTextArguments(ModelArguments, total=False):
+class ClassifyTextArguments(TruncateArguments, total=False):
     """The arguments of `classify_text` and `classify_text_many`."""
 
     top_k: int | None
     """Labels per input, best first; all by default."""
     raw_scores: bool
     """Return the model's logits instead of probabilities."""
-    truncate: bool
-    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
-class ClassifyTokensArguments(ModelArguments, total=False):
+class ClassifyTokensArguments(TruncateArguments, total=False):
     """The arguments of `classify_tokens` and `classify_tokens_many`."""
 
     aggregation: Aggregation | Literal["none", "simple"]
     """How labelled tokens become entities; "simple" by default."""
-    truncate: bool
-    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
 class AnswerArguments(ModelArguments, total=False):
@@ -149,15 +150,13 @@ class AnswerArguments(ModelArguments, total=False):
     """Longest answer, in tokens; 15 by default."""
 
 
-class RerankArguments(ModelArguments, total=False):
+class RerankArguments(TruncateArguments, total=False):
     """The arguments of `rerank`."""
 
     top_k: int | None
     """Documents to return, best first; all by default."""
     raw_scores: bool
     """Return the model's logits instead of their sigmoid, which is from 0 to 1."""
-    truncate: bool
-    """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
 class GenerateArguments(ModelArguments, DecodingArguments, total=False):

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from torch import nn
 from triptych_export.bundle_files import HALF_PRECISION, open_encoder
 from triptych_export.card import Description
 from triptych_export.graphs.float16 import check_activations
-from triptych_export.parity.comparison import Outputs, report_answers
+from triptych_export.parity.comparison import QUANTIZED_BATCH, Outputs, check_answers, compare_answers
 from triptych_serving.runtime.session import Session
 
 Say = Callable[[str], None]  # receives progress, one line at a time
@@ -68,9 +69,13 @@ class EncoderFamily(ABC):
         with check_activations(self._model) if HALF_PRECISION in self.precisions else nullcontext():
             expected = self._expected()
         say("comparing the bundle with PyTorch")
-        sessions = {precision: open_encoder(folder, precision) for precision in self.precisions}
-        others = [precision for precision in sessions if precision != "fp32"]
-        parity = report_answers(expected, lambda precision, size: self._run(sessions[precision], size), others)
+        parity: Report = {}
+        for precision in self.precisions:
+            session = open_encoder(folder, precision)
+            if precision == "fp32":
+                parity[precision] = check_answers(expected, partial(self._run, session))
+            else:
+                parity[precision] = compare_answers(expected, self._run(session, QUANTIZED_BATCH))
         return parity, dict(self.provenance.get("metrics", {}))
 
     @abstractmethod

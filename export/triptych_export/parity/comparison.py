@@ -28,23 +28,6 @@ CHOICES = (*PROBABILITIES, *LOGITS)
 POOLED = ("mean", "cls")
 
 
-def report_answers(
-    expected: Sequence[Outputs], answer: Callable[[str, int], Sequence[Outputs]], others: Sequence[str]
-) -> dict[str, Any]:
-    """Compare all precisions of an encoder with PyTorch: fp32 must be equal, `parity.gate` judges the others.
-
-    Args:
-        expected: PyTorch's outputs, each computed alone.
-        answer: computes the bundle's outputs, given precision and batch size.
-        others: precisions besides fp32.
-
-    Raises:
-        ParityError: fp32 differs.
-    """
-    report: dict[str, Any] = {"fp32": check_answers(expected, lambda size: answer("fp32", size))}
-    return report | {name: compare_answers(expected, answer(name, QUANTIZED_BATCH)) for name in others}
-
-
 def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Outputs]]) -> dict[str, Any]:
     """Compare outputs in batches of 1, 3 and 16; returns the report for the manifest.
 

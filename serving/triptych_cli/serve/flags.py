@@ -35,38 +35,23 @@ HELP_ALL = "triptych.help-all"
 # Sections of the help: options that `--help` shows, and those that only `--help-all` adds.
 SECTIONS = {
     "Network": (
-        ("host", "port", "http_port"),
-        (
-            "http_host",
-            "http_origin",
-            "playground",
-            "reflection",
-            "max_message_bytes",
-            "grpc_max_connection_age_secs",
-            "grpc_max_connection_age_grace_secs",
-        ),
+        "host port http_port",
+        "http_host http_origin playground reflection max_message_bytes "
+        "grpc_max_connection_age_secs grpc_max_connection_age_grace_secs",
     ),
-    "Models": (("models", "model", "model_control", "warm_up"), ("poll_interval_secs", "load_model")),
+    "Models": ("models model model_control warm_up", "poll_interval_secs load_model"),
     "Devices": (
-        ("device", "precision", "workers", "slots", "max_context"),
-        ("prefix_cache_bytes", "gpu_memory_limit", "encoder_threads", "encoder_runs"),
+        "device precision workers slots max_context",
+        "prefix_cache_bytes gpu_memory_limit encoder_threads encoder_runs",
     ),
     "Limits": (
-        ("max_queue_secs", "max_requests_per_client", "response_cache_bytes", "exit_timeout_secs"),
-        (
-            *("max_queue_requests", "max_queue_rows", "max_queue_tokens", "refuse_late", "max_documents", "max_document_bytes"),
-            *("max_text_message_bytes", "max_request_characters", "max_decode_tokens"),
-            *("max_document_secs", "max_health_watchers", "deduplicate", "drain_delay_secs"),
-        ),
+        "max_queue_secs max_requests_per_client response_cache_bytes exit_timeout_secs",
+        "max_queue_requests max_queue_rows max_queue_tokens refuse_late max_documents max_document_bytes "
+        "max_text_message_bytes max_request_characters max_decode_tokens max_document_secs max_health_watchers "
+        "deduplicate drain_delay_secs",
     ),
-    "Security": (
-        ("tls_cert", "tls_key", "tls_client_ca", "api_keys", "allow_admin"),
-        ("allow_plaintext_keys", "admin_client"),
-    ),
-    "Observability": (
-        ("metrics", "metrics_port", "log_level", "log_format", "access_log"),
-        ("metrics_host", "otlp_endpoint"),
-    ),
+    "Security": ("tls_cert tls_key tls_client_ca api_keys allow_admin", "allow_plaintext_keys admin_client"),
+    "Observability": ("metrics metrics_port log_level log_format access_log", "metrics_host otlp_endpoint"),
 }
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 ENDPOINT = re.compile(r"https?://[^/\s]+:\d{1,5}/?")
@@ -221,9 +206,9 @@ class GroupedHelp(click.Command):
         for parameter in left.values():
             parameter.show_envvar = everything
         for title, (common, others) in SECTIONS.items():
-            section = [left.pop(name).get_help_record(ctx) for name in common + others]
+            section = [left.pop(name).get_help_record(ctx) for name in f"{common} {others}".split()]
             with formatter.section(title):
-                formatter.write_dl(list(filter(None, section[: len(section if everything else common)])))
+                formatter.write_dl(list(filter(None, section[: None if everything else len(common.split())])))
         with formatter.section("Help"):
             formatter.write_dl(list(filter(None, (parameter.get_help_record(ctx) for parameter in left.values()))))
 
@@ -267,22 +252,9 @@ def take_limits(values: dict[str, Any]) -> LimitOptions:
     """Return the limits of requests."""
     from triptych_serving.rpc.limits import LimitOptions
 
-    return LimitOptions(
-        queue_requests=values.pop("max_queue_requests"),
-        queue_rows=values.pop("max_queue_rows"),
-        queue_tokens=values.pop("max_queue_tokens"),
-        queue_seconds=values.pop("max_queue_secs") or math.inf,
-        refuse_late=values.pop("refuse_late"),
-        requests_per_client=values.pop("max_requests_per_client"),
-        message_bytes=values.pop("max_message_bytes"),
-        documents=values.pop("max_documents"),
-        document_bytes=values.pop("max_document_bytes"),
-        document_seconds=values.pop("max_document_secs"),
-        health_watchers=values.pop("max_health_watchers"),
-        text_message_bytes=values.pop("max_text_message_bytes"),
-        request_characters=values.pop("max_request_characters"),
-        decode_tokens=values.pop("max_decode_tokens"),
-    )
+    named = {name.removeprefix("max_").replace("_secs", "_seconds"): name for name in values}
+    found = {field: values.pop(named[field]) for field in LimitOptions.__dataclass_fields__}
+    return LimitOptions(**{**found, "queue_seconds": found["queue_seconds"] or math.inf})
 
 
 def take_lifecycle(values: dict[str, Any]) -> LifecycleOptions:
