@@ -411,8 +411,24 @@ def test_pages_of_other_origins_are_rejected(served: Served) -> None:
         b"GET /health HTTP/1.1\r\nhost: x\r\n" + b"x-filler: 1\r\n" * 10_000 + b"\r\n",
         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
         b"\x16\x03\x01\x02\x00",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length : 5\r\n\r\nhello",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: +5\r\n\r\nhello",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nhost: x\r\na: b\nc: d\r\n\r\n",
     ],
-    ids=["both lengths", "two lengths", "many headers", "long path", "no HTTP"],
+    ids=[
+        "both lengths",
+        "two lengths",
+        "many headers",
+        "long path",
+        "no HTTP",
+        "unknown encoding",
+        "space before colon",
+        "signed length",
+        "chunk size in hexadecimal notation",
+        "line feed alone",
+    ],
 )
 def test_malformed_requests_are_rejected(served: Served, head: bytes) -> None:
     received = served.send(head)
@@ -425,6 +441,22 @@ def test_slow_heads_and_bodies_are_cut_off(served: Served, monkeypatch: pytest.M
     monkeypatch.setattr("triptych_serving.gateway.call.BODY_SECONDS", 0.1)
     head = f"POST {TRANSLATE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     assert served.send(f"{head}connection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 504")
+
+
+def test_clients_that_do_not_read_are_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "UNREAD_SECONDS", 0.1)
+    requests = 400
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.settimeout(PATIENCE_SECONDS)
+        connection.connect(("127.0.0.1", served.port))
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n" * requests)
+        threading.Event().wait(1)  # without reading
+        received = b""
+        with suppress(ConnectionError):
+            while chunk := connection.recv(1 << 20):
+                received += chunk
+    assert 0 < received.count(b"HTTP/1.1 200") < requests
 
 
 @pytest.mark.parametrize("path", ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/download_file/..%2f..%2fetc%2fpasswd"])

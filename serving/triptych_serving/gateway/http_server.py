@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 HEAD_SECONDS = 10.0  # in which the head of a request must arrive
 HEAD_BYTES = 32 << 10
 IDLE_SECONDS = 60  # between two requests of a connection
+UNREAD_SECONDS = 60.0  # in which a client must read some of a response
 BACKLOG = 512
 
 
@@ -86,42 +87,54 @@ class HttpPort:
 
 
 class _Protocol(HttpToolsProtocol):
-    """One connection. uvicorn itself limits neither the size of a request's head nor the time that it takes."""
+    """One connection. uvicorn itself limits neither a request's head, nor the time that it and an unread response take."""
 
     def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self._head_bytes = 0
         self._in_head = True  # also between two requests
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}  # what is waited for -> the end of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {"identities": certificate_names_of(transport.get_extra_info("ssl_object"))}
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, transport.abort)
+        self._wait_for("head", HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        for what in list(self._timers):
+            self._received(what)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
             self._head_bytes += len(data)
-            if self._head_timer is None:
-                self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+            self._wait_for("head", HEAD_SECONDS)
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"request head is larger than {HEAD_BYTES} bytes")
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._stop_timer()
+        self._received("head")
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def pause_writing(self) -> None:
+        self._wait_for("reader", UNREAD_SECONDS)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._received("reader")
+        super().resume_writing()
+
+    def _wait_for(self, what: str, seconds: float) -> None:
+        """Close the connection unless `_received` is called in time. A wait that has begun goes on."""
+        if what not in self._timers:
+            self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _received(self, what: str) -> None:
+        if (timer := self._timers.pop(what, None)) is not None:
+            timer.cancel()
