@@ -36,6 +36,9 @@ from triptych_client.errors import (
 from triptych_client.generation import Generation, GenerationChoice, TokenLogprob
 from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
+    AlignmentHeads,
+    Attention,
+    AttentionToken,
     ClassifiedImage,
     DocumentFinding,
     DocumentProgress,
@@ -75,11 +78,14 @@ from triptych_client.translation_stream import (
 
 __all__ = [
     "Aggregation",
+    "AlignmentHeads",
     "Answer",
     "AnsweredQuestion",
     "AsyncClient",
     "AsyncGenerationStream",
     "AsyncTranslationStream",
+    "Attention",
+    "AttentionToken",
     "CallCancelledError",
     "ClassifiedImage",
     "ClassifiedText",

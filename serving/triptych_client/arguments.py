@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 from triptych.decoding import DecodingArguments
+from triptych_client.files import ImageSource
 from triptych_client.options import Aggregation, DecodingOptions, Pooling
 
 
@@ -102,6 +103,17 @@ class TruncateArguments(ModelArguments, total=False):
 
     truncate: bool
     """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
+
+
+class AttendArguments(CallArguments, LanguageArguments, total=False):
+    """The arguments of `attend`."""
+
+    target: str
+    """Translation to attend from; the model's own by default."""
+    text_pair: str
+    """Second text, for models of the BERT family."""
+    image: ImageSource
+    """JPEG, PNG or WebP file instead of a text, for image classifiers."""
 
 
 class FillMaskArguments(ModelArguments, total=False):

@@ -10,7 +10,7 @@ import grpc
 
 from triptych_client import arguments as named
 from triptych_client import tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -18,6 +18,7 @@ from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, c
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import Images, stream_images_async
 from triptych_client.results import (
+    Attention,
     ClassifiedImage,
     ImageOutcome,
     Model,
@@ -221,6 +222,11 @@ class AsyncClient(BaseClient):
         loop that may end early: otherwise the remaining images are cancelled only when the generator is collected.
         """
         return stream_images_async(self._channel, images, self._image_exchange(images, in_flight, arguments))
+
+    async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
+        """Return the attention weights of every layer and head for one text or image."""
+        fields, call = attend_arguments(text, arguments)
+        return await self._send(tasks.ATTEND, fields, call)
 
     async def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server. See `Client.models`."""

@@ -6,13 +6,21 @@ from typing import Any, TypeVar
 
 import grpc
 
-from triptych_client.arguments import CallArguments, ClassifyImageArguments, DocumentArguments, TranslateArguments
+from triptych_client.arguments import (
+    AttendArguments,
+    CallArguments,
+    ClassifyImageArguments,
+    DocumentArguments,
+    TranslateArguments,
+    check_names,
+)
 from triptych_client.call import Call
 from triptych_client.credentials import default_api_key
 from triptych_client.documents import DocumentExchange, OnProgress
-from triptych_client.files import DocumentSource, check_images, read_document
+from triptych_client.files import DocumentSource, check_images, read_document, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
+from triptych_client.messages import WIRE_NAMES
 from triptych_client.options import collect_options
 from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
@@ -122,6 +130,16 @@ class BaseClient:
         check_images(images, "classify_images")
         call, others = self._split_off_call(arguments, ClassifyImageArguments)
         return ImageExchange(others, call, in_flight, self._settings.max_message_bytes)
+
+
+def attend_arguments(text: str, arguments: AttendArguments) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the fields of a request to attend, with the content of the image, from the arguments of the call."""
+    check_names("attend", arguments, AttendArguments)
+    fields: dict[str, Any] = {"text": text, **arguments}
+    call = {name: fields.pop(name) for name in CallArguments.__optional_keys__ if name in fields}
+    if "image" in fields:
+        fields["image"] = read_image(fields["image"])
+    return {WIRE_NAMES.get(name, name): value for name, value in fields.items() if value is not None}, call
 
 
 def health_call(timeout_seconds: float) -> Call:

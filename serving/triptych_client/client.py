@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
 from triptych_client import tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -14,6 +14,7 @@ from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, c
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import stream_images
 from triptych_client.results import (
+    Attention,
     ClassifiedImage,
     ImageOutcome,
     Model,
@@ -385,6 +386,26 @@ class Client(BaseClient):
             TriptychClientError: The stream as a whole failed.
         """
         return stream_images(self._channel, images, self._image_exchange(images, in_flight, arguments))
+
+    def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
+        """Return the attention weights of every layer and head for one text or image.
+
+            attention = client.attend("Where is the station?", target_language="de")
+            layer, heads = attention.alignment.layer, attention.alignment.heads
+
+        Args:
+            text: A sentence, for a translation model, or a named one of the BERT family. Empty with `image`.
+            arguments: `target`, `text_pair`, `image`, `source_language`, `target_language`, `model`, `model_version`,
+                `timeout_seconds`, `request_id`; all optional, explained in `triptych_client.arguments`.
+
+        Raises:
+            OSError: The image cannot be read.
+            InvalidArgumentError: The text is empty or too long, or an argument does not apply to the model.
+            FailedPreconditionError: The model's bundle has no attention graph.
+            TriptychClientError: Base of these and of all other failures but the first.
+        """
+        fields, call = attend_arguments(text, arguments)
+        return self._send(tasks.ATTEND, fields, call)
 
     def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server, loaded or not, by name, then version.

@@ -1,5 +1,7 @@
 """Conversion between the client's values and protobuf messages, by field name."""
 
+import sys
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
@@ -8,10 +10,10 @@ from typing import Any, Protocol, TypedDict, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
 
-from triptych.v1 import common_pb2, model_pb2, translation_pb2
+from triptych.v1 import attention_pb2, common_pb2, model_pb2, translation_pb2
 from triptych_client.errors import ServerError
 from triptych_client.options import DecodingOptions
-from triptych_client.results import FinishReason, Hypothesis, Model, Timing, Translation
+from triptych_client.results import AlignmentHeads, Attention, FinishReason, Hypothesis, Model, Timing, Translation
 
 MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
@@ -160,6 +162,24 @@ def translation_from(message: translation_pb2.Translation, served: ServedFields)
         source_spans=_spans(message.source_tokens),
         **served,
     )
+
+
+def attention_from(message: attention_pb2.AttendResponse) -> Attention:
+    """Read the attention of one input."""
+    arrays = {name: _weights(message, name) for name in ("encoder", "decoder", "cross")}
+    heads = read(AlignmentHeads, message.alignment) if message.HasField("alignment") else None
+    return read(Attention, message, **arrays, alignment=heads)
+
+
+def _weights(message: attention_pb2.AttendResponse, name: str) -> memoryview | None:
+    if not message.HasField(name):  # type: ignore[arg-type]
+        return None
+    weights: attention_pb2.AttentionWeights = getattr(message, name)
+    values = array("f", weights.values)
+    if sys.byteorder == "big":
+        values.byteswap()
+    shape = (weights.layers, weights.heads, weights.targets, weights.sources)
+    return memoryview(values).cast("B").cast("f", shape)  # type: ignore[return-value]
 
 
 def model_from(message: model_pb2.Model) -> Model:

@@ -310,6 +310,54 @@ class ImageOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionToken:
+    """A token of a text, or of its translation."""
+
+    text: str
+    start: int
+    """Span [start, end) in `text`, `text_pair` or `target`; empty for special tokens."""
+    end: int
+    in_pair: bool
+    """The token is of `text_pair`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentHeads:
+    """The heads of a model's cross-attention whose mean is its alignment."""
+
+    layer: int
+    heads: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The attention of one text or image.
+
+    The weights are a view of floats with four dimensions, [layers, heads, targets, sources], such as numpy.asarray takes;
+    `encoder[0, 1, 2, 3]` is one of them, `encoder.tolist()` are nested lists.
+    """
+
+    encoder: memoryview
+    """Of the input to itself."""
+    decoder: memoryview | None
+    """Translation: of the target to its beginning. Source i is the decoder's start for 0, and otherwise target i - 1."""
+    cross: memoryview | None
+    """Translation: of the target to the source."""
+    source_tokens: tuple[AttentionToken, ...]
+    target_tokens: tuple[AttentionToken, ...]
+    target: str
+    """The given translation, or the model's own."""
+    patch_rows: int
+    """Images: the patches are the last positions, row by row."""
+    patch_columns: int
+    alignment: AlignmentHeads | None
+    """Translation: the part of `cross` that is the model's alignment."""
+    model: str
+    model_version: str
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model that the server knows."""
 

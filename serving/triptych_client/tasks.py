@@ -12,6 +12,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from triptych.v1 import (
+    attention_pb2,
     image_classification_pb2,
     model_pb2,
     translation_pb2,
@@ -20,7 +21,16 @@ from triptych_client import arguments as named
 from triptych_client.call import Call
 from triptych_client.connection import Request, Response, RpcMethod
 from triptych_client.errors import InvalidArgumentError, ServerError, TriptychClientError
-from triptych_client.messages import ServedFields, fill, model_from, options_message, read, served_from, translation_from
+from triptych_client.messages import (
+    ServedFields,
+    attention_from,
+    fill,
+    model_from,
+    options_message,
+    read,
+    served_from,
+    translation_from,
+)
 from triptych_client.results import (
     ClassifiedImage,
     Model,
@@ -60,6 +70,7 @@ LIST_MODELS = SimpleCall(*method_of(model_pb2, "ModelService", "ListModels"), _m
 GET_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model))
 LOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "LoadModel"), _models)
 UNLOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
+ATTEND = SimpleCall(*method_of(attention_pb2, "AttentionService", "Attend"), attention_from)
 # Without the package of grpc.health.v1: its two messages have one field each, number 1, and so the same bytes as protobuf's
 # wrappers of a string and an int32. SERVING is 1.
 CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)

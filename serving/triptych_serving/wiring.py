@@ -9,7 +9,13 @@ from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc  # type: ignore[import-untyped]
 
 from triptych.inference import open_inference_pb2_grpc
-from triptych.v1 import image_classification_pb2_grpc, model_pb2_grpc, text_generation_pb2_grpc, translation_pb2_grpc
+from triptych.v1 import (
+    attention_pb2_grpc,
+    image_classification_pb2_grpc,
+    model_pb2_grpc,
+    text_generation_pb2_grpc,
+    translation_pb2_grpc,
+)
 from triptych_serving.models.text.tasks import TEXT_TASKS
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
@@ -28,6 +34,7 @@ from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.services.oip.task import TaskCalls
 from triptych_serving.services.text_calls import TextCalls
 from triptych_serving.services.translation_calls import TranslationCalls
+from triptych_serving.services.v1.attention import AttentionServicer
 from triptych_serving.services.v1.image_classification import ImageClassificationServicer
 from triptych_serving.services.v1.models import ModelServicer
 from triptych_serving.services.v1.text import TextServicer
@@ -67,6 +74,8 @@ def add_services(router: Router, parts: ServerParts) -> None:
         getattr(stub_module(name, "_pb2_grpc"), add)(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
     text_generation_pb2_grpc.add_TextGenerationServiceServicer_to_server(TextGenerationServicer(generations), server)
+    attention = AttentionServicer(parts.registry, translations, parts.pool)
+    attention_pb2_grpc.add_AttentionServiceServicer_to_server(attention, server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)
     open_inference_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(open_inference, server)
     health_pb2_grpc.add_HealthServicer_to_server(parts.health, server)

@@ -24,11 +24,12 @@ SERVICES = [
     "triptych.v1.RerankService",
     "triptych.v1.ImageClassificationService",
     "triptych.v1.TextGenerationService",
+    "triptych.v1.AttentionService",
     "triptych.v1.ModelService",
     "inference.GRPCInferenceService",
 ]
 # By the one model that the server has, or without any.
-ANSWERED = ("", "triptych.v1.TranslationService", "triptych.v1.ModelService", "inference.GRPCInferenceService")
+ANSWERED = ("", "triptych.v1.TranslationService", *SERVICES[-3:])
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN

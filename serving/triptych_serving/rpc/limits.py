@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
 from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.call_context import CallContext, GrpcContext
-from triptych_serving.rpc.descriptors import INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
+from triptych_serving.rpc.descriptors import ATTENTION_SERVICE, INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
 from triptych_serving.rpc.wire import Lists, LongListError, check_lists
 from triptych_serving.scheduling.admission import QueueLimits
 
@@ -21,7 +21,7 @@ CORE_FACTOR = 2
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
 FEWEST_ELEMENTS = 1_024  # that every list may have, however short the queue is
 # Services and methods whose messages carry images, documents or tensors; all others carry texts.
-BINARY = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], INFERENCE_SERVICE}
+BINARY = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], ATTENTION_SERVICE, INFERENCE_SERVICE}
 DOCUMENTS = f"{SERVICE_BY_CAPABILITY[TRANSLATION]}/TranslateDocument"
 
 _QUEUE = QueueLimits()

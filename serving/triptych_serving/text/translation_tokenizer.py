@@ -13,7 +13,6 @@ from triptych_serving.text.validation import (
     CONTENTS,
     UNLIMITED,
     InputNames,
-    PartNames,
     PrefixNames,
     TextLimits,
     encode_steps,
@@ -111,7 +110,7 @@ class TranslationTokenizer:
         return encode_steps(frame, [(text,) for text in texts], names, limits, most)
 
     def encode_targets(
-        self, texts: Sequence[str], names: PartNames, forced: int = 0, most: int = UNLIMITED
+        self, texts: Sequence[str], names: InputNames, forced: int = 0, most: int = UNLIMITED
     ) -> Steps[list[list[int]]]:
         """Encode target texts in small steps: their ids, end of sentence last.
 
@@ -164,6 +163,11 @@ class TranslationTokenizer:
         if len(sentence) > self._source.characters:
             return False
         return len(self._tokenizer.encode(framing.text + sentence)) <= self._source.tokens - framing.size
+
+    def pieces(self, ids: Sequence[int], target: bool = False) -> list[str]:
+        """Return tokens as they are in the vocabulary of sources or targets."""
+        tokenizer = self._target_tokenizer if target else self._tokenizer
+        return [str(tokenizer.id_to_token(number)) for number in ids]
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode rows of ids."""

@@ -10,6 +10,7 @@ precisions            name -> the graphs' file names, {graph} (translation: {enc
                       shortlist, four more: see TranslationGraphs; text-generation: {step, search, score});
                       `saturation_free` (optional): the integer weights have 7 bits, their products fit the fast kernels of
                       every processor
+                      `attend` (optional): the graph with attention weights
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
@@ -55,6 +56,7 @@ from triptych_serving.bundle.manifest.text_generation import (
 )
 from triptych_serving.bundle.manifest.translation import (
     TRANSLATION,
+    AlignmentHeads,
     DecoderShape,
     Generation,
     Limits,
@@ -79,6 +81,7 @@ __all__ = [
     "TEXT_TASKS",
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
+    "AlignmentHeads",
     "Chat",
     "Colours",
     "DecoderShape",

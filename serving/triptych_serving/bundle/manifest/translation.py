@@ -104,6 +104,14 @@ class DecoderShape:
 
 
 @dataclass(frozen=True)
+class AlignmentHeads:
+    """The cross-attention whose mean is the alignment that the search graph returns."""
+
+    layer: int  # of the decoder, from 0
+    heads: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TranslationGraphs:
     """File names of one precision's graphs."""
 
@@ -137,6 +145,8 @@ class TranslationManifest(Manifest):
     frames                (optional) what stands around the texts of each language: see Frames
     splits                (optional) texts are split into sentences unless a request says otherwise; true by default
     target_tokenizer      (optional) file name, where target texts have a tokenizer of their own
+    alignment             (optional) layer, heads: the cross-attention that the search graph returns as alignment; by default
+                          all heads of the last layer
     """
 
     precisions: Mapping[str, TranslationGraphs]
@@ -149,6 +159,7 @@ class TranslationManifest(Manifest):
     frames: Frames
     splits: bool
     target_tokenizer: str  # empty: that of the sources
+    alignment: AlignmentHeads
 
     @property
     def tokenizers(self) -> tuple[str, str]:
@@ -159,6 +170,7 @@ class TranslationManifest(Manifest):
 def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
     """Read and check the manifest; errors are added to `faults`."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
+    shape = DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim"))
     manifest = TranslationManifest(
         **parse_common(fields),
         precisions={
@@ -176,15 +188,26 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
         target_languages=fields.strings("target_languages"),
         tokens=SpecialTokens(tokens.natural("pad"), tokens.natural("start"), tokens.natural("end")),
         limits=Limits(limits.positive("max_source_tokens"), limits.positive("max_target_tokens")),
-        decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
+        decoder=shape,
         generation=parse_generation(generation, Generation),
         frames=parse_frames(fields),
         splits=fields.get("splits", bool, True),
         target_tokenizer=fields.get("target_tokenizer", str, ""),
+        alignment=_parse_alignment(fields, shape),
     )
     check_common(manifest, set(manifest.tokenizers), faults)
     _check(manifest, faults)
     return manifest
+
+
+def _parse_alignment(fields: JsonFields, decoder: DecoderShape) -> AlignmentHeads:
+    if "alignment" not in fields.values:
+        return AlignmentHeads(decoder.layers - 1, tuple(range(decoder.heads)))
+    alignment = fields.object("alignment")
+    chosen = AlignmentHeads(alignment.natural("layer"), alignment.ids("heads"))
+    if chosen.layer >= decoder.layers or not chosen.heads or max(chosen.heads) >= decoder.heads:
+        fields.faults.append(f"alignment has no heads of the decoder's {decoder.layers} layers of {decoder.heads} heads")
+    return chosen
 
 
 def _check(manifest: TranslationManifest, faults: list[str]) -> None:

@@ -10,9 +10,11 @@ from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import ImageManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
+from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.image_runner import ImageRunner
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
+from triptych_serving.models.attender import Attender
 from triptych_serving.models.capabilities import capabilities_of, describe
 from triptych_serving.models.image.image_job import ClassifiedImage, DecodeQueue, ImageJob, ImageParts, ImageRequest
 from triptych_serving.models.image.image_limiter import ImageLimiter
@@ -51,7 +53,8 @@ class ImageModel:
         self.devices = options.devices
         self._work = load_encoder(self._graph(bundle, row_size), options)
         self.engine = self._work.engine
-        self.engines = (self.engine,)
+        graph = self.manifest.precisions[self.precision]
+        self.attender = Attender(name, bundle, graph.attend, graph.saturation_free, options.limits, options.gives_way)
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
         self.limiter = ImageLimiter(most, line, options.limits)
@@ -102,13 +105,18 @@ class ImageModel:
         return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
 
     @property
+    def engines(self) -> tuple[OneShotEngine, ...]:
+        """The engines created so far."""
+        return (self.engine, *self.attender.engines)
+
+    @property
     def reserved(self) -> Mapping[Device, int]:
         """Bytes reserved on each GPU."""
         return self._work.reserved
 
     def load(self) -> tuple[int, int]:
         """Return the numbers of running images and of those that wait, to be decoded or to run."""
-        running, waiting = self.engine.load()
+        running, waiting = (sum(numbers) for numbers in zip(*(engine.load() for engine in self.engines), strict=True))
         return running, waiting + self._parts.queue.waiting
 
     def describe(self) -> str:
@@ -123,6 +131,7 @@ class ImageModel:
             self.limiter.wait()
         self._pool.shutdown(wait=drain, cancel_futures=not drain)
         self._work.close(drain)
+        self.attender.close(drain)
 
     def _graph(self, bundle: Bundle, row_size: int) -> EncoderGraph:
         spec, labels = self.manifest.image, self.manifest.label_count

@@ -6,9 +6,11 @@ from typing import Any, TypeVar
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner, text_plan
+from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.text_runner import TextRunner
+from triptych_serving.models.attender import Attender
 from triptych_serving.models.capabilities import capabilities_of, describe, unsupported
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.text.task import TextInput, TextTask, characters_of
@@ -45,7 +47,8 @@ class TextModel:
         self._limits = options.limits
         self._encoder = load_encoder(self._graph(bundle), options)
         self.engine = self._encoder.engine
-        self.engines = (self.engine,)
+        graph = self.manifest.precisions[self.precision]
+        self.attender = Attender(name, bundle, graph.attend, graph.saturation_free, options.limits, options.gives_way)
         self.coming = IncomingTexts()
 
     def prepare(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> Work[Result]:
@@ -83,13 +86,19 @@ class TextModel:
         return list(work.read())
 
     @property
+    def engines(self) -> tuple[OneShotEngine, ...]:
+        """The engines created so far."""
+        return (self.engine, *self.attender.engines)
+
+    @property
     def reserved(self) -> Mapping[Device, int]:
         """Bytes reserved on each GPU."""
         return self._encoder.reserved
 
     def load(self) -> tuple[int, int]:
         """Return the numbers of running and waiting texts."""
-        return self.engine.load()
+        running, waiting = (sum(numbers) for numbers in zip(*(engine.load() for engine in self.engines), strict=True))
+        return running, waiting
 
     def describe(self) -> str:
         """Describe the model for the log."""
@@ -98,6 +107,7 @@ class TextModel:
     def close(self, drain: bool = True) -> None:
         """Stop the engine: with `drain`, after all accepted requests."""
         self._encoder.close(drain)
+        self.attender.close(drain)
 
     def _graph(self, bundle: Bundle) -> EncoderGraph:
         tokens, vocabulary, most = self.manifest.tokens, self.tokenizer.vocabulary, self.manifest.limits.max_tokens

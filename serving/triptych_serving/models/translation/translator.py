@@ -12,6 +12,7 @@ from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_g
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
+from triptych_serving.models.attender import Attender
 from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.request_cost import check_characters, check_rows
@@ -81,6 +82,8 @@ class Translator:
         self._limits = options.engine.limits
         self._preprocessor = Preprocessor(self.tokenizer, self.manifest, options.engine.slots, self._limits)
         self._scorer: Scorer | None = None
+        graphs, engine = self.manifest.precisions[self.precision], options.engine
+        self.attender = Attender(name, bundle, graphs.attend, graphs.saturation_free, engine.limits, engine.gives_way)
         self._loading = threading.Lock()
         self._closed = False
         self.devices = options.engine.devices
@@ -261,7 +264,7 @@ class Translator:
     def engines(self) -> list[EngineStatus]:
         """The engines created so far."""
         scorer = self._scorer
-        return [self.engine] if scorer is None else [self.engine, scorer.engine]
+        return [self.engine, *([] if scorer is None else [scorer.engine]), *self.attender.engines]
 
     def run(self, rows: Sequence[Row]) -> None:
         """Decode rows that were made elsewhere, and wait for the last one.
@@ -290,6 +293,7 @@ class Translator:
     def close(self, drain: bool = True) -> None:
         """Stop the engines and free what they hold of the devices: with `drain`, after all accepted requests."""
         self.engine.close(drain)
+        self.attender.close(drain)
         with self._loading:
             self._closed = True
             if self._scorer is not None:

@@ -1,0 +1,122 @@
+"""`triptych attend`: attention weights as text or JSON."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from triptych_cli.common import options
+from triptych_cli.common.connection import connect
+from triptych_cli.common.errors import needs
+from triptych_cli.common.lines import json_row
+from triptych_cli.common.options import asks_server
+from triptych_embedded.request import ModelChoice
+
+DIGITS = 6  # of weights in JSON
+SHOWN = 3  # sources of each token, as text
+EMBEDDING, IMAGE_CLASSIFICATION, TRANSLATION = "embedding", "image-classification", "translation"
+Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
+
+
+@click.command(name="attend")
+@click.argument("text", required=False)
+@click.option("--target", default="", help="Translation to attend from.  [default: the model's own]")
+@click.option("--text-pair", default="", help="Second text, for models of the BERT family.")
+@click.option("--image", type=options.EXISTING_FILE, help="JPEG, PNG or WebP file instead of TEXT, for image classifiers.")
+@options.as_json
+@options.model_choice
+@options.languages
+def command(text: str | None, as_json: bool, image: Path | None, **values: Any) -> None:
+    """Show which tokens of TEXT, or patches of an image, a model attends to, in every layer and head.
+
+    Without --json, print what each token attends to most: of a translation by the model's alignment, else by
+    the mean of the last layer. Models of the BERT family are chosen with --model or --text-pair.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
+    """
+    if bool(text) == bool(image):
+        raise click.UsageError("give either TEXT or --image")
+    names = ("target", "text_pair", "source_language", "target_language")
+    given = {name: values.pop(name) for name in names}
+    content = image.read_bytes() if image else b""
+    attention = _ask(ModelChoice(**values), {"text": text or "", "image": content, **given})
+    data = _json(attention)
+    if as_json:
+        click.echo(json_row(**data))
+    else:
+        for line in _lines(data):
+            click.echo(line)
+
+
+def _ask(choice: ModelChoice, given: dict[str, Any]) -> Any:
+    """Return the attention, from a server or an engine in this process."""
+    if asks_server():
+        with connect(choice.server) as client:
+            arguments = {name: value for name, value in given.items() if value}
+            return client.attend(**arguments, model=choice.model or None)
+    needs("triptych_serving.repository.registry", "serve")
+    from triptych_embedded.models import backend_errors, open_registry
+    from triptych_serving.models.attention import AttentionInput, attend
+    from triptych_serving.repository.registry import ModelSelector
+    from triptych_serving.services.v1.attention import find_attending
+
+    capability = IMAGE_CLASSIFICATION if given["image"] else EMBEDDING if given["text_pair"] else TRANSLATION
+    with open_registry(choice, capability) as registry, backend_errors():
+        wanted = AttentionInput(**given)
+        selector = ModelSelector(choice.model, "", given["source_language"], given["target_language"])
+        return attend(find_attending(registry, selector, wanted), wanted)
+
+
+def _json(attention: Any) -> dict[str, Any]:
+    """Return an attention of the client or of the engine as JSON values: weights as nested lists."""
+    weights = {name: getattr(attention, name) for name in ("encoder", "decoder", "cross")}
+    sides = {side: getattr(attention, f"{side}_tokens") for side in ("source", "target")}
+    tokens = {
+        f"{side}_tokens": [{"text": one.text, "start": one.start, "end": one.end, "in_pair": one.in_pair} for one in tokens]
+        for side, tokens in sides.items()
+    }
+    heads = attention.alignment
+    return {
+        **{name: _rounded(values.tolist()) for name, values in weights.items() if values is not None},
+        **tokens,
+        "target": attention.target,
+        "patch_rows": attention.patch_rows,
+        "patch_columns": attention.patch_columns,
+        "alignment": {"layer": heads.layer, "heads": list(heads.heads)} if heads else None,
+    }
+
+
+def _rounded(values: Any) -> Any:
+    return [_rounded(each) for each in values] if isinstance(values, list) else round(values, DIGITS)
+
+
+def mean(weights: Weights, layer: int, heads: list[int]) -> list[list[float]]:
+    """Return the mean of some heads of a layer, `[targets][sources]`."""
+    chosen = [weights[layer][head] for head in heads]
+    return [[sum(values) / len(chosen) for values in zip(*rows, strict=True)] for rows in zip(*chosen, strict=True)]
+
+
+def main_view(data: dict[str, Any]) -> tuple[list[list[float]], list[str], list[str]]:
+    """Return the alignment of a translation, or else the mean of the last layer, with the names of rows and columns."""
+    sources = [token["text"] for token in data["source_tokens"]]
+    if "cross" in data:
+        chosen = data["alignment"]
+        return (
+            mean(data["cross"], chosen["layer"], chosen["heads"]),
+            [token["text"] for token in data["target_tokens"]],
+            sources,
+        )
+    layers = data["encoder"]
+    return mean(layers, len(layers) - 1, list(range(len(layers[-1])))), sources, sources
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    """Yield what each token attends to most."""
+    rows, targets, sources = main_view(data)
+    if not sources:
+        raise click.UsageError("attention over an image is not text: give --json")
+    width = max(map(len, targets))
+    for target, row in zip(targets, rows, strict=True):
+        best = sorted(range(len(row)), key=lambda place: -row[place])[:SHOWN]
+        yield f"{target:{width}}  {', '.join(f'{sources[place]} {row[place]:.2f}' for place in best)}"

@@ -1,0 +1,218 @@
+"""Attention of one input: from a sentence or an image to weights, and the tokens or patches that they belong to."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from triptych_serving.bundle.manifest import AlignmentHeads, Framing
+from triptych_serving.encoding.options import Work
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.images.decode import decode_image
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Item
+from triptych_serving.text.languages import resolve_pair
+from triptych_serving.text.spans import Span, target_spans
+from triptych_serving.text.tokenizers import KeptEncoding
+from triptych_serving.text.translation_tokenizer import EncodedSource
+from triptych_serving.text.validation import InputNames
+from triptych_text.steps import finish
+
+AttendingModel = Translator | TextModel | ImageModel
+NOWHERE: Span = (0, 0)  # of special tokens
+WHOLE = DecodingOptions(split_sentences=SplitSentences.OFF)
+WORD_MARKS = "▁Ġ"  # of tokenizers, for a space
+
+
+@dataclass(frozen=True)
+class FieldNames(InputNames):
+    """Names of fields that are no list."""
+
+    def whole(self, index: int) -> str:
+        return self.parts[0]
+
+    def part(self, index: int, part: int) -> str:
+        return self.parts[part]
+
+
+SOURCE, TARGET, TEXTS = FieldNames(parts=("text",)), FieldNames(parts=("target",)), FieldNames(parts=("text", "text_pair"))
+
+
+@dataclass(frozen=True)
+class AttentionInput:
+    """What to attend to: a text, with its translation or second text, or an image file."""
+
+    text: str = ""
+    target: str = ""  # translation models; they need one
+    text_pair: str = ""  # models of the BERT family
+    image: bytes = b""  # image classifiers, instead of a text
+    source_language: str = ""
+    target_language: str = ""
+
+    def check(self, model: AttendingModel) -> None:
+        """Reject what does not fit the model.
+
+        Raises:
+            InvalidInputError: a field does not apply to the model; names it.
+        """
+        mine = {Translator: ("text", "target"), TextModel: ("text", "text_pair"), ImageModel: ("image",)}[type(model)]
+        for name in ("text", "target", "text_pair", "image"):
+            if getattr(self, name) and name not in mine:
+                takes = " and ".join(f"`{each}`" for each in mine)
+                raise InvalidInputError(
+                    name, f"does not apply to model {model.name!r} ({model.manifest.task}), which takes {takes}"
+                )
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as text, and its span in the text; empty for special tokens."""
+
+    text: str
+    start: int = 0
+    end: int = 0
+    in_pair: bool = False
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention weights, `[layers, heads, targets, sources]`, and what they belong to."""
+
+    encoder: Array
+    decoder: Array | None = None
+    cross: Array | None = None
+    source_tokens: Sequence[Token] = ()
+    target_tokens: Sequence[Token] = ()
+    target: str = ""
+    patch_rows: int = 0
+    patch_columns: int = 0
+    alignment: AlignmentHeads | None = None
+
+
+def attend(model: AttendingModel, given: AttentionInput) -> Attention:
+    """Compute the attention in this process, and wait; without a target, a translation model's own translation is taken.
+
+    Raises:
+        ServingError: as for `prepare_attention`; or the engine rejected the input, or the runtime failed.
+    """
+    if isinstance(model, Translator) and not given.target:
+        check_source(model, given)
+        [translation] = model.translate([given.text], WHOLE, given.source_language, given.target_language)
+        given = replace(given, target=translation.text)
+    work = prepare_attention(model, given)
+    run_rows(model.attender.engine, work.items, work.field)
+    [attention] = work.read()
+    return attention
+
+
+def check_source(model: Translator, given: AttentionInput) -> None:
+    """Check a text before it is translated, and that the model has an attention graph. Raises as `prepare_attention`."""
+    given.check(model)
+    _ = model.attender.engine
+    _encode_source(model, given)
+
+
+def prepare_attention(model: AttendingModel, given: AttentionInput) -> Work[Attention]:
+    """Check and tokenize an input, or decode the image; loads the graph if it is not. Takes up to some 0.1 s.
+
+    Raises:
+        UnsupportedError: the model's bundle has no attention graph.
+        InvalidInputError: the input cannot be used, or has too many weights for a response.
+    """
+    given.check(model)
+    match model:
+        case Translator():
+            return _of_translation(model, given)
+        case TextModel():
+            return _of_text(model, given)
+        case ImageModel():
+            return _of_image(model, given)
+
+
+def _encode_source(model: Translator, given: AttentionInput) -> tuple[EncodedSource, Framing]:
+    framing = resolve_pair(model.manifest, given.source_language, given.target_language).framing
+    [source] = finish(model.tokenizer.encode_source_steps([given.text], framing, SOURCE, spans=True))
+    return source, framing
+
+
+def _of_translation(model: Translator, given: AttentionInput) -> Work[Attention]:
+    source, framing = _encode_source(model, given)
+    tokenizer, forced = model.tokenizer, framing.forced
+    [target] = finish(tokenizer.encode_targets([given.target], TARGET, len(forced)))
+    start, rows = model.manifest.tokens.start, [*forced, *target]
+    inputs = {"source": np.array([source.ids], np.int64), "targets": np.array([[start, *rows]], np.int64)}
+    item = model.attender.item(inputs, "text", S=len(source.ids), T=len(rows))
+
+    def read(weights: Mapping[str, Array]) -> Attention:
+        [text] = tokenizer.decode([target[:-1]])
+        spans: list[Span] = [*[NOWHERE] * source.before, *source.spans, *[NOWHERE] * source.after]
+        sources = _tokens(given.text, spans, tokenizer.pieces(source.ids))
+        spans = [*[NOWHERE] * len(forced), *target_spans(text, target[:-1], tokenizer.decode), NOWHERE]
+        targets = _tokens(text, spans, tokenizer.pieces(rows, target=True))
+        outputs = weights["encoder"], weights["decoder"], weights["cross"]
+        return Attention(*outputs, sources, targets, text, alignment=model.manifest.alignment)
+
+    return _work(item, read, "text")
+
+
+def _of_text(model: TextModel, given: AttentionInput) -> Work[Attention]:
+    tokenizer, texts = model.tokenizer, (given.text, given.text_pair) if given.text_pair else (given.text,)
+    if tokenizer.mask in given.text and not given.text_pair:  # a mask is worth looking at
+        [encoding] = finish(tokenizer.encode_masked([given.text], KeptEncoding))
+    else:
+        [encoding] = finish(tokenizer.encode([texts], KeptEncoding, TEXTS, offsets=True))
+    inputs = {"ids": encoding.ids[None], "segments": encoding.type_ids[None], "lengths": np.array([len(encoding)], np.int32)}
+    item = model.attender.item(inputs, "text", S=len(encoding))
+
+    def read(weights: Mapping[str, Array]) -> Attention:
+        tokens = []
+        for number, part, span in zip(encoding.ids.tolist(), encoding.sequence_ids, encoding.offsets, strict=True):
+            [token] = _tokens(texts[part or 0], [NOWHERE if part is None else span], [tokenizer.token(number)])
+            tokens.append(replace(token, in_pair=part == 1))
+        return Attention(weights["encoder"], source_tokens=tokens)
+
+    return _work(item, read, "text")
+
+
+def _of_image(model: ImageModel, given: AttentionInput) -> Work[Attention]:
+    if not given.image:
+        raise InvalidInputError("image", f"is empty; model {model.name!r} attends to a JPEG, PNG or WebP file")
+    spec = model.manifest.image
+    pixels = decode_image(given.image, spec, "image").pixels
+    item = model.attender.item({"pixels": pixels[None]}, "image")
+
+    def read(weights: Mapping[str, Array]) -> Attention:
+        encoder = weights["encoder"]
+        rows, columns = patch_grid(encoder.shape[-1], spec.height, spec.width)
+        return Attention(encoder, patch_rows=rows, patch_columns=columns)
+
+    return _work(item, read, "image")
+
+
+def patch_grid(positions: int, height: int, width: int) -> tuple[int, int]:
+    """Return rows and columns of square patches, which follow one or two special tokens; (0, 0) for other patches."""
+    for special in (1, 2):
+        patches = positions - special
+        rows = math.isqrt(patches * height // width)
+        if rows and not patches % rows and rows * width == patches // rows * height:
+            return rows, patches // rows
+    return 0, 0
+
+
+def _tokens(text: str, spans: Sequence[Span], pieces: Sequence[str]) -> list[Token]:
+    """Return tokens with the text of their spans; those without, such as [CLS], are as in the vocabulary."""
+    found = zip(spans, pieces, strict=True)
+    return [Token(text[start:end] or piece.strip(WORD_MARKS) or piece, start, end) for (start, end), piece in found]
+
+
+def _work(item: Item, read: Callable[[Mapping[str, Array]], Attention], name: str) -> Work[Attention]:
+    def results() -> Iterator[Attention]:
+        yield read(item.result)
+
+    return Work([item], results, item.size, name)

@@ -1,0 +1,122 @@
+"""triptych.v1.AttentionService."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
+
+from triptych.v1 import attention_pb2, attention_pb2_grpc
+from triptych_serving.errors import UnsupportedError
+from triptych_serving.models.attention import (
+    WHOLE,
+    AttendingModel,
+    Attention,
+    AttentionInput,
+    Token,
+    check_source,
+    prepare_attention,
+)
+from triptych_serving.models.text.embedding import EMBEDDING
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.repository.registry import ModelSelector, Registry
+from triptych_serving.rpc.call_context import GrpcContext, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EngineCall
+from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.runtime.session import Array
+from triptych_serving.services.translation_calls import TranslationCalls, TranslationQuery
+from triptych_serving.services.v1.codec import served_by
+
+
+class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
+    """Serve Attend. The response is returned packed.
+
+    Args:
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        translations: translates texts that come without a translation.
+        pool: threads for long work: loading the graph, decoding an image, writing the response.
+    """
+
+    def __init__(self, registry: Callable[[], Registry], translations: TranslationCalls, pool: Executor) -> None:
+        self._registry, self._translations, self._offload = registry, translations, Offload(pool)
+
+    async def Attend(self, request: attention_pb2.AttendRequest, context: GrpcContext) -> Any:
+        arrival = Arrival.now(context)
+        given = AttentionInput(
+            request.text,
+            request.target,
+            request.text_pair,
+            request.image,
+            request.source_language_code,
+            request.target_language_code,
+        )
+        model = find_attending(
+            self._registry(), ModelSelector(request.model, request.model_version, *languages_of(request)), given
+        )
+        given.check(model)
+        with UseModel(model) as use:
+            if isinstance(model, Translator) and not given.target:
+                await self._offload.run_in_thread(check_source, model, given)
+                query = TranslationQuery(
+                    ModelSelector(model.name, str(model.version), *languages_of(request)), [given.text], WHOLE
+                )
+                [translation], _ = await self._translations.translate_with(model, query, context)
+                given = replace(given, target=translation.text)
+            work = await self._offload.run_in_thread(prepare_attention, model, given)
+            call = await EngineCall.run(model.attender.engine, work, arrival, use)
+            [attention] = work.read()
+            return await call.postprocessed(self._offload.run_in_thread(_response, attention, served_by(use)))
+
+
+def languages_of(request: attention_pb2.AttendRequest) -> tuple[str, str]:
+    """Return the language codes of a request."""
+    return request.source_language_code, request.target_language_code
+
+
+def find_attending(registry: Registry, selector: ModelSelector, given: AttentionInput) -> AttendingModel:
+    """Return the model that a request selects.
+
+    Without a name: an image classifier for an image; a model of the BERT family for a pair, or where no model translates; else
+    the model that translates.
+
+    Raises:
+        ServingError: there is none, or several match.
+    """
+    if selector.model:
+        model = registry.named(selector)
+        if not isinstance(model, AttendingModel):
+            raise UnsupportedError(f"model {model.name!r} ({model.manifest.task}) has no attention graphs")
+        return registry.find(selector) if isinstance(model, Translator) else model
+    if given.image:
+        return registry.find_image(selector)
+    if given.text_pair or not registry.translators:
+        return registry.find_text(selector, EMBEDDING)
+    return registry.find(selector)
+
+
+def _response(attention: Attention, served: dict[str, Any]) -> bytes:
+    heads = attention.alignment
+    response = attention_pb2.AttendResponse(
+        encoder=_weights_to(attention.encoder),
+        decoder=_weights_to(attention.decoder),
+        cross=_weights_to(attention.cross),
+        source_tokens=_tokens_to(attention.source_tokens),
+        target_tokens=_tokens_to(attention.target_tokens),
+        target=attention.target,
+        patch_rows=attention.patch_rows,
+        patch_columns=attention.patch_columns,
+        alignment=attention_pb2.AlignmentHeads(layer=heads.layer, heads=heads.heads) if heads else None,
+        **served,
+    )
+    return response.SerializeToString()
+
+
+def _weights_to(weights: Array | None) -> attention_pb2.AttentionWeights | None:
+    if weights is None:
+        return None
+    layers, heads, targets, sources = weights.shape
+    values = weights.astype("<f4").tobytes()
+    return attention_pb2.AttentionWeights(layers=layers, heads=heads, targets=targets, sources=sources, values=values)
+
+
+def _tokens_to(tokens: Sequence[Token]) -> list[attention_pb2.AttentionToken]:
+    return [attention_pb2.AttentionToken(text=one.text, start=one.start, end=one.end, in_pair=one.in_pair) for one in tokens]

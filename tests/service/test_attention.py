@@ -1,0 +1,45 @@
+"""AttentionService on a real port, with both clients and the command."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from triptych_cli.encoders.attend import command
+from triptych_client import AsyncClient, Client, FailedPreconditionError
+
+from ..fixtures.toy import HALF_BUNDLE, HERE, SOURCE, TARGET, copy_bundle
+from .support.in_process import options_of, serving
+from .support.messages import RED
+
+
+def test_attend(tmp_path: Path) -> None:
+    copy_bundle(tmp_path)
+    shutil.copytree(HERE / "encoder_models", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(HALF_BUNDLE, tmp_path / "old" / "1")
+    with serving(options_of(tmp_path)) as server:
+        address = f"127.0.0.1:{server.port}"
+        with Client(address) as client:
+            found = client.attend(SOURCE, model="toy")
+            assert (found.target, found.model, found.model_version) == (TARGET, "toy", "1")
+            assert found.cross is not None
+            assert found.cross.shape[2:] == (len(found.target_tokens), len(found.source_tokens))
+            np.testing.assert_allclose(np.asarray(found.cross).sum(-1), 1, atol=1e-5)
+            assert client.attend("Nobody", text_pair="sees nothing.").model == "toy-bert"
+            image = client.attend(image=RED)
+            assert (image.model, image.patch_rows > 1, image.cross) == ("toy-vit", True, None)
+            with pytest.raises(FailedPreconditionError, match="has no attention graph"):
+                client.attend(SOURCE, model="old")
+
+        async def attend() -> tuple[int, ...]:
+            async with AsyncClient(address) as client:
+                return (await client.attend(SOURCE, target="Nichts.", model="toy")).encoder.shape
+
+        assert asyncio.run(attend()) == found.encoder.shape
+        remote = CliRunner().invoke(command, [SOURCE, "--json", "--model", "toy", "--server", address])
+        local = CliRunner().invoke(command, [SOURCE, "--json", "--models", str(tmp_path), "--model", "toy"])
+        assert json.loads(remote.output) == json.loads(local.output)
