@@ -18,7 +18,7 @@ from triptych_export.card import write_card
 from triptych_export.errors import SourceError
 from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.tracing import HALF_OPSET, OPSET
-from triptych_export.loading import open_checkpoint, weight_files
+from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
 from triptych_export.parity.gate import check_gate
 from triptych_serving.bundle.bundle import open_bundle, sha256
@@ -32,8 +32,9 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     """Export a checkpoint; returns the bundle's folder.
 
     Args:
-        checkpoint: a folder written by triptych_training or by Hugging Face libraries, or a model's name on the Hugging Face
-            hub; or a bundle, which gets the attention graphs that older exports did not write.
+        checkpoint: a folder written by triptych_training or by Hugging Face libraries, a model's name on the Hugging Face hub,
+            an ONNX file, or a folder with ONNX files; or a bundle, which gets the attention graphs that older exports did not
+            write.
         options: see ExportOptions.
         say: receives progress, one line at a time.
 
@@ -44,8 +45,8 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
     if (Path(checkpoint) / FILE_NAME).is_file():
         return _with_attention(Path(checkpoint), options, say)
     options.check()
-    family, source = open_checkpoint(str(checkpoint), options)
-    for name, value in source.origin.items():
+    family, weights, origin = open_checkpoint(str(checkpoint), options)
+    for name, value in origin.items():
         say(f"{name.replace('_', ' ')}: {value}")
     options = replace(options, precisions=options.precisions or family.default_precisions or options.shipped)
     target = _target(options.name or family.default_name, options)
@@ -56,7 +57,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         allowed = options.allow_inexact or options.allow_untrained
         parity = check_gate(parity, metrics, options.shipped, allowed)
         training = _without_folders(family.provenance)
-        provenance = _provenance(weight_files(source.path), training, options.shipped) | dict(source.origin)
+        provenance = _provenance(weights, training, options.shipped) | dict(origin)
         _ship(full, shipped, options, {"parity": parity, "metrics": metrics, "provenance": provenance})
         card = write_card(target.parent.name, family.describe(), read_manifest(shipped), training, options.notes)
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")

@@ -1,19 +1,25 @@
 """Loading of checkpoints, from triptych_training or Hugging Face, as exportable families."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from triptych_export.bundle_files import WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
 from triptych_export.families.image import ImageFamily
+from triptych_export.families.onnx_encoders import OnnxImageClassifier, OnnxTextEncoder, task_of
+from triptych_export.families.tensors import TensorsFamily
 from triptych_export.families.text import TextFamily, read_samples
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.huggingface.architectures import registry
-from triptych_export.huggingface.folder import Folder, open_folder
+from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
+from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION
 from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint, load_bert_checkpoint, load_vit_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
 from triptych_training.checkpoints.translation import load_checkpoint
@@ -22,20 +28,39 @@ from triptych_training.data.corpus import read_pairs
 OURS = (TRANSFORMER, BERT, VIT)
 
 
-def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
-    """Load a checkpoint from a path or from the Hugging Face hub; returns its family and its folder.
+class Opened(NamedTuple):
+    """A loaded checkpoint: its family, the files with its weights, and where it comes from, for the manifest."""
+
+    family: Family
+    weights: Sequence[Path]
+    origin: Mapping[str, str]
+
+
+def open_checkpoint(name: str, options: ExportOptions) -> Opened:
+    """Load a checkpoint from a path or from the Hugging Face hub.
 
     Raises:
         SourceError: there is no checkpoint, its architecture is unknown, it has no samples, or options do not apply to it.
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
         ParityError: our model does not compute what that of transformers computes.
     """
+    if has_graphs(Path(name)) and not weight_files(Path(name)):
+        return _open_graphs(Path(name), options)
+    if options.config_from:
+        raise SourceError(f"config_from: only for ONNX files; {name} is none")
     folder = open_folder(name, options.revision)
+    if has_graphs(folder.path) and not weight_files(folder.path):
+        return _open_graphs(folder.path, options, folder.origin)
     if options.ignore_config:
         folder = _noted(replace(folder, ignored=options.ignore_config), "ignored_config", ", ".join(options.ignore_config))
     architecture = str(folder.config.get("architecture", ""))
     if architecture in OURS:
-        return _open_ours(folder, architecture, options), folder
+        return Opened(_open_ours(folder, architecture, options), weight_files(folder.path), folder.origin)
+    return _open_theirs(folder, architecture, options)
+
+
+def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> Opened:
+    """Open a checkpoint of Hugging Face's libraries."""
     if architecture and not folder.model_type:
         raise SourceError(
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
@@ -45,16 +70,35 @@ def open_checkpoint(name: str, options: ExportOptions) -> tuple[Family, Folder]:
     if isinstance(loaded, TranslationSource):
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
         family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.shipped)
-        return family, folder
-    _refuse_translation_options(folder, options)
-    if isinstance(loaded, BertCheckpoint):
-        return TextFamily(loaded, read_samples(options.valid), options.shipped), folder
-    return ImageFamily(loaded, options.valid, options.shipped), folder
+    else:
+        _refuse_translation_options(folder, options)
+        if isinstance(loaded, BertCheckpoint):
+            family = TextFamily(loaded, read_samples(options.valid), options.shipped)
+        else:
+            family = ImageFamily(loaded, options.valid, options.shipped)
+    return Opened(family, weight_files(folder.path), folder.origin)
 
 
 def _noted(folder: Folder, name: str, value: str) -> Folder:
     """Add a line about the checkpoint to manifest and card."""
     return replace(folder, origin={**folder.origin, name: value})
+
+
+def _open_graphs(path: Path, options: ExportOptions, origin: Mapping[str, str] | None = None) -> Opened:
+    """Open ONNX files: an encoder if there is a config.json, else a model of plain tensors."""
+    folder = Folder(options.config_from or (path.parent if path.is_file() else path))
+    if options.shortlist or options.source_language or options.target_language or options.ignore_config:
+        raise SourceError(f"shortlist, source_language, target_language, ignore_config: not for ONNX files, {path}")
+    files = find_graphs(path)
+    if unknown := [name for name in options.precisions or () if name not in files]:
+        raise SourceError(f"precision {', '.join(unknown)}: {path} has {', '.join(files)}, ONNX files are kept as they are")
+    if not folder.has(CONFIG):
+        family: Family = TensorsFamily(files, options.valid)
+    elif task_of(folder) == IMAGE_CLASSIFICATION:
+        family = OnnxImageClassifier(folder, files, options.valid)
+    else:
+        family = OnnxTextEncoder(folder, files, read_samples(options.valid))
+    return Opened(family, [file.path for file in files.values()], origin or {})
 
 
 def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Family:

@@ -33,6 +33,7 @@ class ExportOptions:
             model card then records.
         allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
         allow_different: export a checkpoint that computes something else than in transformers; the model card records it.
+        config_from: folder with config.json and the tokenizer or image processor of ONNX files that have none beside them.
         allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
     """
 
@@ -50,6 +51,7 @@ class ExportOptions:
     ignore_config: Sequence[str] = ()
     allow_different: bool = False
     allow_untrained: bool = False
+    config_from: Path | None = None
 
     def check(self) -> None:
         """Reject contradictory options.

@@ -36,6 +36,7 @@ COMMANDS = {
     "rerank": CommandEntry("encoders.text", "rerank", "Rank documents by their relevance to a query."),
     "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
     "attend": CommandEntry("encoders.attend", "command", "Show what a model attends to."),
+    "infer": CommandEntry("encoders.tensors", "command", "Run a model of plain tensors."),
     "serve": CommandEntry("serve.command", "command", "Serve a model repository over gRPC."),
     "playground": CommandEntry("serve.playground", "command", "Try the models on a page in the browser."),
     "models": CommandEntry("admin.models", "command", "List the models of a repository or a server."),

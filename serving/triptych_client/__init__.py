@@ -57,6 +57,7 @@ from triptych_client.results import (
     Translations,
     TranslationScore,
 )
+from triptych_client.tensors import Tensor
 from triptych_client.text_tasks import (
     Answer,
     AnsweredQuestion,
@@ -122,6 +123,7 @@ __all__ = [
     "ServerError",
     "Severity",
     "SplitSentences",
+    "Tensor",
     "Timing",
     "TokenLogprob",
     "TranslatedDocument",

@@ -29,6 +29,7 @@ from triptych_client.results import (
     TranslationScore,
 )
 from triptych_client.tasks import SimpleCall, Texts, UnaryTask
+from triptych_client.tensors import INFER, Tensor, infer_request
 from triptych_client.text_tasks import (
     AnsweredQuestion,
     ClassifiedText,
@@ -243,6 +244,17 @@ class AsyncClient(BaseClient):
     async def unload_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> None:
         """Unload one version, or all versions, of a model. See `Client.unload_model`."""
         await self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        version: str = "",
+        outputs: Sequence[str] = (),
+        **arguments: Unpack[named.CallArguments],
+    ) -> dict[str, Tensor]:
+        """Run a model of plain tensors. See `Client.infer`."""
+        return await self._send(INFER, infer_request(model, version, inputs, outputs), arguments)
 
     async def is_ready(self, service: str = "", *, timeout_seconds: float = HEALTH_TIMEOUT_SECONDS) -> bool:
         """Return whether the server is up and serving. See `Client.is_ready`."""

@@ -25,6 +25,7 @@ from triptych_client.results import (
     TranslationScore,
 )
 from triptych_client.tasks import SimpleCall, Texts, UnaryTask
+from triptych_client.tensors import INFER, Tensor, infer_request
 from triptych_client.text_tasks import (
     AnsweredQuestion,
     ClassifiedText,
@@ -452,6 +453,30 @@ class Client(BaseClient):
             TriptychClientError: Base of these and of all other failures.
         """
         self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        version: str = "",
+        outputs: Sequence[str] = (),
+        **arguments: Unpack[named.CallArguments],
+    ) -> dict[str, Tensor]:
+        """Run a model of plain tensors; returns its outputs by name, of which `numpy.asarray` makes arrays.
+
+        Args:
+            model: Its name.
+            inputs: An array, or another buffer of numbers, for each input.
+            version: Number or label; empty for the one that serves.
+            outputs: Names of those to send; empty for all.
+            arguments: `timeout_seconds`, `request_id` and `retries`.
+
+        Raises:
+            InvalidArgumentError: An input is missing or unknown, or has another type or shape than the model declares.
+            NotFoundError: No such model or version.
+            TriptychClientError: Base of these and of all other failures.
+        """
+        return self._send(INFER, infer_request(model, version, inputs, outputs), arguments)
 
     def is_ready(self, service: str = "", *, timeout_seconds: float = HEALTH_TIMEOUT_SECONDS) -> bool:
         """Return whether the server is up and serving, from one request without retries.

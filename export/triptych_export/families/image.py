@@ -24,7 +24,7 @@ from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -121,13 +121,30 @@ def _sides(size: tuple[int, int]) -> str:
     return str(size[0]) if size[0] == size[1] else f"{size[1]} x {size[0]}"
 
 
-def _spec(checkpoint: ImageCheckpoint) -> ImageSpec:
-    image, (height, width) = checkpoint.image, checkpoint.model.config.image
+def image_spec(image: ImagePreprocessing) -> ImageSpec:
+    """Convert preprocessing to serving's form.
+
+    Raises:
+        SourceError: a member is out of range.
+    """
     stretched = image.resize_height, image.resize_width
     try:
-        spec = ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
+        return ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
     except ValueError as error:
         raise SourceError(f"image: {'; '.join(map(str, error.args))}") from error
+
+
+def read_image(path: str, spec: ImageSpec) -> Pixels:
+    """Read and decode an image file.
+
+    Raises:
+        SourceError: it cannot be read, or is no image.
+    """
+    return _decode(path, _read(path), spec)
+
+
+def _spec(checkpoint: ImageCheckpoint) -> ImageSpec:
+    spec, (height, width) = image_spec(checkpoint.image), checkpoint.model.config.image
     if (spec.height, spec.width) != (height, width):
         raise SourceError(f"image: {spec.width} x {spec.height} pixels, the model takes {width} x {height}")
     if checkpoint.model.config.channels != 3:

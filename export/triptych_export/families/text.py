@@ -19,7 +19,7 @@ from triptych_export.card import Description
 from triptych_export.families.family import EncoderFamily, Say
 from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import Outputs, spread, with_neighbours
-from triptych_export.parity.text import TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
+from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, answer_in_torch, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     QUESTION_ANSWERING,
@@ -98,8 +98,8 @@ class TextFamily(EncoderFamily):
         """Encoded samples for parity."""
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         if self.samples:
-            return make_rows(tokenizer, model, spread(self.samples, PARITY_TEXTS))
-        return random_rows(tokenizer, model, _takes_pairs(self.checkpoint))
+            return make_rows(tokenizer, RowForm.of(model), spread(self.samples, PARITY_TEXTS))
+        return random_rows(tokenizer, RowForm.of(model), _takes_pairs(self.checkpoint))
 
     def _expected(self) -> list[Outputs]:
         return self._compared([answer_in_torch(self.checkpoint.model, row) for row in self.rows])

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,9 @@ CONFIG = "config.json"
 # Files to download. Safetensors are preferred; pickles are fetched only if there are none.
 WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-BARE_GRAPH = (
-    "an ONNX file alone cannot be exported, since it lacks tokenizer, labels and limits, and its results cannot be compared "
-    "with PyTorch's; name the checkpoint that it was made of: a folder, or a model on the Hugging Face hub"
-)
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
+GRAPHS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*")  # fetched only if there are no weights
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
 
@@ -75,8 +73,6 @@ class Folder:
         """
         config = self.read_json(CONFIG)
         if config is None:
-            if any(self.path.glob("*.onnx")):
-                raise SourceError(f"{self.path}: {BARE_GRAPH}")
             raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")
         return Members(config)
 
@@ -136,8 +132,6 @@ def open_folder(name: str, revision: str = "") -> Folder:
         if revision:
             raise SourceError(f"revision: {revision!r} applies to models on the Hugging Face hub, {path} is a local folder")
         return Folder(path)
-    if path.suffix == ".onnx" and path.is_file():
-        raise SourceError(f"{path}: {BARE_GRAPH}")
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
         raise SourceError(f"{name}: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de")
     return _download(name, revision)
@@ -150,13 +144,14 @@ def _download(name: str, revision: str) -> Folder:
             info = HfApi().model_info(name, revision=revision or None)
             files = [file.rfilename for file in info.siblings or ()]
             usable = any(file.endswith(".safetensors") and "/" not in file for file in files)  # in folders are other models
-            patterns = [*WANTED, *(() if usable else PICKLES)]
+            pickled = any(fnmatch(file, pattern) for file in files for pattern in PICKLES)
+            patterns = [*WANTED, *(() if usable else PICKLES if pickled else GRAPHS)]
             path = snapshot_download(name, revision=info.sha, allow_patterns=patterns)
             return Folder(Path(path), {"checkpoint_revision": f"{name}@{info.sha}"})
         except NO_ANSWER as error:
             if isinstance(error, HfHubHTTPError):  # an answer, such as 401
                 raise
-            patterns = [*WANTED, *PICKLES]
+            patterns = [*WANTED, *PICKLES, *GRAPHS]
             cached = Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=True))
             source = f"cached copy, since the hub did not answer: {one_line(error)}"
             return Folder(cached, {"checkpoint_revision": f"{name}@{cached.name}", "checkpoint_source": source})

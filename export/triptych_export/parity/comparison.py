@@ -102,7 +102,7 @@ def with_neighbours(answers: Sequence[Outputs], pooling: str) -> list[Outputs]:
 def decisions(answer: Outputs) -> list[Floats]:
     """List the probability vectors from which a best choice is taken."""
     return [
-        vector if name in PROBABILITIES else _softmax(vector)
+        vector if name in PROBABILITIES else softmax(vector)
         for name in CHOICES
         if name in answer
         for vector in answer[name].reshape(-1, answer[name].shape[-1])
@@ -143,9 +143,10 @@ def _best(scores: Floats) -> list[int]:
     return best
 
 
-def _softmax(logits: Floats) -> Floats:
-    powers: Floats = np.exp(logits - logits.max())
-    powers /= powers.sum()
+def softmax(logits: Floats) -> Floats:
+    """Compute probabilities along the last axis."""
+    powers: Floats = np.exp(logits - logits.max(-1, keepdims=True))
+    powers /= powers.sum(-1, keepdims=True)
     return powers
 
 

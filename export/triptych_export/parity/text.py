@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import ParityError
-from triptych_export.parity.comparison import Floats, Outputs, chunks
+from triptych_export.parity.comparison import POOLED, Floats, Outputs, chunks
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertForEmbedding,
@@ -42,32 +42,49 @@ class TextRow:
     places: Sequence[int] = ()
 
 
-def make_rows(tokenizer: Tokenizer, model: BertModel, samples: Sequence[str | tuple[str, str]]) -> list[TextRow]:
+@dataclass(frozen=True)
+class RowForm:
+    """What rows for a model consist of; `mask` is the id that fills masks, None for a model without them."""
+
+    vocabulary_size: int
+    max_positions: int
+    mask: int | None = None
+
+    @classmethod
+    def of(cls, model: BertModel) -> "RowForm":
+        """Read it from a model."""
+        config = model.config
+        return cls(
+            config.vocabulary_size, config.max_positions, config.mask_id if isinstance(model, BertForPretraining) else None
+        )
+
+
+def make_rows(tokenizer: Tokenizer, form: RowForm, samples: Sequence[str | tuple[str, str]]) -> list[TextRow]:
     """Encode texts, truncated to the model's limit; for a masked-token model, mask every seventh token."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_padding()
-    plain.enable_truncation(model.config.max_positions)
+    plain.enable_truncation(form.max_positions)
     return [
-        _masked(model, encoding.ids, encoding.type_ids, encoding.special_tokens_mask, index)
+        _masked(form, encoding.ids, encoding.type_ids, encoding.special_tokens_mask, index)
         for index, encoding in enumerate(plain.encode_batch(list(samples)))
     ]
 
 
-def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[TextRow]:
+def random_rows(tokenizer: Tokenizer, form: RowForm, pairs: bool) -> list[TextRow]:
     """Draw random tokens of mixed lengths, and one row of maximum length, with the tokenizer's special tokens.
 
     Args:
         tokenizer: defines ordinary and special tokens.
-        model: masks are inserted if it predicts them.
+        form: of the rows; masks are inserted if the model predicts them.
         pairs: make every second row a pair.
     """
     chance = np.random.default_rng(SEED)
-    size = model.config.vocabulary_size
+    size = form.vocabulary_size
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     words = np.array(sorted(set(tokenizer.get_vocab().values()) - special - absent_ids(tokenizer, size)), np.int64)
     words = words[words < size]
     frames = [_frame(tokenizer, pair) for pair in ((False, True) if pairs else (False,))]
-    longest = min(model.config.max_positions, LONGEST_ROW)
+    longest = min(form.max_positions, LONGEST_ROW)
     lengths = chance.permutation(np.geomspace(2, min(longest, RANDOM_LENGTH), RANDOM_ROWS).astype(int)).tolist()
     rows = []
     for index, length in enumerate([*lengths, longest]):
@@ -83,7 +100,7 @@ def random_rows(tokenizer: Tokenizer, model: BertModel, pairs: bool) -> list[Tex
             ids += drawn
             segments += [segment] * len(drawn)
             fixed += [int(token is not None)] * len(drawn)
-        rows.append(_masked(model, ids, segments, fixed, index))
+        rows.append(_masked(form, ids, segments, fixed, index))
     return rows
 
 
@@ -103,13 +120,12 @@ def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
     return frame
 
 
-def _masked(model: BertModel, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
+def _masked(form: RowForm, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
     """Make a row, with masks if the model predicts them."""
-    if not isinstance(model, BertForPretraining):
+    if form.mask is None:
         return TextRow(ids, segments)
-    mask = model.config.mask_id
-    places = _places(special, ids, mask, index)
-    return TextRow([mask if place in places else token for place, token in enumerate(ids)], segments, places)
+    places = _places(special, ids, form.mask, index)
+    return TextRow([form.mask if place in places else token for place, token in enumerate(ids)], segments, places)
 
 
 def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
@@ -161,7 +177,7 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[i
     masks = np.cumsum([0, *(len(row.places) for row in rows)])
     answers: list[Outputs] = []
     for index, row in enumerate(rows):
-        answer: dict[str, Floats] = {"mean": outputs["mean"][index], "cls": outputs["cls"][index]}
+        answer: dict[str, Floats] = {name: outputs[name][index] for name in POOLED if name in outputs}
         if "places" in inputs:
             part = slice(masks[index], masks[index + 1])
             answer["log_probabilities"] = outputs["log_probabilities"][part]

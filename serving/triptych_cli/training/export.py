@@ -35,13 +35,20 @@ from triptych_cli.common.errors import needs, one_line
 @click.option("--target-language", default="", help="The same for translations.")
 @click.option("--revision", default="", help="Commit, tag or branch of a model on the hub.  [default: the newest commit]")
 @click.option(
-    "--valid", multiple=True, help="Sentence pairs, texts or images for the parity check.  [default: the checkpoint's own]"
+    "--valid",
+    multiple=True,
+    help="Sentence pairs, texts, images or inputs (.npz) for the parity check.  [default: the checkpoint's own]",
 )
 @click.option(
     "--ignore-config",
     multiple=True,
     metavar="KEY",
     help="Ignore an unsupported member of a Hugging Face config.json or similar file; the model card records it. Repeatable.",
+)
+@click.option(
+    "--config-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with config.json and tokenizer or image processor, for an ONNX file that has none beside it.",
 )
 @click.option(
     "--allow-inexact",
@@ -84,7 +91,9 @@ def command(
     tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
     CamemBERT and ModernBERT; ViT, DeiT and Swin. The fp32 graphs must give the same results as PyTorch, or nothing is written.
 
-    CHECKPOINT may also be a bundle of an older release, of which a copy with attention graphs is written.
+    CHECKPOINT may also be an ONNX file, or a folder with model.onnx or onnx/model*.onnx: an encoder if config.json and a
+    tokenizer or image processor are there, else a model of plain tensors, whose graphs are kept as they are; or a bundle of an
+    older release, of which a copy with attention graphs is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError

@@ -10,12 +10,15 @@ from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
 from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.bundle.manifest.tensors import NUMPY
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, parse_object
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.services.oip.tensors import BYTES, DTYPES, encode, unpack
+from triptych_serving.services.oip.tensors import BYTES, encode, unpack
 
+# Types of JSON values by numpy's kind of number.
+KINDS: Mapping[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), BYTES: (str,)}
 Wanted = Callable[[str], bool]  # whether an output is wanted in binary
 
 SERVICE = "/inference.GRPCInferenceService"
@@ -159,10 +162,11 @@ def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes
 def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
     """Return the raw contents of a tensor whose values are a list, nested or not."""
     values = list(_flat(data))
+    kinds = KINDS.get(np.dtype(NUMPY[datatype]).kind if datatype in NUMPY else datatype, ())
     try:
-        if datatype in DTYPES if datatype != BYTES else all(isinstance(one, str) for one in values):
-            return bytes(encode(values, 1, datatype)[1])
-    except (TypeError, ValueError, OverflowError):
+        if all(type(one) in kinds for one in values):
+            return bytes(encode(values, 1, datatype)[1]) if datatype == BYTES else np.array(values, NUMPY[datatype]).tobytes()
+    except (KeyError, OverflowError):
         pass
     raise invalid(f"{name}: data: not values of the datatype {datatype[:40]!r}")
 
@@ -178,7 +182,7 @@ def _flat(data: list[Any]) -> Any:
 def _values(datatype: str, raw: bytes, count: int) -> list[Any]:
     if datatype == BYTES:
         return [one.decode(errors="replace") for one in unpack("", raw, count)]
-    return list(np.frombuffer(raw, DTYPES[datatype]).tolist())
+    return list(np.frombuffer(raw, NUMPY[datatype]).tolist())
 
 
 def _set_parameters(target: Any, given: Mapping[str, Any]) -> None:

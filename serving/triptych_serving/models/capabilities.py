@@ -2,6 +2,7 @@
 
 from triptych_serving.bundle.manifest import (
     IMAGE_CLASSIFICATION,
+    TENSORS,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
     TEXT_GENERATION,
@@ -19,21 +20,24 @@ VERBS = {
     **{name: task.verb for name, task in TEXT_TASKS.items()},
     IMAGE_CLASSIFICATION: "classifies images",
     TEXT_GENERATION: "continues texts",
+    TENSORS: "takes plain tensors",
 }
 
 
 def capabilities_of(manifest: Manifest) -> frozenset[str]:
     """Return a model's capabilities.
 
-    They are its task; every model of the text family also embeds, one with next-sentence prediction classifies pairs, and a
-    classifier of pairs with one label reranks.
+    They are its task; a model of the text family with vectors also embeds, one with next-sentence prediction classifies pairs,
+    and a classifier of pairs with one label reranks.
     """
     if not isinstance(manifest, TextManifest):
         return frozenset({manifest.task})
-    more = {TEXT_CLASSIFICATION} if manifest.next_sentence else set()
+    more = {EMBEDDING} if manifest.vectors else set()
+    if manifest.next_sentence:
+        more.add(TEXT_CLASSIFICATION)
     if manifest.task == TEXT_CLASSIFICATION and manifest.pairs and len(manifest.labels) == 1:
         more.add(RERANK)
-    return frozenset({manifest.task, EMBEDDING, *more}) - {TEXT_EMBEDDING}
+    return frozenset({manifest.task, *more}) - {TEXT_EMBEDDING}
 
 
 def describe(capabilities: frozenset[str]) -> str:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import ImageManifest, TextGenerationManifest, TextManifest
+from triptych_serving.bundle.manifest import ImageManifest, TensorsManifest, TextGenerationManifest, TextManifest
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
+from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement, place
@@ -83,6 +84,9 @@ def load_model(
     """
     bundle = open_bundle(entry.folder)
     about = entry.name, entry.version, bundle
+    if isinstance(bundle.manifest, TensorsManifest):
+        placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
+        return TensorModel(*about, replace(encoders, precision=placement.precision))
     if isinstance(bundle.manifest, TextManifest | ImageManifest):
         placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
         encoders = replace(encoders, precision=placement.precision)

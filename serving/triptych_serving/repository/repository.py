@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 
 EMPTY = "no models here; expected <model>/<version>/bundle.json, the version a positive integer"
 BARE_GRAPH = (
-    "an ONNX file alone cannot be served, since it has no tokenizer, labels or limits; export the checkpoint that it was made "
-    "of, `triptych export CHECKPOINT --out models`, and serve that folder"
+    "an ONNX file alone cannot be served, it needs a manifest; `triptych export FILE --out models` makes one, of the file and "
+    "the tokenizer and config.json beside it; serve that folder"
 )
 
 

@@ -27,6 +27,7 @@ MODELS = [
     "image-classification",
     "pairs",
     "question-answering",
+    "tensors",
     "text-classification",
     "token-classification",
     "toy",

@@ -144,7 +144,7 @@ def _pooling(path: object, members: dict[str, Any]) -> str:
     return POOLINGS[named[0]]
 
 
-def _prepare(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
+def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
     """Let the tokenizer lower-case texts and put the prompt before them, as sentence-transformers does before it."""
     first: list[normalizers.Normalizer] = [normalizers.Prepend(settings.prompt)] if settings.prompt else []
     first += [normalizers.Lowercase()] if settings.lowercase else []
@@ -281,8 +281,8 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     head = BARE if sentences else _head(folder, mapping)
     tokenizer = text_tokenizer(folder)
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
-    labels = _labels(folder) if head in (TEXT, TOKENS) else ()
-    independent = head == TEXT and _independent(folder, len(labels))
+    labels = read_labels(folder) if head in (TEXT, TOKENS) else ()
+    independent = head == TEXT and is_independent(folder, len(labels))
     try:
         with torch.device("meta"):
             config = mapping.config(folder, special)
@@ -294,7 +294,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     rules = [*mapping.encoder(config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
     made = sentences or SentenceSettings()
-    _prepare(tokenizer, made)
+    prepare_tokenizer(tokenizer, made)
     if made.max_tokens and made.max_tokens < config.max_positions:
         _shorten(model, made.max_tokens)
     prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
@@ -332,7 +332,7 @@ def _head(folder: Folder, mapping: TextMapping) -> str:
     raise folder.config_error(f"{found} is not supported; supported: {supported}")
 
 
-def _labels(folder: Folder) -> tuple[str, ...]:
+def read_labels(folder: Folder) -> tuple[str, ...]:
     """Labels in class order; without names, Hugging Face's defaults (LABEL_0, ...)."""
     named = folder.config.get("id2label")
     if named is None:
@@ -346,7 +346,7 @@ def _labels(folder: Folder) -> tuple[str, ...]:
     return tuple(labels[number] for number in range(len(labels)))
 
 
-def _independent(folder: Folder, labels: int) -> bool:
+def is_independent(folder: Folder, labels: int) -> bool:
     """Tell whether each of several labels has an independent probability (sigmoid); one label always has."""
     problem = folder.config.get("problem_type")
     if problem not in (None, SINGLE_LABEL, MULTI_LABEL, *(("regression",) if labels == 1 else ())):

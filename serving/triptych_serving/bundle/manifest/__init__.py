@@ -4,7 +4,7 @@ Members of every bundle:
 
 format                1; which releases read which is in serving/docs/compatibility.md
 task                  "translation", "text-generation", "fill-mask", "text-classification", "token-classification",
-                      "question-answering", "text-embedding" or "image-classification"
+                      "question-answering", "text-embedding", "image-classification" or "tensors"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
                       shortlist, four more: see TranslationGraphs; text-generation: {step, search, score});
@@ -16,7 +16,8 @@ default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
 
-The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest and ImageManifest.
+The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest, ImageManifest and
+TensorsManifest.
 """
 
 from triptych_serving.bundle.manifest.base import (
@@ -33,6 +34,7 @@ from triptych_serving.bundle.manifest.base import (
 from triptych_serving.bundle.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
 from triptych_serving.bundle.manifest.reader import TASKS, read_manifest
+from triptych_serving.bundle.manifest.tensors import TENSORS, TensorsManifest
 from triptych_serving.bundle.manifest.text import (
     FILL_MASK,
     QUESTION_ANSWERING,
@@ -75,6 +77,7 @@ __all__ = [
     "OLDEST_FORMAT",
     "QUESTION_ANSWERING",
     "TASKS",
+    "TENSORS",
     "TEXT_CLASSIFICATION",
     "TEXT_EMBEDDING",
     "TEXT_GENERATION",
@@ -101,6 +104,7 @@ __all__ = [
     "SpecialTokens",
     "StoredFile",
     "TargetFrame",
+    "TensorsManifest",
     "TextGenerationManifest",
     "TextLimits",
     "TextManifest",

@@ -6,16 +6,17 @@ from pathlib import Path
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
 from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, parse_image
+from triptych_serving.bundle.manifest.tensors import TENSORS, parse_tensors
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
 from triptych_serving.bundle.manifest.text_generation import TEXT_GENERATION, parse_text_generation
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
-TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION)
+TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION, TENSORS)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check `folder/bundle.json`: a TranslationManifest, TextGenerationManifest, TextManifest or ImageManifest.
+    """Read and check `folder/bundle.json`; the manifest is of the class that its task has.
 
     Raises:
         BundleError: the file is missing, not JSON, of another format, or wrong in any member; lists all faults.
@@ -72,4 +73,6 @@ def _parse(task: str, fields: JsonFields, faults: list[str]) -> Manifest:
         return parse_image(fields, faults)
     if task == TEXT_GENERATION:
         return parse_text_generation(fields, faults)
+    if task == TENSORS:
+        return parse_tensors(fields, faults)
     return parse_translation(fields, faults)

@@ -29,9 +29,10 @@ class TextTokens:
 
 @dataclass(frozen=True)
 class TextLimits:
-    """Lengths in tokens, including [CLS] and [SEP]."""
+    """Lengths in tokens, including [CLS] and [SEP]; texts of one run, 0: any number."""
 
     max_tokens: int
+    max_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,13 @@ class TextManifest(Manifest):
     """Manifest of a text encoder. Members besides the common ones:
 
     tokens                pad, cls, sep, mask: ids
-    limits                max_tokens: [CLS] and [SEP] included
+    limits                max_tokens: [CLS] and [SEP] included; max_rows (optional): the graph takes no more texts at once
     hidden_size           length of a text's vector
     labels                names of the classes, in the graph's order; classification tasks alone
     next_sentence         (fill-mask, optional) the graph says whether a second text follows the first
     pairs                 (text-classification, optional) the inputs are pairs of texts
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
+    vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
     """
@@ -60,16 +62,17 @@ class TextManifest(Manifest):
     logits: bool = False
     pooling: str = MEAN
     normalize: bool = False
+    vectors: bool = True
 
 
 def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
     """Read and check the manifest; errors are added to `faults`."""
-    tokens, task = fields.object("tokens"), fields.values.get("task")
+    tokens, task, limits = fields.object("tokens"), fields.values.get("task"), fields.object("limits")
     manifest = TextManifest(
         **parse_common(fields),
         precisions=parse_graphs(fields),
         tokens=TextTokens(*(tokens.natural(name) for name in ("pad", "cls", "sep", "mask"))),
-        limits=TextLimits(fields.object("limits").positive("max_tokens")),
+        limits=TextLimits(limits.positive("max_tokens"), limits.get("max_rows", int, 0)),
         hidden_size=fields.positive("hidden_size"),
         labels=fields.strings("labels") if task in LABELLED_TASKS else (),
         next_sentence=task == FILL_MASK and fields.get("next_sentence", bool, False),
@@ -78,6 +81,7 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         pooling=fields.get("pooling", str, MEAN),
         normalize=fields.get("normalize", bool, False),
+        vectors=fields.get("vectors", bool, True),
     )
     if manifest.pooling not in POOLINGS and isinstance(fields.values.get("pooling", MEAN), str):
         faults.append(f"pooling is {manifest.pooling!r}, expected one of: {', '.join(POOLINGS)}")

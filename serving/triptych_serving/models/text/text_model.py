@@ -1,6 +1,7 @@
 """A loaded model of the BERT family: a bundle's tokenizer and graph behind one engine."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
@@ -44,6 +45,9 @@ class TextModel:
         self.tokenizer = BertTokenizer(bundle.path("tokenizer.json"), self.manifest.tokens, self.manifest.limits.max_tokens)
         self.weight_bytes = bundle.weight_bytes(self.precision)
         self.devices = options.devices
+        if rows := self.manifest.limits.max_rows:
+            batches = replace(options.limits, batch_rows=min(rows, options.limits.batch_rows))
+            options = replace(options, limits=batches)
         self._limits = options.limits
         self._encoder = load_encoder(self._graph(bundle), options)
         self.engine = self._encoder.engine

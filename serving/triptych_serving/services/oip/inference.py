@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
@@ -17,6 +18,7 @@ from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
+from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
 from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from, varint
@@ -148,6 +150,8 @@ class Inference:
         Raises:
             ServingError: the request cannot be served.
         """
+        if (model := self._plain(request)) is not None:
+            return (await infer_tensors(model, request, context, self._limit)).SerializeToString()
         call = infer_call_from(request, self._registry)
         return await self._made(call, await self._results(call, context), call.serialized)
 
@@ -165,6 +169,9 @@ class Inference:
         self, request: pb.ModelInferRequest, context: GrpcContext
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
         """Yield pieces, then the complete result; with an empty final response, the result comes before it."""
+        if (model := self._plain(request)) is not None:
+            yield await infer_tensors(model, request, context, self._limit), True
+            return
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
         call = infer_call_from(request, self._registry, streams=True)
         if call.task.stream is None:
@@ -198,6 +205,11 @@ class Inference:
                     elif isinstance(event, FinishedTranslation):
                         done[event.index] = event.translation
         results += [done[index] for index in sorted(done)]
+
+    def _plain(self, request: pb.ModelInferRequest) -> TensorModel | None:
+        """Return the requested model if it takes plain tensors."""
+        model = self._registry().named(ModelSelector(request.model_name, request.model_version)) if request.model_name else None
+        return model if isinstance(model, TensorModel) else None
 
     async def _results(self, call: InferCall, context: GrpcContext) -> Sequence[Any]:
         with call.renamed_fields():

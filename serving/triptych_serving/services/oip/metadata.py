@@ -1,11 +1,14 @@
 """Metadata of a model, for ModelMetadata and, in Triton's form, for ModelConfig."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
+from triptych_serving.bundle.manifest import TENSORS, TextManifest, TranslationManifest
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
+from triptych_serving.models.tensors.tensor_model import TensorModel
+from triptych_serving.services.oip.plain_tensors import config, metadata
 from triptych_serving.services.oip.task import InferTask, OutputTensor
 from triptych_serving.services.oip.tasks import TASKS, tasks_of
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, MAX_ELEMENTS, UINT32
@@ -17,6 +20,9 @@ TensorMetadata = pb.ModelMetadataResponse.TensorMetadata
 
 def metadata_of(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
     """Describe the tensors of a model's default task; `versions` are all that are loaded."""
+    if isinstance(model, TensorModel):
+        tensors = {"inputs": metadata(model.manifest.inputs), "outputs": metadata(model.manifest.outputs)}
+        return pb.ModelMetadataResponse(name=model.name, versions=versions, platform=PLATFORM, **tensors)
     task = _default_task(model)
     return pb.ModelMetadataResponse(
         name=model.name,
@@ -29,17 +35,26 @@ def metadata_of(model: Model, versions: Sequence[str]) -> pb.ModelMetadataRespon
 
 def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     """Describe the same for Triton's clients; the parameters list tasks, their parameters and the model's limits."""
-    task = _default_task(model)
     return pb.ModelConfig(
         name=model.name,
         platform=PLATFORM,
         backend=PLATFORM,
         version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=map(int, versions))),
-        max_batch_size=min(MAX_ELEMENTS, model.limiter.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
-        input=[pb.ModelInput(name=one.name, data_type=pb.TYPE_STRING, dims=[1], optional=one.optional) for one in task.inputs],
-        output=[pb.ModelOutput(name=one.name, data_type=TYPES[one.datatype], dims=_dims(one)) for one in task.outputs],
+        **(config(model, MAX_ELEMENTS) if isinstance(model, TensorModel) else _tensors(model)),
         parameters={name: pb.ModelParameter(string_value=value) for name, value in _parameters(model).items()},
     )
+
+
+def _tensors(model: Model) -> dict[str, Any]:
+    """Describe the tensors of a model's default task, and the most elements of a request."""
+    task = _default_task(model)
+    return {
+        "max_batch_size": min(MAX_ELEMENTS, model.limiter.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
+        "input": [
+            pb.ModelInput(name=one.name, data_type=pb.TYPE_STRING, dims=[1], optional=one.optional) for one in task.inputs
+        ],
+        "output": [pb.ModelOutput(name=one.name, data_type=TYPES[one.datatype], dims=_dims(one)) for one in task.outputs],
+    }
 
 
 def _default_task(model: Model) -> InferTask:
@@ -56,6 +71,8 @@ def _parameters(model: Model) -> dict[str, str]:
     parameters = {"task": names[0], "tasks": ",".join(names), "precision": model.precision, "family": manifest.family}
     parameters["devices"] = ",".join(map(str, model.devices))
     for name in names:
+        if name == TENSORS:
+            continue
         types = TASKS[name].parameters
         parameters[f"parameters.{name}"] = "; ".join(f"{option}: {kind.text}" for option, kind in types.items())
     if isinstance(manifest, TranslationManifest):

@@ -216,7 +216,7 @@ TASKS: Mapping[str, InferTask] = {
 def tasks_of(model: Model) -> list[str]:
     """List the tasks of a model; first the default one."""
     own = model.manifest.task
-    return sorted(model.capabilities, key=lambda name: (name != own, list(TASKS).index(name)))
+    return sorted(model.capabilities, key=lambda name: (name != own, [*TASKS, manifest.TENSORS].index(name)))
 
 
 def task_from(given: str | None, model: Model) -> str:

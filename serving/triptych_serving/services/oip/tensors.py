@@ -54,7 +54,7 @@ def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> In
         InvalidInputError: a tensor is missing, unknown, or has a wrong datatype, shape or contents; names it.
     """
     _check_names([tensor.name for tensor in request.inputs], specs)
-    raw = _raw_contents(request)
+    raw = raw_contents(request)
     shapes = {tensor.name: tuple(tensor.shape) for tensor in request.inputs}
     elements = {tensor.name: _elements(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
     first = specs[0].name
@@ -156,8 +156,12 @@ def _check_names(given: Sequence[str], specs: Sequence[InputSpec]) -> None:
         raise InvalidInputError("inputs", f"missing input {missing[0]}; there are: {known}")
 
 
-def _raw_contents(request: pb.ModelInferRequest) -> Sequence[bytes | None]:
-    """Return the raw contents of each input; None where the tensor has its own contents."""
+def raw_contents(request: pb.ModelInferRequest) -> Sequence[bytes | None]:
+    """Return the raw contents of each input; None where the tensor has its own contents.
+
+    Raises:
+        InvalidInputError: contents are given twice, or not for each input.
+    """
     raw, inputs = request.raw_input_contents, request.inputs
     if not raw:
         return [None] * len(inputs)

@@ -254,13 +254,6 @@ def test_other_formats_are_reported_with_the_files_found(tmp_path: Path) -> None
         open_weights(tmp_path)
 
 
-@pytest.mark.parametrize("name", [".", "model.onnx"])
-def test_a_graph_alone_is_explained(tmp_path: Path, name: str) -> None:
-    (tmp_path / "model.onnx").touch()
-    with pytest.raises(SourceError, match="an ONNX file alone cannot be exported"):
-        _ = open_folder(str(tmp_path / name)).config
-
-
 def test_a_folder_needs_a_valid_config(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r": not a checkpoint folder, missing config\.json$"):
         _ = Folder(tmp_path).config

@@ -46,7 +46,7 @@ def test_good_figures_pass_unchanged() -> None:
             "fp16: forced token agreement percent: 94.9, at least 95 required",
         ),
         ({"fp32": {"samples": 3}}, "fp32: samples: 3, at least 32 required"),
-        ({"fp32": {"distinct_outputs": 1}}, "int8: different outputs in PyTorch: 1, at least 16 required"),
+        ({"fp32": {"distinct_outputs": 1}}, "int8: different outputs: 1, at least 16 required"),
     ],
 )
 def test_a_figure_below_its_floor_is_a_fault_unless_allowed_and_recorded(figures: dict[str, Any], message: str) -> None:

@@ -1,0 +1,280 @@
+"""Encoders that exist as ONNX files: the graphs are kept, and get the inputs and outputs of our own encoders."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto
+from onnx.external_data_helper import load_external_data_for_model
+
+from triptych_export.bundle_files import first_manifest, open_encoder, write_graph, write_manifest, write_tokenizer
+from triptych_export.card import Description
+from triptych_export.errors import SourceError
+from triptych_export.families.family import Report, Say
+from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, image_spec, read_image
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
+from triptych_export.huggingface.checkpoint.text import (
+    SentenceSettings,
+    is_independent,
+    prepare_tokenizer,
+    read_labels,
+    read_sentence_settings,
+    special_ids,
+)
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
+from triptych_export.onnx_files.adapters import ImageForm, TextForm, adapt_image, adapt_text, fixed_sizes
+from triptych_export.onnx_files.layout import OnnxFile
+from triptych_export.onnx_files.originals import run_texts
+from triptych_export.onnx_files.trial import try_run
+from triptych_export.parity.comparison import Outputs, check_answers, compare_answers, softmax, spread, with_neighbours
+from triptych_export.parity.image import Pixels, answer_images_in_session, generate_images
+from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, make_rows, random_rows
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_serving.bundle.manifest import (
+    FILL_MASK,
+    IMAGE_CLASSIFICATION,
+    QUESTION_ANSWERING,
+    TEXT_CLASSIFICATION,
+    TEXT_EMBEDDING,
+    TOKEN_CLASSIFICATION,
+)
+from triptych_serving.bundle.manifest.image import LABELS_FILE
+from triptych_serving.runtime.session import Session
+from triptych_training.checkpoints.encoder import Sample
+
+# By suffix of the class that config.json names.
+TASKS: Mapping[str, str] = {
+    "ForMaskedLM": FILL_MASK,
+    "ForSequenceClassification": TEXT_CLASSIFICATION,
+    "ForTokenClassification": TOKEN_CLASSIFICATION,
+    "ForQuestionAnswering": QUESTION_ANSWERING,
+    "ForImageClassification": IMAGE_CLASSIFICATION,
+    "Model": TEXT_EMBEDDING,
+}
+COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
+COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert")  # their first position is the padding id + 1
+QUANTIZED_BATCH = 16
+
+
+def task_of(folder: Folder) -> str:
+    """Return the task of a folder's model.
+
+    Raises:
+        SourceError: config.json names a class of no supported task.
+    """
+    if folder.has("modules.json"):
+        return TEXT_EMBEDDING
+    for suffix, task in TASKS.items():
+        if folder.architecture.endswith(suffix):
+            return task
+    known = ", ".join(f"...{suffix}" for suffix in TASKS)
+    raise folder.config_error(f"architecture {folder.architecture!r} has no task here; supported: {known}")
+
+
+class OnnxEncoder(ABC):
+    """Base of text encoders and image classifiers from ONNX files.
+
+    Args:
+        folder: tokenizer or image processor, and config.json.
+        files: the graphs by precision.
+    """
+
+    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile]) -> None:
+        self.folder, self.files = folder, files
+        self.task = task_of(folder)
+        self.default_precisions = tuple(files)
+        self.provenance: Mapping[str, Any] = {
+            "architecture": folder.architecture,
+            "onnx_files": ", ".join(file.path.name for file in files.values()),
+        }
+
+    @property
+    def default_name(self) -> str:
+        return self.task
+
+    def write(self, folder: Path, say: Say) -> None:
+        """Write the adapted graphs, the files beside them and a first manifest; see Family."""
+        folder.mkdir()
+        for precision, file in self.files.items():
+            say(f"adapting {file.path.name} ({precision})")
+            model = ModelProto()
+            model.CopyFrom(file.model)
+            load_external_data_for_model(model, str(file.path.parent))
+            graph = Graph.of(self._adapted(model))
+            write_graph(graph, folder / f"graph.{precision}.onnx", WeightsFile(folder / f"weights.{precision}.bin"), "fp32")
+        self._write_files(folder)
+        members = {precision: {"graph": f"graph.{precision}.onnx"} for precision in self.files}
+        manifest = first_manifest(self.task, self.folder.model_type or "onnx", members, **self._members())
+        write_manifest(folder, {**manifest, "default_precision": self.default_precisions[0]})
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        """Compare the adapted graphs with the original files; see Family.
+
+        Raises:
+            ParityError: the results differ.
+            SourceError: an original file cannot be run.
+        """
+        parity: Report = {}
+        reference: list[Outputs] | None = None
+        for precision, file in self.files.items():
+            say(f"comparing with {file.path.name}")
+            session = open_encoder(folder, precision)
+            own = self._with_choices(self._originals(file))
+            alone = self._answers(session, 1)
+            reference = reference or own
+            if precision == "fp32":
+                report = check_answers(own, partial(self._answers, session))
+            else:  # a scale of a whole batch may change a row's result
+                report = check_answers(own, lambda _: alone)  # noqa: B023
+                report |= compare_answers(reference, self._answers(session, QUANTIZED_BATCH))
+            same = all(np.array_equal(w[n], g[n]) for w, g in zip(own, alone, strict=True) for n in COPIED if n in w)
+            parity[precision] = {**report, "original_outputs_bitwise_equal": same}
+        return parity, {}
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Describe the model for its card."""
+
+    @abstractmethod
+    def _adapted(self, model: ModelProto) -> ModelProto: ...
+
+    @abstractmethod
+    def _members(self) -> dict[str, Any]:
+        """Members of the manifest that belong to the task."""
+
+    @abstractmethod
+    def _write_files(self, folder: Path) -> None: ...
+
+    @abstractmethod
+    def _originals(self, file: OnnxFile) -> list[Outputs]:
+        """Run the original file on all samples, one by one."""
+
+    @abstractmethod
+    def _run(self, session: Session, size: int) -> list[Outputs]: ...
+
+    def _answers(self, session: Session, size: int) -> list[Outputs]:
+        return self._with_choices(self._run(session, size))
+
+    def _with_choices(self, answers: list[Outputs]) -> list[Outputs]:
+        return answers
+
+
+class OnnxTextEncoder(OnnxEncoder):
+    """A text encoder; `samples` are texts for parity, empty: random tokens."""
+
+    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], samples: Sequence[Sample] = ()) -> None:
+        super().__init__(folder, files)
+        self.samples = samples
+        self.tokenizer = text_tokenizer(folder)
+        self.settings = read_sentence_settings(folder) or SentenceSettings()
+        self.special = special_ids(folder, self.tokenizer, masks=self.task == FILL_MASK)
+        prepare_tokenizer(self.tokenizer, self.settings)
+        self.labels = read_labels(folder) if self.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION) else ()
+        vocabulary = folder.config["vocab_size"]
+        self.form = TextForm(
+            self.task,
+            self.special.pad,
+            folder.config["hidden_size"] if "hidden_size" in folder.config else folder.config["dim"],
+            sorted(absent_ids(self.tokenizer, vocabulary)),
+            independent=self.task == TEXT_CLASSIFICATION and is_independent(folder, len(self.labels)),
+            first_position=self.special.pad + 1 if folder.model_type in COUNTED_FROM_PAD else 0,
+        )
+        sizes = [fixed_sizes(file.model) for file in files.values()]
+        self.most_rows = min((rows for rows, _ in sizes if rows), default=0)
+        positions = folder.config["max_position_embeddings"] - self.form.first_position
+        limits = [positions, self.settings.max_tokens or positions, *(length for _, length in sizes if length)]
+        self.max_tokens = min(limits)
+        self.rows_form = RowForm(vocabulary, self.max_tokens, self.special.mask if self.task == FILL_MASK else None)
+        self.has_vectors = True
+
+    def describe(self) -> Description:
+        rows = {"longest text (tokens)": self.max_tokens, "vocabulary": self.rows_form.vocabulary_size}
+        if self.labels:
+            rows["labels"] = ", ".join(self.labels)
+        return Description("A model that was imported from ONNX files; its graphs are unchanged.", rows)
+
+    def _adapted(self, model: ModelProto) -> ModelProto:
+        adapted = adapt_text(model, self.form)
+        self.has_vectors = self.has_vectors and any(one.name == "mean" for one in adapted.graph.output)
+        if self.task == TEXT_EMBEDDING and not self.has_vectors:
+            names = ", ".join(one.name for one in model.graph.output)
+            raise SourceError(f"no output has hidden states [rows, tokens, {self.form.width}]; there are: {names}")
+        return adapted
+
+    def _members(self) -> dict[str, Any]:
+        special = self.special
+        members: dict[str, Any] = {
+            "tokens": {"pad": special.pad, "cls": special.cls, "sep": special.sep, "mask": special.mask},
+            "limits": {"max_tokens": self.max_tokens, **({"max_rows": self.most_rows} if self.most_rows else {})},
+            "hidden_size": self.form.width,
+        }
+        if self.labels:
+            members["labels"] = list(self.labels)
+        if self.task == TEXT_CLASSIFICATION:
+            members |= {"pairs": True, "singles": True, "logits": True}
+        if not self.has_vectors:
+            members["vectors"] = False
+        return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize}
+
+    def _write_files(self, folder: Path) -> None:
+        write_tokenizer(self.tokenizer, folder / "tokenizer.json")
+
+    @cached_property
+    def _rows(self) -> list[TextRow]:
+        if self.samples:
+            return make_rows(self.tokenizer, self.rows_form, spread(self.samples, PARITY_IMAGES))
+        return random_rows(self.tokenizer, self.rows_form, pairs=self.task in (TEXT_CLASSIFICATION, QUESTION_ANSWERING))
+
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        size = min(size, self.most_rows or size)
+        return answer_in_session(session, self._rows, size, self.special.pad, self.form.absent)
+
+    def _with_choices(self, answers: list[Outputs]) -> list[Outputs]:
+        return with_neighbours(answers, self.settings.pooling) if self.task == TEXT_EMBEDDING else answers
+
+    def _originals(self, file: OnnxFile) -> list[Outputs]:
+        return run_texts(file, self.form, self._rows)
+
+
+class OnnxImageClassifier(OnnxEncoder):
+    """An image classifier; `images` are files for parity, empty: generated images."""
+
+    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], images: Sequence[str] = ()) -> None:
+        super().__init__(folder, files)
+        self.image = read_image_processor(folder)
+        self.spec = image_spec(self.image)
+        self.labels = class_names(folder, len(folder.config.get("id2label") or {}) or int(folder.config.get("num_labels", 2)))
+        chosen = [read_image(path, self.spec) for path in spread(list(images), PARITY_IMAGES)]
+        self.images: list[Pixels] = chosen or generate_images(GENERATED_IMAGES, self.spec.height, self.spec.width)
+
+    def describe(self) -> Description:
+        rows = {"image (pixels)": f"{self.spec.width} x {self.spec.height}", "classes": len(self.labels)}
+        return Description("An image classifier that was imported from ONNX files; its graphs are unchanged.", rows)
+
+    def _adapted(self, model: ModelProto) -> ModelProto:
+        return adapt_image(model, ImageForm(self.spec.height, self.spec.width, self.image.mean, self.image.std))
+
+    def _members(self) -> dict[str, Any]:
+        image = {**asdict(self.image), "mean": list(self.image.mean), "std": list(self.image.std)}
+        return {"label_count": len(self.labels), "image": image}
+
+    def _write_files(self, folder: Path) -> None:
+        (folder / LABELS_FILE).write_text("".join(f"{label}\n" for label in self.labels), encoding="utf-8")
+
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        return answer_images_in_session(session, self.images, size, len(self.labels))
+
+    def _originals(self, file: OnnxFile) -> list[Outputs]:
+        mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.image.mean, self.image.std))
+        [name] = [one.name for one in file.model.graph.input if one.name not in {t.name for t in file.model.graph.initializer}]
+        feeds = [{name: ((pixels.transpose(2, 0, 1).astype(np.float32) / 255 - mean) / std)[None]} for pixels in self.images]
+        logits = [next(iter(outputs.values()))[0] for outputs in try_run(file.path, feeds, file.bytes)]
+        if len(logits[0]) != len(self.labels):
+            raise SourceError(f"{file.path}: {len(logits[0])} classes, config.json names {len(self.labels)}")
+        return [{"probabilities": softmax(row[None])[0]} for row in logits]

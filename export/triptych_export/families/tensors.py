@@ -1,0 +1,172 @@
+"""Any other ONNX file: served with its own inputs and outputs, as a model of plain tensors."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, ValueInfoProto, helper
+from onnx.external_data_helper import load_external_data_for_model
+
+from triptych_export.bundle_files import first_manifest, open_encoder, write_graph, write_manifest
+from triptych_export.card import Description
+from triptych_export.errors import ParityError, SourceError
+from triptych_export.families.family import Report, Say
+from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.onnx_files.checks import graph_inputs
+from triptych_export.onnx_files.layout import OnnxFile
+from triptych_export.onnx_files.trial import try_run
+from triptych_export.quantization.weights_file import WeightsFile
+from triptych_serving.bundle.manifest import TENSORS
+from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
+
+# Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
+SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
+HIGHEST = (256, 2)  # integers below: bytes, then flags
+SEED = 27
+TOLERANCE = 1e-4  # relative to the largest value of a tensor, between rows alone and together
+
+
+class TensorsFamily:
+    """An ONNX file with arbitrary tensors.
+
+    Args:
+        files: one graph by its precision.
+        samples: .npz files with an array for each input; empty: random values.
+    """
+
+    default_name = TENSORS
+
+    def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str] = ()) -> None:
+        [(self.precision, self.file)] = list(files.items())[:1]
+        self.default_precisions = (self.precision,)
+        self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
+        self.inputs = {one.name: _spec(one) for one in graph_inputs(self.file.model)}
+        self.outputs = {one.name: _spec(one) for one in self.file.model.graph.output}
+        self.samples = [_read_sample(Path(path), self.inputs) for path in samples]
+        self.expected: list[dict[str, NDArray[Any]]] = []
+        self.batches = False
+
+    def describe(self) -> Description:
+        rows = {f"input {name}": _text(spec) for name, spec in self.inputs.items()}
+        rows |= {f"output {name}": _text(spec) for name, spec in self.outputs.items()}
+        rows["rows of several requests run together"] = "yes" if self.batches else "no"
+        return Description("A model that was imported from an ONNX file; its graph is unchanged.", rows)
+
+    def write(self, folder: Path, say: Say) -> None:
+        """Run the file on samples, then write the graph and a first manifest; see Family."""
+        say("running the file on samples")
+        if self.samples:
+            self.expected = try_run(self.file.path, self.samples, self.file.bytes)
+        else:
+            self.samples, self.expected = self._generated()
+        self.batches = self._rows_are_independent()
+        folder.mkdir()
+        model = ModelProto()
+        model.CopyFrom(self.file.model)
+        load_external_data_for_model(model, str(self.file.path.parent))
+        weights = WeightsFile(folder / f"weights.{self.precision}.bin")
+        write_graph(Graph.of(model), folder / f"graph.{self.precision}.onnx", weights, "fp32")
+        members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
+        specs = {
+            kind: {name: {"datatype": spec[0], "shape": list(spec[1])} for name, spec in tensors.items()}
+            for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs))
+        }
+        manifest = first_manifest(TENSORS, "onnx", members, **specs, batches=self.batches)
+        write_manifest(folder, {**manifest, "default_precision": self.precision})
+
+    def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
+        """Compare the written graph with the original file; see Family.
+
+        Raises:
+            ParityError: a result differs in any bit.
+        """
+        say("comparing with the original file")
+        session = open_encoder(folder, self.precision)
+        for number, (inputs, want) in enumerate(zip(self.samples, self.expected, strict=True)):
+            for name, got in zip(session.outputs, session.run(inputs), strict=True):
+                if not np.array_equal(want[name], got, equal_nan=got.dtype.kind == "f"):
+                    raise ParityError(f"sample {number}, output {name}: differs from that of {self.file.path.name}")
+        return {self.precision: {"kept": True, "samples": len(self.samples), "outputs_bitwise_equal": True}}, {}
+
+    def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
+        """Return random inputs that the file accepts, and their outputs."""
+        samples = []
+        for size, most in product(SIZES, HIGHEST):
+            generator = np.random.default_rng(SEED)
+            samples.append({name: _random(spec, size, most, generator) for name, spec in self.inputs.items()})
+        try:
+            found = try_run(self.file.path, samples, self.file.bytes, first=True)
+        except SourceError as error:
+            raise SourceError(f"{error}; if it needs other inputs than random ones, pass --valid SAMPLE.npz") from error
+        return [samples[len(found) - 1]], [found[-1]]
+
+    def _rows_are_independent(self) -> bool:
+        """Run the rows of a sample one by one and together; equal results allow requests to share a batch."""
+        tensors = (*self.inputs.values(), *self.outputs.values())
+        if any(not shape or shape[0] != -1 for _, shape in tensors):
+            return False
+        one = self.samples[0]
+        generator = np.random.default_rng(SEED + 1)
+        other = {name: _shuffled(array, generator) for name, array in one.items()}
+        both = {name: np.concatenate([one[name], other[name]]) for name in one}
+        try:
+            first, second, together = try_run(self.file.path, [one, other, both], self.file.bytes)
+        except SourceError:
+            return False
+        return all(_close(np.concatenate([first[name], second[name]]), together[name]) for name in self.outputs)
+
+
+def _close(want: NDArray[Any], got: NDArray[Any]) -> bool:
+    if want.shape != got.shape or want.dtype.kind != "f":
+        return np.array_equal(want, got)
+    return bool(np.allclose(want, got, rtol=0, atol=TOLERANCE * max(1e-6, float(np.abs(want).max(initial=0.0)))))
+
+
+def _spec(one: ValueInfoProto) -> tuple[str, tuple[int, ...]]:
+    """Return datatype and shape, in which -1 is a free size.
+
+    Raises:
+        SourceError: it is no tensor of numbers.
+    """
+    kind = one.type.tensor_type
+    try:
+        datatype = datatype_of(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"tensor {one.name!r:.60}: only tensors of numbers are supported") from error
+    return datatype, tuple(
+        size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else -1 for size in kind.shape.dim
+    )
+
+
+def _text(spec: tuple[str, tuple[int, ...]]) -> str:
+    return f"{spec[0]} [{', '.join('any' if size < 0 else str(size) for size in spec[1])}]"
+
+
+def _random(spec: tuple[str, tuple[int, ...]], size: int, most: int, generator: np.random.Generator) -> NDArray[Any]:
+    datatype, shape = spec
+    sizes = [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(shape)]
+    kind = np.dtype(NUMPY[datatype])
+    if kind.kind == "f":
+        return generator.uniform(0, 1, sizes).astype(kind)
+    return generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(kind)
+
+
+def _shuffled(array: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
+    """Return other values of the same kind."""
+    flat = array.ravel().copy()
+    generator.shuffle(flat)
+    return flat.reshape(array.shape)
+
+
+def _read_sample(path: Path, inputs: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            sample = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: cannot be read as .npz: {error}") from error
+    if sample.keys() != inputs.keys():
+        raise SourceError(f"{path}: holds {', '.join(sample) or 'nothing'}, the inputs are {', '.join(inputs)}")
+    return sample

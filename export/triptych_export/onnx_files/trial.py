@@ -1,0 +1,107 @@
+"""Runs of a foreign model in a process of its own, with bounded memory and time.
+
+`python -m triptych_export.onnx_files.trial MODEL INPUTS OUTPUTS BYTES` runs each set of inputs in the file INPUTS; with a fifth
+argument, it looks for the first one that runs.
+"""
+
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych_export.errors import SourceError
+from triptych_serving.errors import EngineError
+from triptych_serving.runtime.session import Session
+
+Arrays = Mapping[str, NDArray[Any]]
+
+MOST_SECONDS = 120  # of CPU time, for all runs
+SPARE_BYTES = 4 << 30  # of address space besides four times the model's files
+ERROR_LINES = 3  # of the runtime's message
+SEPARATOR = "\n"  # between the number of a set and a name: no name has a line break
+
+
+def try_run(model: Path, inputs: Sequence[Arrays], bytes_of_model: int, first: bool = False) -> list[dict[str, NDArray[Any]]]:
+    """Run a model on sets of inputs in a process of its own; returns the outputs of each.
+
+    Args:
+        model: the file.
+        inputs: the sets.
+        bytes_of_model: size of the file and of those that it refers to.
+        first: sets may fail; returns no outputs for these, and ends with the first one that runs.
+
+    Raises:
+        SourceError: the runtime cannot load or run it, or it needs more memory or time than a trial may take.
+    """
+    most = 4 * bytes_of_model + sum(array.nbytes for one in inputs for array in one.values()) + SPARE_BYTES
+    with TemporaryDirectory(prefix="triptych-trial-") as folder:
+        before, after = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
+        _write(before, inputs)
+        command = [
+            sys.executable,
+            "-m",
+            __name__,
+            str(model.resolve()),
+            str(before),
+            str(after),
+            str(most),
+            *(["first"] if first else []),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MOST_SECONDS, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise SourceError(f"{model}: a trial run did not end within {2 * MOST_SECONDS} s") from error
+        if done.returncode:
+            lines = [line for line in done.stderr.strip().splitlines() if line.strip()][-ERROR_LINES:]
+            limits = f"{most / 2**30:.1f} GiB of memory and {MOST_SECONDS} s of CPU time"
+            reason = " ".join(lines)[-600:] or f"ended by signal {-done.returncode}"
+            raise SourceError(f"{model}: a trial run with {limits} failed: {reason}")
+        return _read(after)
+
+
+def _write(path: Path, sets: Sequence[Arrays]) -> None:
+    named: dict[str, Any] = {"count": np.array(len(sets))}
+    for number, one in enumerate(sets):
+        named |= {f"{number}{SEPARATOR}{name}": array for name, array in one.items()}
+    with open(path, "wb") as file:
+        np.savez(file, allow_pickle=False, **named)
+
+
+def _read(path: Path) -> list[dict[str, NDArray[Any]]]:
+    with np.load(path, allow_pickle=False) as stored:
+        sets: list[dict[str, NDArray[Any]]] = [{} for _ in range(int(stored["count"]))]
+        for key in stored.files:
+            number, found, name = key.partition(SEPARATOR)
+            if found:
+                sets[int(number)][name] = stored[key]
+    return sets
+
+
+def main(model: str, before: str, after: str, most_bytes: str, first: str = "") -> None:
+    """Run all sets of inputs, within the limits; with `first`, up to the first one that runs."""
+    resource.setrlimit(resource.RLIMIT_AS, (int(most_bytes), int(most_bytes)))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS + 1))
+    session = Session(Path(model))
+    outputs: list[dict[str, NDArray[Any]]] = []
+    sets = _read(Path(before))
+    for number, one in enumerate(sets):
+        try:
+            outputs.append(dict(zip(session.outputs, session.run(one), strict=True)))
+        except EngineError:
+            if not first or number + 1 == len(sets):
+                raise
+            outputs.append({})
+        else:
+            if first:
+                break
+    _write(Path(after), outputs)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

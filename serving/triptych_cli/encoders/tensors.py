@@ -1,0 +1,72 @@
+"""`triptych infer`: run a model of plain tensors."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from triptych_cli.common import options
+from triptych_cli.common.connection import connect
+from triptych_cli.common.errors import needs
+from triptych_cli.common.options import asks_server
+from triptych_embedded.request import ModelChoice
+
+TASK = "tensors"
+
+
+class NamedArray(click.ParamType[tuple[str, str]]):
+    """`NAME=FILE`, the name of an input and a file."""
+
+    name = "NAME=FILE.npy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not NAME=FILE.npy", param, ctx)
+        return name, text
+
+
+@click.command(name="infer")
+@click.option("--input", "inputs", type=NamedArray(), multiple=True, required=True, help="An input. Repeatable.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
+@options.model_choice
+def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: Any) -> None:
+    """Run a model of plain tensors, such as an imported ONNX file, on arrays of the types and shapes that it declares.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on a model of --models.
+    """
+    needs("numpy", "serve")
+    import numpy as np
+
+    arrays = {name: _read(name, path) for name, path in inputs}
+    choice = ModelChoice(**values)
+    if asks_server():
+        with connect(choice.server) as client:
+            results = {name: np.asarray(tensor) for name, tensor in client.infer(choice.model, arrays).items()}
+    else:
+        needs("triptych_serving.repository.registry", "serve")
+        from triptych_embedded.models import backend_errors, open_registry
+        from triptych_serving.models.tensors.tensor_model import TensorModel
+        from triptych_serving.repository.registry import ModelSelector
+
+        with open_registry(choice, TASK) as registry, backend_errors():
+            model = registry.named(ModelSelector(choice.model))
+            if not isinstance(model, TensorModel):
+                raise click.ClickException(
+                    f"model {choice.model!r} does not take plain tensors; it is for {model.manifest.task}"
+                )
+            results = dict(model.run(arrays))
+    if output:
+        np.savez(output, allow_pickle=False, **results)
+    for name, array in results.items():
+        click.echo(f"{name} {array.dtype} {list(array.shape)}" + ("" if output else f"\n{array}"))
+
+
+def _read(name: str, path: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(sys.stdin.buffer if path == "-" else path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error

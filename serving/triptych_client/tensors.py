@@ -1,0 +1,62 @@
+"""Models of plain tensors, through the Open Inference Protocol. Inputs are buffers (PEP 3118), such as numpy arrays."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych_client.tasks import SimpleCall
+
+# Kind of number by the format of a buffer's elements, and the letter that numpy's type strings have for it.
+KINDS: Mapping[str, str] = {
+    "?": "BOOL",
+    **dict.fromkeys("bhilq", "INT"),
+    **dict.fromkeys("BHILQ", "UINT"),
+    **dict.fromkeys("efd", "FP"),
+}
+LETTERS: Mapping[str, str] = {"INT": "i", "UINT": "u", "FP": "f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An output; `numpy.asarray(tensor)` is an array of it, without a copy."""
+
+    datatype: str
+    """Of the Open Inference Protocol, such as "FP32"."""
+    shape: tuple[int, ...]
+    data: bytes
+    """The values, little-endian, in C order."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        kind = self.datatype.rstrip("0123456789")
+        bits = self.datatype.removeprefix(kind)
+        code = f"<{LETTERS[kind]}{int(bits) // 8}" if bits else "|b1"
+        return {"shape": self.shape, "typestr": code, "data": self.data, "version": 3}
+
+
+def infer_request(model: str, version: str, inputs: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
+    """Make the members of a request.
+
+    Raises:
+        TypeError: An input is no buffer of numbers.
+    """
+    tensors, contents = [], []
+    for name, values in inputs.items():
+        view = memoryview(values)
+        kind = KINDS.get(view.format.lstrip("@=<"), "")
+        if not kind:
+            raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers or booleans")
+        datatype = kind if kind == "BOOL" else f"{kind}{8 * view.itemsize}"
+        tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=view.shape))
+        contents.append(view.tobytes())
+    wanted = [pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs]
+    return {"model_name": model, "model_version": version, "inputs": tensors, "raw_input_contents": contents, "outputs": wanted}
+
+
+def _outputs(response: pb.ModelInferResponse) -> dict[str, Tensor]:
+    parts = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {one.name: Tensor(one.datatype, tuple(one.shape), raw) for one, raw in parts}
+
+
+INFER = SimpleCall("/inference.GRPCInferenceService/ModelInfer", pb.ModelInferRequest, pb.ModelInferResponse, _outputs)

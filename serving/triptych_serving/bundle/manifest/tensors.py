@@ -1,0 +1,79 @@
+"""The manifest of a model of plain tensors: an ONNX graph whose inputs and outputs requests name themselves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triptych_serving.bundle.fields import JsonFields
+from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
+
+TENSORS = "tensors"
+# Datatypes of the Open Inference Protocol, as little-endian types of numpy.
+NUMPY: Mapping[str, str] = {
+    "BOOL": "|b1",
+    **{f"{sign}INT{8 * size}": f"<{kind}{size}" for size in (1, 2, 4, 8) for sign, kind in (("", "i"), ("U", "u"))},
+    **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+}
+
+
+def datatype_of(kind: Any) -> str:
+    """Return the name of a numpy type in the protocol.
+
+    Raises:
+        KeyError: it has none.
+    """
+    names = {np.dtype(code): name for name, code in NUMPY.items()}
+    return names[np.dtype(kind)]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output: a datatype of the Open Inference Protocol, and a shape in which -1 is any size."""
+
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorsManifest(Manifest):
+    """Manifest of a model of plain tensors. Members besides the common ones:
+
+    inputs, outputs       name -> {datatype, shape}
+    batches               the first dimension of all tensors numbers rows, which do not depend on each other
+    """
+
+    precisions: Mapping[str, Graph]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    batches: bool
+
+
+def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
+    """Read and check the manifest; errors are added to `faults`."""
+    manifest = TensorsManifest(
+        **parse_common(fields),
+        precisions=parse_graphs(fields),
+        inputs=_specs(fields, "inputs", faults),
+        outputs=_specs(fields, "outputs", faults),
+        batches=fields.get("batches", bool, False),
+    )
+    check_common(manifest, set(), faults)
+    specs = (*manifest.inputs.values(), *manifest.outputs.values())
+    if manifest.batches and any(spec.shape[:1] != (-1,) for spec in specs):
+        faults.append("batches is true, but a tensor's first dimension is not free")
+    return manifest
+
+
+def _specs(fields: JsonFields, name: str, faults: list[str]) -> dict[str, TensorSpec]:
+    specs = {}
+    for key, spec in fields.objects(name).items():
+        shape = spec.values.get("shape")
+        if not isinstance(shape, list) or any(type(size) is not int or size < -1 for size in shape):
+            faults.append(f"{spec.path}.shape is {shape!r:.40}, expected sizes, -1 where any size will do")
+            shape = []
+        specs[key] = TensorSpec(spec.choice("datatype", tuple(NUMPY), ""), tuple(shape))
+    if not specs:
+        faults.append(f"{name} is empty")
+    return specs

@@ -1,0 +1,79 @@
+"""Batches of plain tensors through a graph."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from triptych_serving.encoding.engine import Runner
+from triptych_serving.runtime.session import Array, Session
+from triptych_serving.scheduling.request import Item
+
+Tensors = Mapping[str, Array]
+
+
+@dataclass(eq=False, slots=True)
+class TensorRows:
+    """The inputs of one request: the payload of an Item, whose result is a dict of the requested outputs by name."""
+
+    inputs: Tensors
+    rows: int  # length of the first dimension, where the model batches; else 1
+    outputs: tuple[str, ...]
+
+    @property
+    def form(self) -> Any:
+        """Sizes of all dimensions but the first: requests with the same ones may run together."""
+        return tuple(array.shape[1:] for array in self.inputs.values())
+
+
+@dataclass(eq=False, slots=True)
+class TensorBatch:
+    """Requests that run together, and after the run their outputs."""
+
+    items: list[Item]
+    outputs: tuple[str, ...]
+    inputs: Tensors
+    results: Sequence[Array] = ()
+
+
+class TensorRunner(Runner):
+    """Concatenates the rows of requests with tensors of the same sizes and runs them together.
+
+    Args:
+        session: the graph.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def prepare(self, items: Sequence[Item]) -> list[TensorBatch]:
+        groups: dict[Any, list[Item]] = {}
+        for item in items:
+            groups.setdefault(item.payload.form, []).append(item)
+        return [_joined(group) for group in groups.values()]
+
+    def run(self, batch: list[TensorBatch]) -> list[TensorBatch]:
+        for part in batch:
+            part.results = self._session.run(part.inputs, part.outputs)
+        return batch
+
+    def finish(self, items: Sequence[Item], outputs: list[TensorBatch]) -> None:
+        for part in outputs:
+            first = 0
+            for item in part.items:
+                row: TensorRows = item.payload
+                found = dict(zip(part.outputs, part.results, strict=True))
+                if len(part.items) > 1:
+                    found = {name: array[first : first + row.rows].copy() for name, array in found.items()}
+                item.result = {name: found[name] for name in row.outputs}
+                first += row.rows
+
+
+def _joined(items: list[Item]) -> TensorBatch:
+    rows: list[TensorRows] = [item.payload for item in items]
+    names = tuple(dict.fromkeys(name for row in rows for name in row.outputs))
+    inputs = rows[0].inputs
+    if len(rows) > 1:
+        inputs = {name: np.concatenate([row.inputs[name] for row in rows]) for name in inputs}
+    return TensorBatch(items, names, inputs)

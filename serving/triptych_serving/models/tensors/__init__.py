@@ -1,0 +1,1 @@
+"""Models of plain tensors. Imports `encoding`; imported by `repository` and `services`."""

@@ -1,0 +1,127 @@
+"""A loaded model of plain tensors: an ONNX graph behind one engine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Never
+
+import numpy as np
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TensorsManifest
+from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
+from triptych_serving.encoding.loading import EncoderGraph, load_encoder
+from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
+from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.request_cost import check_rows
+from triptych_serving.runtime.device import Device
+from triptych_serving.runtime.session import Array
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Item
+
+ELEMENTS_PER_TOKEN = 256  # the unit of batch sizes, as for images
+
+
+class TensorModel:
+    """One version of one model. Thread-safe.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+    """
+
+    labels: tuple[str, ...] = ()
+
+    def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
+        self.name, self.version = name, version
+        self.manifest = bundle.manifest_of(TensorsManifest)
+        self.precision = bundle.precision(options.precision)
+        self.capabilities = capabilities_of(self.manifest)
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        self.devices = options.devices
+        if not self.manifest.batches:
+            options = replace(options, limits=replace(options.limits, batch_rows=1))
+        self._limits = options.limits
+        file = self.manifest.precisions[self.precision]
+        runners = (TensorRunner, _for_gpus, _for_gpus)
+        graph = EncoderGraph(f"model {name} version {version}", bundle, self.weight_bytes, self.precision, file, 0, *runners)
+        self._encoder = load_encoder(graph, options)
+        self.engine = self._encoder.engine
+        self.engines = (self.engine,)
+
+    def prepare(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Work[Mapping[str, Array]]:
+        """Check the tensors of one request; the resulting work's item goes to `engine`.
+
+        Args:
+            inputs: every input of the model by name, of the declared types and shapes.
+            outputs: names; empty: all.
+
+        Raises:
+            InvalidInputError: an input or output is unknown or missing, or has another type or shape.
+        """
+        manifest = self.manifest
+        _check_names("inputs", inputs, manifest.inputs)
+        if missing := manifest.inputs.keys() - inputs.keys():
+            raise InvalidInputError("inputs", f"missing input {min(missing)}; there are: {_listed(manifest.inputs)}")
+        _check_names("outputs", outputs, manifest.outputs)
+        for name, spec in manifest.inputs.items():
+            _check_tensor(name, inputs[name], spec)
+        rows = 1
+        if manifest.batches:
+            lengths = {name: len(array) for name, array in inputs.items()}
+            rows = next(iter(lengths.values()))
+            if other := next((name for name, length in lengths.items() if length != rows), ""):
+                raise InvalidInputError(other, f"{lengths[other]:,} rows, {next(iter(lengths))} has {rows:,}")
+        check_rows("inputs", rows, self._limits)
+        payload = TensorRows({name: inputs[name] for name in manifest.inputs}, rows, tuple(outputs or manifest.outputs))
+        size = sum(array.size for array in inputs.values())
+        item = Item(payload, max(1, size // ELEMENTS_PER_TOKEN))
+        return Work([item], lambda: iter([item.result]), size, "inputs")
+
+    def run(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Mapping[str, Array]:
+        """Run the model in this process and wait; returns the outputs by name. Arguments and errors as for `prepare`."""
+        work = self.prepare(inputs, outputs)
+        run_rows(self.engine, work.items, work.field)
+        return next(work.read())
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes reserved on each GPU."""
+        return self._encoder.reserved
+
+    def load(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting requests."""
+        return self.engine.load()
+
+    def describe(self) -> str:
+        """Describe the model for the log."""
+        together = "requests share batches" if self.manifest.batches else "one request at a time"
+        return f"{describe(self.capabilities)}, {self._encoder.takes}, {together}"
+
+    def close(self, drain: bool = True) -> None:
+        """Stop the engine: with `drain`, after all accepted requests."""
+        self._encoder.close(drain)
+
+
+def _for_gpus(*_: Any) -> Never:
+    raise NotImplementedError("models of plain tensors have no graphs for GPUs")
+
+
+def _check_names(field: str, given: Any, known: Mapping[str, TensorSpec]) -> None:
+    for index, name in enumerate(given):
+        if name not in known:
+            raise InvalidInputError(f"{field}[{index}].name", f"there is none {name!r:.60}; there are: {_listed(known)}")
+
+
+def _check_tensor(name: str, array: Array, spec: TensorSpec) -> None:
+    if array.dtype != np.dtype(NUMPY[spec.datatype]):
+        raise InvalidInputError(name, f"its values are {array.dtype}, must be {spec.datatype}")
+    fits = array.ndim == len(spec.shape) and all(own in (-1, size) for own, size in zip(spec.shape, array.shape, strict=True))
+    if not fits or prod(array.shape) == 0:
+        wanted = ", ".join("any" if size < 0 else str(size) for size in spec.shape)
+        raise InvalidInputError(name, f"shape {list(array.shape)[:8]} does not fit [{wanted}], with at least one value")
+
+
+def _listed(specs: Mapping[str, TensorSpec]) -> str:
+    return ", ".join(f"{name} {spec.datatype} {list(spec.shape)}" for name, spec in specs.items())

@@ -1,0 +1,126 @@
+"""Requests to models of plain tensors: any datatype and shape, as the model declares them."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from triptych.inference import open_inference_pb2 as pb
+from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.tensors.tensor_model import TensorModel
+from triptych_serving.rpc.call_context import GrpcContext, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EngineCall
+from triptych_serving.rpc.limits import MessageLimit
+from triptych_serving.runtime.session import Array
+from triptych_serving.services.oip.tensors import raw_contents
+
+# Where a tensor that is not raw has its values.
+CONTENTS: Mapping[str, str] = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+
+InferInputTensor = pb.ModelInferRequest.InferInputTensor
+
+
+async def infer_tensors(
+    model: TensorModel, request: pb.ModelInferRequest, context: GrpcContext, limit: MessageLimit
+) -> pb.ModelInferResponse:
+    """Answer a request.
+
+    Raises:
+        InvalidInputError: a tensor or parameter is unknown, missing or malformed; names it.
+        TooLargeError: the response would be above the limit.
+    """
+    arrival = Arrival.now(context)
+    if unknown := next(iter(request.parameters), ""):
+        raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
+    inputs = inputs_from(request)
+    work = model.prepare(inputs, [output.name for output in request.outputs])
+    with UseModel(model) as use:
+        await EngineCall.run(model.engine, work, arrival, use)
+    results = next(work.read())
+    limit.check_response(sum(array.nbytes for array in results.values()))
+    return response_to(request, model, results)
+
+
+def inputs_from(request: pb.ModelInferRequest) -> dict[str, Array]:
+    """Unpack the input tensors of a request; large ones are views of its contents.
+
+    Raises:
+        InvalidInputError: a tensor is malformed, or there are two of a name; names it.
+    """
+    inputs: dict[str, Array] = {}
+    for tensor, raw in zip(request.inputs, raw_contents(request), strict=True):
+        if tensor.name in inputs:
+            raise InvalidInputError(tensor.name, "there are two inputs of this name")
+        inputs[tensor.name] = _array(tensor, raw)
+    return inputs
+
+
+def response_to(request: pb.ModelInferRequest, model: TensorModel, results: Mapping[str, Array]) -> pb.ModelInferResponse:
+    """Encode the outputs."""
+    response = pb.ModelInferResponse(model_name=model.name, model_version=str(model.version), id=request.id)
+    for name, array in results.items():
+        response.outputs.add(name=name, datatype=datatype_of(array.dtype), shape=array.shape)
+        response.raw_output_contents.append(np.ascontiguousarray(array).tobytes())
+    return response
+
+
+def metadata(specs: Mapping[str, TensorSpec]) -> list[pb.ModelMetadataResponse.TensorMetadata]:
+    """Describe inputs or outputs for ModelMetadata."""
+    return [
+        pb.ModelMetadataResponse.TensorMetadata(name=name, datatype=spec.datatype, shape=spec.shape)
+        for name, spec in specs.items()
+    ]
+
+
+def config(model: TensorModel, most_rows: int) -> dict[str, object]:
+    """Describe tensors and batching for ModelConfig; where a model batches, `dims` lack the first dimension."""
+    manifest = model.manifest
+    first = int(manifest.batches)
+
+    def dims(spec: TensorSpec) -> Sequence[int]:
+        return spec.shape[first:] or (1,)
+
+    return {
+        "max_batch_size": most_rows if manifest.batches else 0,
+        "input": [pb.ModelInput(name=n, data_type=_type(s), dims=dims(s)) for n, s in manifest.inputs.items()],
+        "output": [pb.ModelOutput(name=n, data_type=_type(s), dims=dims(s)) for n, s in manifest.outputs.items()],
+    }
+
+
+def _type(spec: TensorSpec) -> pb.DataType.ValueType:
+    return pb.DataType.Value(f"TYPE_{spec.datatype}")
+
+
+def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
+    name, shape = tensor.name, tuple(tensor.shape)
+    if tensor.datatype not in NUMPY:
+        raise InvalidInputError(name, f"its datatype is {tensor.datatype!r:.40}, must be one of {', '.join(NUMPY)}")
+    if min(shape, default=1) < 0:
+        raise InvalidInputError(name, f"shape {list(shape)[:8]} has a negative size")
+    kind, count = np.dtype(NUMPY[tensor.datatype]), prod(shape)
+    if raw is not None:
+        if len(raw) != count * kind.itemsize:
+            raise InvalidInputError(
+                name, f"its raw contents have {len(raw):,} bytes, its shape needs {count * kind.itemsize:,}"
+            )
+        return np.frombuffer(raw, kind).reshape(shape)
+    field = CONTENTS.get(tensor.datatype, "")
+    if other := next((one.name for one, _ in tensor.contents.ListFields() if one.name != field), ""):
+        wanted = f"{tensor.datatype} tensors have {field}" if field else f"{tensor.datatype} tensors have raw_input_contents"
+        raise InvalidInputError(name, f"it has {other}, {wanted}")
+    values = getattr(tensor.contents, field) if field else ()
+    if len(values) != count:
+        raise InvalidInputError(name, f"its contents have {len(values):,} values, its shape {count:,}")
+    try:
+        return np.array(values).astype(kind, casting="unsafe").reshape(shape)
+    except (OverflowError, ValueError) as error:
+        raise InvalidInputError(name, f"its values are not {tensor.datatype}: {error}") from error

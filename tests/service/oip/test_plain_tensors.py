@@ -1,0 +1,80 @@
+"""A model of plain tensors, as tritonclient and our own client see it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient import grpc as triton
+
+from triptych_client import Client, InvalidArgumentError
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.tensors.tensor_model import TensorModel
+
+from ...fixtures.encoders import write_tensors_bundle
+from ...unit.cli.conftest import Run
+
+NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture
+def client(every_model: str) -> Iterator[Client]:
+    with Client(every_model) as client:
+        yield client
+
+
+def test_tritonclient_finds_and_runs_it(every_model: str) -> None:
+    with triton.InferenceServerClient(every_model) as client:
+        metadata = client.get_model_metadata("tensors", as_json=True)
+        assert metadata["inputs"] == [{"name": "numbers", "datatype": "FP32", "shape": ["-1", "-1"]}]
+        config = client.get_model_config("tensors", as_json=True)["config"]
+        assert (config["max_batch_size"] > 1, config["input"][0]["dims"]) == (True, ["-1"])
+        tensor = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
+        wanted = [triton.InferRequestedOutput("bits")]
+        result = client.infer("tensors", [tensor], outputs=wanted)
+        np.testing.assert_array_equal(result.as_numpy("bits"), NUMBERS.sum(1).astype(np.float16))
+        assert result.as_numpy("sum") is None
+
+
+def test_our_client_and_command_run_it(client: Client, every_model: str, run: Run, tmp_path: Path) -> None:
+    results = client.infer("tensors", {"numbers": NUMBERS})
+    for name, kind in (("sum", np.float32), ("bits", np.float16)):
+        np.testing.assert_array_equal(np.asarray(results[name]), NUMBERS.sum(1).astype(kind))
+    np.save(tmp_path / "numbers.npy", NUMBERS)
+    given = ("--model", "tensors", "--input", f"numbers={tmp_path / 'numbers.npy'}")
+    out = tmp_path / "out.npz"
+    run("infer", "--server", every_model, *given, "--output", str(out))
+    with np.load(out) as stored:
+        np.testing.assert_array_equal(stored["sum"], NUMBERS.sum(1))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "inputs: missing input numbers"),
+        ({"numbers": NUMBERS, "more": NUMBERS}, "there is none 'more'; there are: numbers FP32"),
+        ({"numbers": NUMBERS.astype(np.float64)}, "numbers: its values are float64, must be FP32"),
+        ({"numbers": NUMBERS[0]}, r"numbers: shape \[3\] does not fit \[any, any\]"),
+        ({"numbers": NUMBERS[:, :0]}, r"numbers: shape \[2, 0\] does not fit"),
+    ],
+)
+def test_what_does_not_fit_is_explained(inputs: dict[str, np.ndarray], message: str, client: Client) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        client.infer("tensors", inputs)
+
+
+def test_requests_of_equal_sizes_run_together(tmp_path: Path) -> None:
+    write_tensors_bundle(tmp_path)
+    model = TensorModel("tensors", 1, open_bundle(tmp_path / "tensors" / "1"))
+    try:
+        works = [model.prepare({"numbers": NUMBERS[:, :width] + width}) for width in (3, 2, 3)]
+        runner = model.engine._runner
+        assert runner is not None
+        items = [work.items[0] for work in works]
+        batch = runner.prepare(items)
+        assert sorted(len(part.items) for part in batch) == [1, 2]
+        runner.finish(items, runner.run(batch))
+        for width, work in zip((3, 2, 3), works, strict=True):
+            np.testing.assert_array_equal(next(work.read())["sum"], (NUMBERS[:, :width] + width).sum(1))
+    finally:
+        model.close()

@@ -1,0 +1,237 @@
+"""Small ONNX files become bundles whose answers are those of the files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from triptych_export.errors import SourceError
+from triptych_export.exporter import ExportOptions, export
+from triptych_export.onnx_files import trial
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import read_manifest
+from triptych_serving.models.tensors.tensor_model import TensorModel
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TEXT_CLASSIFICATION_TASK
+from triptych_serving.models.text.text_model import TextModel
+
+from ....fixtures.encoders import VOCABULARY, tokenizer
+
+INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
+WIDTH, LABELS = 8, 3
+ARCHITECTURES = {
+    "hidden": "BertModel",
+    "labels": "BertForSequenceClassification",
+    "words": "BertForMaskedLM",
+    "spans": "BertForQuestionAnswering",
+}
+
+
+def encoder(folder: Path, kind: str, sizes: tuple[Any, Any] = ("B", "T"), names: str = "input_ids attention_mask") -> Path:
+    """Write an encoder: states are rows of a table plus the mean of the text's rows; heads are products with other tables."""
+    chance = np.random.default_rng(1)
+    rows = {"words": len(VOCABULARY), "labels": LABELS, "spans": 1}
+    tables = {name: chance.normal(size=(WIDTH, count)).astype(np.float32) for name, count in rows.items()}
+    tables["table"] = chance.normal(size=(len(VOCABULARY), WIDTH)).astype(np.float32)
+    ids, mask = names.split()
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["table", ids], ["rows"]),
+        node("Cast", [mask], ["inside"], to=FLOAT),
+        node("Unsqueeze", ["inside", "last"], ["column"]),
+        node("Mul", ["rows", "column"], ["kept"]),
+        node("ReduceMean", ["kept"], ["mean"], axes=[1], keepdims=1),
+        node("ReduceMean", ["column"], ["share"], axes=[1], keepdims=1),
+        node("Div", ["mean", "share"], ["text"]),
+        node("Add", ["rows", "text"], ["last_hidden_state"]),
+        node("MatMul", ["last_hidden_state", "words"], ["words_logits"]),
+        node("MatMul", ["text", "labels"], ["labels_wide"]),
+        node("Squeeze", ["labels_wide", "first"], ["labels_logits"]),
+        node("MatMul", ["last_hidden_state", "spans"], ["spans_wide"]),
+        node("Squeeze", ["spans_wide", "last"], ["start_logits"]),
+        node("Neg", ["start_logits"], ["end_logits"]),
+        node("Identity", [f"{kind}_logits" if kind in ("words", "labels") else "rows"], ["logits"]),
+    ]
+    shapes = {
+        "hidden": {"last_hidden_state": [*sizes, WIDTH]},
+        "labels": {"logits": [sizes[0], LABELS]},
+        "words": {"logits": [*sizes, len(VOCABULARY)]},
+        "spans": {"start_logits": list(sizes), "end_logits": list(sizes)},
+    }
+    graph = helper.make_graph(
+        nodes,
+        kind,
+        [helper.make_tensor_value_info(name, INT64, sizes) for name in (ids, mask)],
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes[kind].items()],
+        [numpy_helper.from_array(array, name) for name, array in tables.items()]
+        + [numpy_helper.from_array(np.array([axis]), name) for name, axis in (("last", -1), ("first", 1))],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    tokenizer().save(str(folder / "tokenizer.json"))
+    config = {
+        "architectures": [ARCHITECTURES[kind]],
+        "model_type": "bert",
+        "vocab_size": len(VOCABULARY),
+        "hidden_size": WIDTH,
+        "max_position_embeddings": 32,
+        "pad_token_id": 0,
+        "num_labels": LABELS,
+        "id2label": {str(number): f"label {number}" for number in range(LABELS)},
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+def load(path: Path, tmp_path: Path, **options: Any) -> TextModel:
+    folder = export(path, ExportOptions(tmp_path / "models", **options), lambda _: None)
+    assert read_manifest(folder).parity["fp32"]["original_outputs_bitwise_equal"] is True
+    return TextModel("imported", 1, open_bundle(folder))
+
+
+def original(path: Path, text: str, length: int | None = None, rows: int = 1) -> dict[str, Any]:
+    """Outputs of the file itself for one text."""
+    ids = tokenizer().encode(text).ids
+    inputs = np.zeros((rows, length or len(ids)), np.int64)
+    inputs[:, : len(ids)] = ids
+    session = onnxruntime.InferenceSession(str(path))
+    mask = np.zeros_like(inputs)
+    mask[:, : len(ids)] = 1
+    named = dict(zip([one.name for one in session.get_inputs()], (inputs, mask), strict=True))
+    return dict(zip([one.name for one in session.get_outputs()], session.run(None, named), strict=True)) | {"length": len(ids)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "names"),
+    [(("B", "T"), "input_ids attention_mask"), ((1, "T"), "input_ids attention_mask"), ((2, 16), "ids input_mask")],
+)
+def test_an_encoder_of_free_or_fixed_size_embeds_as_its_file(sizes: tuple[Any, Any], names: str, tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden", sizes, names)
+    model = load(path.parent, tmp_path)
+    try:
+        texts = ["one two three", "four", "five six", "one", "nine eight seven two one"]
+        results = model.run(EMBEDDING_TASK, texts)
+        for text, result in zip(texts, results, strict=True):
+            length, rows = (sizes[1] if isinstance(sizes[1], int) else None), (sizes[0] if isinstance(sizes[0], int) else 1)
+            expected = original(path, text, length, rows)
+            states = expected["last_hidden_state"][0, : expected["length"]]
+            np.testing.assert_allclose(result.values, states.mean(0), rtol=1e-5, atol=1e-6)
+    finally:
+        model.close()
+
+
+def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
+    files = {kind: encoder(tmp_path / kind, kind) for kind in ("labels", "words", "spans")}
+    models = {kind: load(path, tmp_path, name=kind) for kind, path in files.items()}
+    try:
+        label = models["labels"].run(TEXT_CLASSIFICATION_TASK, ["one two"])[0].labels
+        logits = original(files["labels"], "one two")["logits"][0]
+        powers = np.exp(logits - logits.max())
+        assert {each.index: pytest.approx(each.score, abs=1e-6) for each in label} == dict(enumerate(powers / powers.sum()))
+
+        filled = models["words"].run(FILL_MASK_TASK, ["one [MASK] two"], top_k=2)[0].masks[0].candidates
+        words = original(files["words"], "one [MASK] two")["logits"][0, 2]
+        assert [each.token for each in filled] == np.argsort(-words)[:2].tolist()
+        assert "embedding" not in models["words"].capabilities
+
+        answer = models["spans"].run(QUESTION_ANSWERING_TASK, [("where", "anna lives in paris")])[0].answers[0]
+        assert answer.text
+    finally:
+        for model in models.values():
+            model.close()
+
+
+def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    alone = tmp_path / "bare.onnx"
+    alone.write_bytes(path.read_bytes())
+    model = load(alone, tmp_path, config_from=path.parent)
+    model.close()
+    (path.parent / "config.json").unlink()
+    folder = export(alone, ExportOptions(tmp_path / "models", name="bare"), lambda _: None)
+    assert read_manifest(folder).task == "tensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architectures": ["BertForDreams"]}, "architecture 'BertForDreams' has no task here"),
+        ({"hidden_size": 5}, "no output has hidden states"),
+    ],
+)
+def test_what_does_not_fit_is_explained(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = encoder(tmp_path / "files", "hidden")
+    config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
+    (path.parent / "config.json").write_text(json.dumps(config | change), encoding="utf-8")
+    if "hidden_size" in change:
+        model = onnx.load(path)
+        model.graph.output[0].name = model.graph.node[7].output[0] = "states"
+        path.write_bytes(model.SerializeToString())
+    with pytest.raises(SourceError, match=message):
+        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+
+
+def row_wise(path: Path, mixes_rows: bool) -> Path:
+    """Write `y = x * 2`, or a graph in which every row depends on all."""
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    if mixes_rows:
+        nodes = [helper.make_node("ReduceSum", ["x", "first"], ["sum"]), helper.make_node("Add", ["x", "sum"], ["y"])]
+    shape = ["rows", 3, "width"]
+    graph = helper.make_graph(
+        nodes,
+        "rows",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, shape)],
+        [numpy_helper.from_array(np.array([0]), "first")] if mixes_rows else [],
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("mixes_rows", [False, True])
+def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, tmp_path: Path) -> None:
+    path = row_wise(tmp_path / "rows.onnx", mixes_rows)
+    folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+    model = TensorModel("rows", 1, open_bundle(folder))
+    try:
+        assert model.manifest.batches is not mixes_rows
+        x = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+        np.testing.assert_array_equal(model.run({"x": x})["y"], x + (x.sum(0) if mixes_rows else x))
+    finally:
+        model.close()
+
+
+def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop with 2^62 turns; another process runs it, and the limit of its CPU time ends it."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", [name], [f"{name}_out"]) for name in ("go", "value")],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("value", FLOAT, ["rows"]),
+        ],
+        [
+            helper.make_tensor_value_info("go_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("value_out", FLOAT, ["rows"]),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
+        "endless",
+        [helper.make_tensor_value_info("x", FLOAT, ["rows"])],
+        [helper.make_tensor_value_info("y", FLOAT, ["rows"])],
+        [numpy_helper.from_array(np.array(2**62), "turns")],
+    )
+    path = tmp_path / "endless.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    monkeypatch.setattr(trial, "MOST_SECONDS", 2)
+    with pytest.raises(SourceError, match="a trial run"):
+        trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)
