@@ -18,7 +18,7 @@ from triptych_export.huggingface.folder import Folder, one_line
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.image import generate_images
 from triptych_export.parity.sentences import draw_sentences
-from triptych_export.parity.text import answer_in_torch, random_rows
+from triptych_export.parity.text import RowForm, answer_in_torch, random_rows
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
@@ -97,7 +97,7 @@ def _text(theirs: Any, checkpoint: BertCheckpoint) -> Iterator[Compared]:
     """Compare logits of texts up to the longest; of masked tokens, their log-probabilities."""
     model = checkpoint.model
     has_segments = getattr(theirs.config, "type_vocab_size", 0) > 1
-    rows = random_rows(checkpoint.tokenizer, model, checkpoint.pairs and has_segments)
+    rows = random_rows(checkpoint.tokenizer, RowForm.of(model), checkpoint.pairs and has_segments)
     for row in [*spread(rows[:-1], INPUTS), rows[-1]]:
         segments = {"token_type_ids": torch.tensor([row.segments])} if has_segments else {}
         inputs = torch.tensor([row.ids])

@@ -122,6 +122,9 @@ def _fold(
         columns = torch.unflatten(output.weight, 1, (-1, size // halves))
         output.weight = frozen(functional.pad(columns, (0, missing // halves)).flatten(1))
         output.in_features = output.weight.shape[1]
+        if isinstance(attention, SelfAttention):
+            query, key, value = (part // size * (size + missing) for part in attention.parts)
+            attention.parts = query, key, value
 
 
 def _widen(projection: nn.Linear, size: int, missing: int) -> None:

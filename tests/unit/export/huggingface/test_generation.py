@@ -11,7 +11,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.fields import JsonFields
-from triptych_serving.bundle.manifest.translation import parse_generation
+from triptych_serving.bundle.manifest.translation import Generation, parse_generation
 
 LIMIT = 64
 IDS = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
@@ -69,7 +69,7 @@ def test_serving_reads_all_of_them(tmp_path: Path) -> None:
     given = {"num_beams": 4, "num_return_sequences": 2, "length_penalty": -0.5, "repetition_penalty": 1.5, "min_length": 3}
     given |= {"no_repeat_ngram_size": 2, "early_stopping": True, "bad_words_ids": [[7]], "forced_eos_token_id": 2}
     faults: list[str] = []
-    generation = parse_generation(JsonFields({**read(tmp_path, given).members}, "generation", faults))
+    generation = parse_generation(JsonFields({**read(tmp_path, given).members}, "generation", faults), Generation)
     assert not faults
     assert (generation.beam_size, generation.num_hypotheses, generation.max_length) == (4, 2, LIMIT - 2)
     assert (generation.suppressed_tokens, generation.forced_end) == (((7,),), True)
