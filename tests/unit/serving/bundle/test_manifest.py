@@ -234,7 +234,7 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
         "task 'speech' is not supported; this release serves: translation, text-generation, fill-mask, text-classification, "
-        "token-classification, question-answering, text-embedding, image-classification"
+        "token-classification, question-answering, text-embedding, image-classification, tensors"
     ]
 
 
