@@ -27,6 +27,7 @@ TIMEOUT_HEADER = "connect-timeout-ms"
 JSON_GROWTH = 4 / 3  # of bytes in base64
 SPARE_BYTES = 64 << 10  # of a body, for what is not text
 MAX_FIELDS = 64  # of a form
+MAX_INTEGER = 2**32 - 1  # all integers of requests are uint32 in messages
 PASSED_HEADERS = ("authorization", "x-request-id", "traceparent", "tracestate", "user-agent")
 
 Result = TypeVar("Result")
@@ -50,16 +51,16 @@ class Json(dict[str, Any]):
         """Return a member; `default` if it is missing or null.
 
         Raises:
-            RpcError: it is missing without a default, or has another type.
+            RpcError: it is missing without a default, has another type, or is out of range.
         """
         value = self.get(name)
         if value is None and default is not None:
             return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             found = "missing" if value is None else f"{type(value).__name__} {value!r:.40}"
             raise invalid(f"{name}: {found}, must be {JSON_TYPES[kind]}")
+        if isinstance(value, int) and not 0 <= value <= MAX_INTEGER:
+            raise invalid(f"{name}: out of range, must be from 0 to {MAX_INTEGER:,}")
         return value
 
     def take_texts(self, name: str) -> tuple[list[str], bool]:
@@ -89,7 +90,6 @@ class Json(dict[str, Any]):
 JSON_TYPES: dict[type, str] = {
     str: "a string",
     int: "an integer",
-    float: "a number",
     bool: "true or false",
     list: "a list",
     dict: "an object",

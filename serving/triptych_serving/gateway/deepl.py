@@ -150,7 +150,8 @@ def _use_key(call: HttpCall) -> None:
 
 
 def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
-    value = str(given.get("split_sentences") or "1")
+    value = given.get("split_sentences")
+    value = "1" if value is None else str(value)
     if value not in SPLIT:
         raise invalid(f"split_sentences: {value[:40]!r} is not one of {', '.join(SPLIT)}")
     return SPLIT[value]

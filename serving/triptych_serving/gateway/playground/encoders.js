@@ -116,7 +116,7 @@ export function startEmbed() {
       const cells = vectors.map((other) => {
         const cosine = vectors[index].reduce((sum, value, place) => sum + value * other[place], 0);
         const cell = element("td", {}, cosine.toFixed(2));
-        cell.style.setProperty("--strength", String(Math.max(0, cosine) ** 2 * 0.8));
+        cell.style.setProperty("--strength", String(Math.max(0, cosine) ** 2 * 0.55));
         return cell;
       });
       return element("tr", {}, element("th", { scope: "row" }, `${index + 1}. ${sentence}`), ...cells);
