@@ -1,4 +1,4 @@
-"""The part of OpenAI's API (https://platform.openai.com/docs/api-reference) that the loaded models can serve: embeddings."""
+"""The part of OpenAI's API (https://platform.openai.com/docs/api-reference) for the loaded models: embeddings, generated text."""
 
 import base64
 import time
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from triptych.v1 import embedding_pb2, model_pb2
 from triptych_serving.gateway.call import HttpCall, invalid
 from triptych_serving.gateway.loaded_models import ready_models
+from triptych_serving.gateway.openai_generation import chat_completions, completions
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -71,6 +72,8 @@ API = Api(
         ApiRoute("/v1/models", models, ("GET",), "List models."),
         ApiRoute("/v1/models/{model}", model, ("GET",), "Describe a model."),
         ApiRoute("/v1/embeddings", embeddings, summary="Embed texts."),
+        ApiRoute("/v1/completions", completions, summary="Continue texts."),
+        ApiRoute("/v1/chat/completions", chat_completions, summary="Answer a chat."),
     ),
     _error,
 )

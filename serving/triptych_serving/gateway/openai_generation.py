@@ -1,0 +1,232 @@
+"""OpenAI's completions and chat completions, whole or as server-sent events."""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from triptych.v1 import text_generation_pb2 as pb
+from triptych.v1 import translation_pb2
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
+from triptych_serving.gateway.route import INTERNAL
+from triptych_serving.rpc.direct_calls import RpcError
+
+logger = logging.getLogger(__name__)
+
+SERVICE = "/triptych.v1.TextGenerationService"
+FINISH = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
+DONE = b"data: [DONE]\n\n"
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "best_of": (1,),
+    "suffix": ("",),
+    "tools": ([],),
+    "functions": ([],),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+}
+# OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
+OPTIONS: Mapping[str, tuple[str, type]] = {
+    "top_p": ("sampling_topp", float),
+    "top_k": ("sampling_topk", int),
+    "seed": ("seed", int),
+    "repetition_penalty": ("repetition_penalty", float),
+    "length_penalty": ("length_penalty", float),
+    "min_tokens": ("min_length", int),
+}
+SHARED = (("max_tokens", "max_tokens"), ("max_completion_tokens", "max_tokens"), ("n", "n"))
+
+
+@dataclass
+class Answer:
+    """One answer in OpenAI's format, complete or in chunks."""
+
+    chat: bool
+    model: str
+    choices: int  # of each prompt
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def body(self, choices: Sequence[Any], chunk: bool = False, **more: Any) -> dict[str, Any]:
+        """Return a response, or a chunk of a stream."""
+        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
+        name = f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
+        return {"id": name, "object": kind, "created": self.created, "model": self.model, "choices": choices, **more}
+
+    def choice(self, prompt: int, index: int, choice: pb.GenerationChoice) -> dict[str, Any]:
+        """Convert a complete choice."""
+        text = {"message": {"role": "assistant", "content": choice.text}} if self.chat else {"text": choice.text}
+        place = {"index": prompt * self.choices + index, **text}
+        return {**place, "logprobs": self.log_probabilities(choice.tokens), "finish_reason": FINISH.get(choice.finish_reason)}
+
+    def part(self, prompt: int, index: int, text: str, tokens: Sequence[pb.TokenLogprob], finish: str | None) -> dict[str, Any]:
+        """Convert a piece of a choice."""
+        delta = {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
+        place = {"index": prompt * self.choices + index, **delta}
+        return self.body([{**place, "logprobs": self.log_probabilities(tokens), "finish_reason": finish}], chunk=True)
+
+    def log_probabilities(self, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
+        """Convert log-probabilities; None if there are none."""
+        if not tokens:
+            return None
+        if self.chat:
+            return {"content": [{**_token(each), "top_logprobs": list(map(_token, each.top))} for each in tokens]}
+        offsets, end = [], 0
+        for each in tokens:
+            offsets.append(end)
+            end += len(each.token)
+        return {
+            "tokens": [each.token for each in tokens],
+            "token_logprobs": [each.logprob if each.HasField("logprob") else None for each in tokens],
+            "top_logprobs": [{one.token: one.logprob for one in each.top} or None for each in tokens],
+            "text_offset": offsets,
+        }
+
+
+async def completions(call: HttpCall) -> Response:
+    given = await call.json()
+    prompts, _ = given.take_texts("prompt")
+    top = given.take("logprobs", int) if given.get("logprobs") is not None else None
+    return await _answer(call, given, False, prompts=prompts, top_logprobs=top, echo=given.take("echo", bool, False))
+
+
+async def chat_completions(call: HttpCall) -> Response:
+    given = await call.json()
+    messages = [_message(index, each) for index, each in enumerate(given.take("messages", list))]
+    top = given.take("top_logprobs", int, 0) if given.take("logprobs", bool, False) else None
+    return await _answer(call, given, True, messages=messages, top_logprobs=top)
+
+
+async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
+    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
+    values = {**_values(given), **{name: value for name, value in own.items() if value is not None}}
+    streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
+    answer = Answer(chat, values["model"], values.get("n", 1))
+    try:
+        request = (pb.GenerateStreamRequest if streams else pb.GenerateRequest)(**values)
+    except (ValueError, TypeError) as error:  # such as a negative number
+        raise invalid(f"body: {error}") from None
+    if streams:
+        events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
+        first = await call.while_connected(_next(events))  # an error of the request has a status of its own
+        usage = options.take("include_usage", bool, False)
+        return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
+    response = await call.unary(f"{SERVICE}/Generate", request, pb.GenerateResponse())
+    answer.model = response.model
+    return JSONResponse(await call.offload(response.ByteSize(), _whole, answer, response))
+
+
+def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:
+    choices = [
+        answer.choice(prompt, index, choice)
+        for prompt, generation in enumerate(response.generations)
+        for index, choice in enumerate(generation.choices)
+    ]
+    return answer.body(choices, usage=_usage(response.generations))
+
+
+async def _next(events: AsyncGenerator[Any]) -> Any:
+    return await anext(events)
+
+
+async def _events(answer: Answer, first: Any, events: AsyncGenerator[Any], usage: bool) -> AsyncIterator[bytes]:
+    """Yield the server-sent events of a stream."""
+    sent: dict[tuple[int, int], int] = {}  # characters of each choice
+    generations: list[pb.Generation] = []
+    try:
+        async with aclosing(events):
+            if answer.chat:
+                start = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+                for index in range(answer.choices):
+                    yield _event(answer.body([{**start, "index": index}], chunk=True))
+            for body in _bodies(answer, first, sent, generations):
+                yield _event(body)
+            async for event in events:
+                for body in _bodies(answer, event, sent, generations):
+                    yield _event(body)
+        if usage:
+            yield _event(answer.body([], chunk=True, usage=_usage(generations)))
+    except RpcError as error:  # an HTTP status cannot be sent any more
+        yield _event({"error": {"message": error.message, "type": "server_error", "code": error.code.name.lower()}})
+    except Exception:
+        logger.exception("gateway error: stream")
+        yield _event({"error": {"message": INTERNAL.message, "type": "server_error", "code": "internal"}})
+    yield DONE
+
+
+def _bodies(
+    answer: Answer, event: pb.GenerateStreamResponse, sent: dict[tuple[int, int], int], generations: list[pb.Generation]
+) -> Iterator[dict[str, Any]]:
+    """Convert an event of the service to chunks; keeps count of what has been sent."""
+    if event.HasField("piece"):
+        piece = event.piece
+        place = piece.prompt_index, piece.choice_index
+        sent[place] = sent.get(place, 0) + len(piece.text)
+        yield answer.part(*place, piece.text, piece.tokens, None)
+    elif event.HasField("result"):
+        generations.append(event.result.generation)
+        for index, choice in enumerate(event.result.generation.choices):
+            place = event.result.prompt_index, index
+            yield answer.part(*place, choice.text[sent.get(place, 0) :], (), FINISH.get(choice.finish_reason))
+
+
+def _values(given: Json) -> dict[str, Any]:
+    """Return the fields of GenerateRequest that completions and chats share."""
+    values: dict[str, Any] = {"model": given.take("model", str, "")}
+    for name, wire in SHARED:
+        if given.get(name) is not None:
+            values[wire] = given.take(name, int)
+    if given.get("stop") is not None:
+        values["stop"], _ = given.take_texts("stop")
+    options: dict[str, Any] = {
+        wire: given.take(name, kind) for name, (wire, kind) in OPTIONS.items() if given.get(name) is not None
+    }
+    if given.get("temperature") is not None:
+        temperature = given.take("temperature", float)
+        if temperature == 0:
+            options["sampling_topk"] = 1
+        else:
+            options["sampling_temperature"] = temperature
+            options.setdefault("sampling_topk", 0)
+    try:
+        return {**values, "options": translation_pb2.DecodingOptions(**options)}
+    except ValueError as error:
+        raise invalid(f"body: {error}") from None
+
+
+def _message(index: int, value: object) -> pb.ChatMessage:
+    message = as_object(value, f"messages[{index}]")
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [as_object(part, f"messages[{index}].content") for part in content]
+        if any(part.get("type") != "text" for part in parts):
+            raise invalid(f"messages[{index}].content: only parts of type text are supported")
+        content = "".join(part.take("text", str) for part in parts)
+    if not isinstance(content, str):
+        raise invalid(f"messages[{index}].content: must be a string, or a list of parts of type text")
+    return pb.ChatMessage(role=message.take("role", str), content=content)
+
+
+def _token(token: pb.TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.bytes)}
+
+
+def _usage(generations: Sequence[pb.Generation]) -> dict[str, Any]:
+    prompt = sum(each.prompt_token_count for each in generations)
+    completion = sum(choice.token_count for each in generations for choice in each.choices)
+    cached = {"cached_tokens": sum(each.cached_token_count for each in generations)}
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {**counts, "prompt_tokens_details": cached}
+
+
+def _event(body: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
