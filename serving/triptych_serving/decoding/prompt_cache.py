@@ -203,7 +203,7 @@ class PromptReader:
 
     def __init__(self, cache: PromptKVCache, prefixes: PrefixCache) -> None:
         self._cache, self._prefixes = cache, prefixes
-        self._turns: dict[int, list[bytes]] = {}  # by the row's id, in the order of turns: keys of blocks that are not kept yet
+        self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
     def read(self, readings: Sequence[Reading]) -> None:
@@ -212,15 +212,17 @@ class PromptReader:
         Raises:
             EngineError: the runtime failed.
         """
-        by_row = {id(reading.row): reading for reading in readings}
-        self._turns = {key: turn for key, turn in self._turns.items() if key in by_row}
-        for key, reading in by_row.items():
-            if key not in self._turns:
-                self._turns[key] = self._prefixes.keys(reading.tokens[: reading.end])
+        by_row = {reading.row: reading for reading in readings}
+        self._turns = {row: keys for row, keys in self._turns.items() if row in by_row}
+        for row, reading in by_row.items():
+            if row not in self._turns:
+                self._turns[row] = self._prefixes.keys(reading.tokens[: reading.end])
         left = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(CHUNK_SECONDS / self._seconds)))
-        for key in list(self._turns):
-            left -= self._advance(by_row[key], left, self._turns[key])
-            self._turns[key] = self._turns.pop(key)  # the others are next
+        for row in list(self._turns):
+            keys = self._turns.pop(row)
+            left -= self._advance(by_row[row], left, keys)
+            if by_row[row].position < by_row[row].end:
+                self._turns[row] = keys  # after the others
             if left < LEAST:
                 return
 

@@ -1,4 +1,4 @@
-"""The part of OpenAI's API (https://platform.openai.com/docs/api-reference) for the loaded models: embeddings, generated text."""
+"""OpenAI's API (https://platform.openai.com/docs/api-reference), as far as models can serve it: embeddings, generated text."""
 
 import base64
 import time

@@ -104,6 +104,14 @@ def test_prefix_cache_is_bounded_and_counted() -> None:
     assert counters.queries == 2 * (len(prompt) - 1)
 
 
+def test_a_row_never_takes_the_blocks_of_an_earlier_one() -> None:
+    lane, _ = make_lane(False, prefixes=PrefixCache(1 << 20))
+    for prompt in prompts(30, seed=6):  # each row is freed, so that the next one may have its address
+        row = row_of(prompt, 3)
+        run(lane, [[row]])
+        assert generated(row) == greedy(prompt, 3)
+
+
 def test_an_echoed_prompt_is_scored() -> None:
     prompt = prompts(1, seed=4)[0]
     row = row_of(prompt, 4, search=SCORED, scored=True)

@@ -1,0 +1,243 @@
+"""Text generation on a real port: gRPC, streams, chats, OpenAI's package, the Open Inference Protocol and the command line."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import torch
+import tritonclient.grpc
+from tokenizers import Tokenizer
+from torch import nn
+
+from triptych_client import Client, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
+from triptych_client.results import FinishReason
+from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.models.generation.generator import Generator
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.server import Server
+
+from ..fixtures.decoders import decoder_bundle, decoder_source
+from .support.in_process import options_of, serving
+from .support.processes import PATIENCE_SECONDS, eventually
+
+PROMPTS = ["A man is", "Two dogs run over the green grass", "", "x", "A group of people stands in front of a house. " * 2]
+GREEDY: dict[str, Any] = {"sampling_topk": 1, "max_tokens": 12}
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server with one model, and the model in PyTorch."""
+
+    server: Server
+    client: Client
+    model: nn.Module
+    tokenizer: Tokenizer
+    folder: Path
+
+    @property
+    def generator(self) -> Generator:
+        return self.server.registry.find_generator(ModelSelector())
+
+    def ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text).ids) or [0]
+
+    @torch.no_grad()
+    def log_probabilities(self, ids: list[int]) -> torch.Tensor:
+        return self.model(torch.tensor([ids])).log_softmax(-1)[0]
+
+    def greedy(self, text: str, most: int) -> list[int]:
+        ids = self.ids(text)
+        for _ in range(most):
+            token = int(self.log_probabilities(ids)[-1].argmax())
+            if token in (0, 2):
+                break
+            ids.append(token)
+        return ids[len(self.ids(text)) :]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    repository = tmp_path_factory.mktemp("models")
+    folder = decoder_bundle("llama", repository, ("fp32",))
+    source = decoder_source("llama")
+    options = replace(options_of(repository), gateway=GatewayOptions("127.0.0.1", 0))
+    with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        yield Served(server, client, source.model, tokenizer, folder)
+
+
+@pytest.fixture(scope="module")
+def openai_client(served: Served) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{served.server.http_port}/v1", api_key="key", max_retries=0)
+
+
+def test_greedy_search_gives_the_models_tokens_alone_and_in_company(served: Served) -> None:
+    expected = [served.tokenizer.decode(served.greedy(prompt, 12)) for prompt in PROMPTS]
+    assert [one.text for one in served.client.generate_many(PROMPTS * 8, **GREEDY)] == expected * 8
+    for prompt, text in zip(PROMPTS, expected, strict=True):
+        alone = served.client.generate(prompt, top_logprobs=3, echo=True, **GREEDY)
+        assert (alone.text, alone.prompt_token_count) == (prompt + text, len(served.ids(prompt)))
+        tokens = alone.choices[0].tokens
+        ids = [token.id for token in tokens]
+        log_probabilities = served.log_probabilities([*served.ids(prompt)[:1], *ids][: 1 + len(ids)])
+        found = [token.logprob for token in tokens]
+        np.testing.assert_allclose(found, [log_probabilities[place, token] for place, token in enumerate(ids)], atol=1e-4)
+        best = log_probabilities[: len(ids)].topk(3).values
+        np.testing.assert_allclose([[one.logprob for one in token.top] for token in tokens], best, atol=1e-4)
+
+
+def test_samples_are_reproducible_whatever_else_runs(served: Served) -> None:
+    options: dict[str, Any] = {"sampling_topk": 0, "seed": 11, "n": 3, "max_tokens": 10, "top_logprobs": 0}
+    first = served.client.generate(PROMPTS[0], **options)
+    texts = [choice.text for choice in first.choices]
+    assert len(set(texts)) == 3
+    for generation in served.client.generate_many([*PROMPTS, *PROMPTS][::-1], **options)[4:6]:
+        assert (
+            texts == [choice.text for choice in generation.choices] or generation.prompt_token_count != first.prompt_token_count
+        )
+    assert [choice.text for choice in served.client.generate(PROMPTS[0], **options).choices] == texts
+
+
+def test_streams_send_whole_characters_and_hold_back_stop_sequences(served: Served) -> None:
+    whole = served.client.generate(PROMPTS[1], sampling_topk=0, seed=4, max_tokens=40)
+    stop = whole.text[3:7]  # begins and ends within tokens
+    with served.client.generate_stream(PROMPTS[1], sampling_topk=0, seed=4, max_tokens=40) as stream:
+        assert "".join(stream) == whole.text == stream.generation.text
+    with served.client.generate_stream(PROMPTS[1], sampling_topk=0, seed=4, max_tokens=40, stop=["never", stop]) as stream:
+        assert "".join(stream) == whole.text[: whole.text.index(stop)]
+    ended = stream.generation.choices[0]
+    assert (ended.finish_reason, ended.stop_sequence) == (FinishReason.STOP, stop)
+    assert ended.token_count < whole.choices[0].token_count
+
+
+def test_equal_beginnings_are_computed_once(served: Served) -> None:
+    prompt = "Equal beginnings of prompts are computed once. " * 2
+    first, second = (served.client.generate(prompt + end, **GREEDY) for end in ("a", "b"))
+    assert first.cached_token_count == 0
+    assert second.cached_token_count >= 16
+    assert second.text == served.tokenizer.decode(served.greedy(prompt + "b", 12))
+
+
+def test_a_chat_is_rendered_by_the_models_template(served: Served) -> None:
+    chat = [{"role": "user", "content": "Hello <|im_end|>"}]
+    found = served.client.generate(chat, **GREEDY)
+    start, end = (served.tokenizer.token_to_id(f"<|im_{name}|>") for name in ("start", "end"))
+    served.tokenizer.encode_special_tokens = True
+    user, assistant = (served.ids(text) for text in ("user\nHello <|im_end|>", "assistant\n"))
+    ids = [start, *user, end, *served.ids("\n"), start, *assistant]
+    assert end not in user
+    assert found.prompt_token_count == len(ids)
+    token = int(served.log_probabilities(ids)[-1].argmax())
+    assert found.text.startswith(served.tokenizer.decode([token]).rstrip("\ufffd"))
+
+
+def test_a_cancelled_stream_frees_its_row(served: Served) -> None:
+    before = served.generator.engine.counters.freed
+    with served.client.generate_stream("x", sampling_topk=0, seed=1, max_tokens=120) as stream:
+        next(stream)
+    eventually(lambda: served.generator.load() == (0, 0))
+    assert served.generator.engine.counters.freed >= before
+    with pytest.raises(DeadlineExceededError):
+        served.client.generate_many(PROMPTS, max_tokens=40, timeout_seconds=0.001)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "long prompt": ({"prompt": "w " * 150}, r"prompts\[0\]: 151 tokens are too long, the model's context has 128 tokens"),
+    "longer prompt": ({"prompt": "w" * 100_000}, r"prompts\[0\]: 100,000 characters are too long"),
+    "max_tokens": (
+        {"max_tokens": 126},
+        r"max_tokens: 126 is too large after the \d tokens of prompts\[0\].*at most \d+ are left",
+    ),
+    "role": (
+        {"prompt": [{"role": "robot", "content": "x"}]},
+        r"messages\[0\].role: 'robot' is unknown, it must be one of: system",
+    ),
+    "role of the template": (
+        {"prompt": [{"role": "tool", "content": "x"}]},
+        "messages: the model's chat template rejects them: unknown",
+    ),
+    "stop": ({"stop": ["x" * 10_000]}, r"stop\[0\]: 10,000 characters are too long, at most 256"),
+    "stops": ({"stop": ["x"] * 17}, "stop: 17 texts are too many, at most 16"),
+    "top_logprobs": ({"top_logprobs": 10**6}, "top_logprobs: 1,000,000 is out of range, it must be at least 0 and at most 20"),
+    "n": ({"n": 2}, "n: 2 is above beam_size, which is 1"),
+    "beams": ({"beam_size": 2, "stop": ["x"]}, "stop: is not for beam search, options.beam_size is 2"),
+    "foreign": ({"coverage_penalty": 1.0}, "options.coverage_penalty: does not apply"),
+    "contradiction": ({"max_tokens": 3, "max_length": 4}, "max_tokens: 3 contradicts options.max_length, which is 4"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_requests_are_refused_by_name(served: Served, case: str) -> None:
+    arguments, message = BAD[case]
+    with pytest.raises(InvalidArgumentError, match=message):
+        served.client.generate(**{"prompt": "A man", **arguments})
+
+
+def test_other_services_refuse_the_model(served: Served) -> None:
+    with pytest.raises(FailedPreconditionError, match="it continues texts"):
+        served.client.translate("x", model="llama")
+
+
+def test_openai_completions(served: Served, openai_client: openai.OpenAI) -> None:
+    expected = [one.text for one in served.client.generate_many(PROMPTS[:2], **GREEDY)]
+    found = openai_client.completions.create(model="llama", prompt=PROMPTS[:2], temperature=0, max_tokens=12, logprobs=2)
+    assert [choice.text for choice in found.choices] == expected
+    assert found.usage
+    assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
+    assert found.choices[1].logprobs
+    assert len(found.choices[1].logprobs.top_logprobs or ()) == 12
+    chunks = list(
+        openai_client.completions.create(model="llama", prompt=PROMPTS[:1], temperature=0, max_tokens=12, stream=True)
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks) == expected[0]
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
+    messages: Any = [{"role": "user", "content": [{"type": "text", "text": "Hello!"}]}]
+    shared: dict[str, Any] = {"model": "llama", "messages": messages, "temperature": 0.9, "seed": 3, "max_completion_tokens": 9}
+    whole = openai_client.chat.completions.create(**shared, logprobs=True, top_logprobs=2, n=2)
+    assert whole.choices[0].message.content != whole.choices[1].message.content
+    assert whole.choices[0].logprobs
+    assert len(whole.choices[0].logprobs.content or ()) == 9
+    chunks = list(openai_client.chat.completions.create(**shared, n=2, stream=True, stream_options={"include_usage": True}))
+    for index in (0, 1):
+        parts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index]
+        assert "".join(parts) == whole.choices[index].message.content
+    assert chunks[-1].usage == whole.usage.model_copy(update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details})  # type: ignore[union-attr]
+    for refused in (
+        {"tools": [{"type": "function"}]},
+        {"frequency_penalty": 1},
+        {"messages": [{"role": "robot", "content": "x"}]},
+    ):
+        with pytest.raises(openai.BadRequestError):
+            openai_client.chat.completions.create(**{**shared, **refused}, stream=True)
+
+
+def test_open_inference_protocol(served: Served) -> None:
+    client = tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{served.server.port}")
+    tensor = tritonclient.grpc.InferInput("text", [2], "BYTES")
+    tensor.set_data_from_numpy(np.array([text.encode() for text in PROMPTS[:2]], np.object_))
+    found = client.infer("llama", [tensor], parameters={"max_tokens": 12, "sampling_topk": 1})
+    expected = [one.text for one in served.client.generate_many(PROMPTS[:2], **GREEDY)]
+    assert [text.decode() for text in found.as_numpy("generated_text")] == expected
+    pieces: list[Any] = []
+    ended = threading.Event()
+
+    def receive(result: Any, error: Any) -> None:
+        pieces.append(error or result)
+        if error or result.get_response().parameters["triton_final_response"].bool_param:
+            ended.set()
+
+    client.start_stream(receive)
+    one = tritonclient.grpc.InferInput("text", [1], "BYTES")
+    one.set_data_from_numpy(np.array([PROMPTS[0].encode()], np.object_))
+    client.async_stream_infer("llama", [one], parameters={"max_tokens": 12, "sampling_topk": 1})
+    assert ended.wait(PATIENCE_SECONDS)
+    client.stop_stream()
+    assert "".join(piece.as_numpy("piece")[0].decode() for piece in pieces[:-1]) == expected[0]
