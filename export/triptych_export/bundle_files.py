@@ -15,15 +15,16 @@ from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
-from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16
+from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES
 from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.runtime.session import Session
 
-PRECISIONS = ("fp32", "int8")
+PRECISIONS = ("fp32", INT8)
+INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
 HALF_PRECISION = FP16  # for CUDA; traced separately
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
-EXTRAS = (HALF_PRECISION, WEIGHT_PRECISION)  # written only on request, or for embeddings
+EXTRAS = (INT8_CACHES, HALF_PRECISION, WEIGHT_PRECISION)  # written on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -43,7 +44,7 @@ def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) 
 
 
 def _convert(graph: Graph, precision: str) -> Graph:
-    if precision == "int8":
+    if precision in INTEGER:
         return quantize(graph, WEIGHT_BITS)
     if precision == WEIGHT_PRECISION:
         return quantize_weights(graph)
@@ -52,7 +53,8 @@ def _convert(graph: Graph, precision: str) -> Graph:
 
 def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:
     """List the precisions whose graphs are needed: fp32, with which the others are compared, and those of `shipped`."""
-    return tuple(dict.fromkeys(["fp32", *("int8" if name == "int8-shortlist" else name for name in shipped)]))
+    integer = [INT8] if {INT8_CACHES, "int8-shortlist"} & set(shipped) else []
+    return tuple(dict.fromkeys(["fp32", *integer, *(name for name in shipped if name != "int8-shortlist")]))
 
 
 def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool], Graph], attends: bool = True) -> None:
@@ -70,7 +72,7 @@ def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool
 
 def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
     """Manifest member of a precision whose graphs are `<kind>.<precision>.onnx`."""
-    exact = {"saturation_free": True} if precision == "int8" and WEIGHT_BITS == 7 else {}
+    exact = {"saturation_free": True} if precision in INTEGER and WEIGHT_BITS == 7 else {}
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 

@@ -19,7 +19,7 @@ from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
-from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint, load_bert_checkpoint, load_vit_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
 from triptych_training.checkpoints.translation import load_checkpoint
@@ -69,7 +69,8 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
     folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
     if isinstance(loaded, TranslationSource):
         _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
-        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), options.shipped)
+        shipped = _translation_precisions(options)
+        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), shipped)
     else:
         _refuse_translation_options(folder, options)
         if isinstance(loaded, BertCheckpoint):
@@ -113,7 +114,8 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
         _require_samples(folder, "sentences", "pairs", bool(pairs))
-        return TranslationFamily(source, pairs, read_pairs(options.shortlist), options.shipped, options.allow_untrained)
+        shipped = _translation_precisions(options)
+        return TranslationFamily(source, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
     _refuse_translation_options(folder, options)
     if architecture == BERT:
         text = load_bert_checkpoint(folder.path)
@@ -133,6 +135,13 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
     if options.shortlist:
         raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
+    _refuse_precision(INT8_CACHES, "translation models", folder, options)
+
+
+def _translation_precisions(options: ExportOptions) -> Sequence[str]:
+    """Return the precisions of a translation model, which by default has int8 caches, too."""
+    shipped = options.shipped
+    return shipped if options.precisions is not None else (*shipped[:1], INT8_CACHES, *shipped[1:])
 
 
 def _refuse_precision(precision: str, models: str, folder: Folder, options: ExportOptions) -> None:

@@ -17,7 +17,7 @@ from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import HERE, SOURCES, TARGETS
 
-PRECISIONS = ("fp32", "int8", "int8-shortlist")
+PRECISIONS = ("fp32", "int8", "int8-caches", "int8-shortlist")
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_quality_of_each_precision(bundle: Bundle, precision: str) -> None:
         assert 0 < manifest.metrics["shortlist_mean_tokens"] < 300
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8", "int8-shortlist"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_bundle_translates(bundle: Bundle, precision: str) -> None:
     translator = Translator("toy", 1, bundle, TranslatorOptions(precision, EngineOptions(workers=1, slots=8)))
     try:
@@ -63,9 +63,10 @@ def test_the_bundle_translates(bundle: Bundle, precision: str) -> None:
     assert sum(a != b for a, b in zip(texts, TARGETS[::6], strict=True)) <= (0 if precision == "fp32" else 2)
 
 
-def test_int8_results_do_not_depend_on_other_rows(bundle: Bundle) -> None:
+@pytest.mark.parametrize("precision", ["int8", "int8-caches"])
+def test_int8_results_do_not_depend_on_other_rows(bundle: Bundle, precision: str) -> None:
     """Bit by bit, whatever the searches and lengths of the neighbours."""
-    translator = Translator("toy", 1, bundle, TranslatorOptions("int8", EngineOptions(workers=1, slots=24)))
+    translator = Translator("toy", 1, bundle, TranslatorOptions(precision, EngineOptions(workers=1, slots=24)))
     try:
         sources = translator.tokenizer.encode(SOURCES[::16])
         searches = [SearchParams(), SearchParams(beam_size=3, scores=True), SearchParams(sampling_topk=9, seed=3)]
@@ -98,6 +99,22 @@ def test_graphs_contain_no_local_paths(bundle: Bundle) -> None:
         content = path.read_bytes()
         assert b"site-packages" not in content
         assert str(Path.home()).encode() + b"/" not in content or Path.home() == Path("/")
+
+
+def test_graphs_with_int8_caches_share_the_weights_of_int8(bundle: Bundle) -> None:
+    precisions = bundle.manifest_of(TranslationManifest).precisions
+    plain, cached = precisions["int8"], precisions["int8-caches"]
+    assert (cached.score, cached.saturation_free) == (plain.score, plain.saturation_free)
+    assert needed_files(Path(bundle.folder), cached) - set(cached.files) == {"weights.int8.bin"}
+    for name in ("encoder", "step", "search"):
+        mine, theirs = (load_graph(bundle, getattr(graphs, name)) for graphs in (cached, plain))
+        places = [
+            {(e.key, e.value) for tensor in graph.initializer for e in tensor.external_data if e.key == "offset"}
+            for graph in (mine, theirs)
+        ]
+        assert places[0] == places[1]
+        caches = [value.type.tensor_type.elem_type for value in mine.input if value.name.startswith(("cache_", "memory_"))]
+        assert set(caches) <= {onnx.TensorProto.INT8}
 
 
 def test_short_graphs_share_the_weights_of_int8_and_take_the_projection_as_an_input(bundle: Bundle) -> None:

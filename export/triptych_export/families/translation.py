@@ -35,7 +35,7 @@ from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
-from triptych_export.graphs.weight_folding import fold_scales, fuse_norms, head_dim
+from triptych_export.graphs.weight_folding import fold_cache_scales, fold_scales, fuse_norms, head_dim
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
@@ -53,7 +53,7 @@ from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import TRANSLATION, TranslationManifest
+from triptych_serving.bundle.manifest import INT8, INT8_CACHES, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
@@ -63,7 +63,8 @@ from triptych_training.checkpoints.translation import ARCHITECTURE
 from triptych_training.data.corpus import Pair
 from triptych_training.models.transformer import Transformer
 
-KINDS = ("encoder", "step", "search", "score")
+CACHE_KINDS = ("encoder", "step", "search")
+KINDS = (*CACHE_KINDS, "score")
 TARGET_TOKENIZER = "target_tokenizer.json"
 PARITY_SENTENCES = 300
 RANDOM_SENTENCES, FEWEST_SENTENCES = 200, 32  # for small and for large models without sentences
@@ -101,10 +102,9 @@ class TranslationFamily:
         self.lexicon_pairs = lexicon_pairs
         self.languages = FramedPair.first(source)
         self.precisions = written_precisions(shipped)
+        self.default_precisions = shipped
         if lexicon_pairs:
             check_shortlist(source)
-
-    default_precisions: Sequence[str] = ()
 
     @property
     def default_name(self) -> str:
@@ -249,17 +249,18 @@ def write_translation(
     int8 is calibrated with `sample` and needs one.
     """
     folder.mkdir()
-    for precision in precisions:
+    for precision in [each for each in precisions if each != INT8_CACHES]:
         weights, traced = WeightsFile(folder / f"weights.{precision}.bin"), source
-        if precision == "int8":
+        if precision == INT8:
             assert sample is not None
             say(f"calibrating int8 with {len(sample.sources)} sentences")
             start, pairs = source.model.config.bos_id, zip(sample.sources, sample.expected, strict=True)
             read = [(torch.tensor([framed]), torch.tensor([[start, *answer]])) for framed, answer in pairs]
             traced = replace(source, model=calibrate(source.model, read, WEIGHT_BITS))
-        say(f"tracing the graphs of {precision}")
-        _write_graphs(traced, folder, precision, weights)
-        if lexicon_pairs and precision == "int8":
+        for each in [each for each in precisions if each == precision or (precision, each) == (INT8, INT8_CACHES)]:
+            say(f"tracing the graphs of {each}")
+            _write_graphs(traced, folder, each, weights)
+        if lexicon_pairs and precision == INT8:
             write_short_graphs(traced, _settings(source), folder, weights)
         del traced
     if lexicon_pairs:
@@ -276,6 +277,8 @@ def translation_manifest(
 ) -> dict[str, Any]:
     """Compose the manifest."""
     graphs = {p: graphs_member((*KINDS, ATTEND), p) for p in precisions}
+    if INT8_CACHES in graphs:  # the other graphs have no caches
+        graphs[INT8_CACHES] |= {kind: graphs[INT8][kind] for kind in (*KINDS, ATTEND) if kind not in CACHE_KINDS}
     if shortlist:
         graphs[SHORT_PRECISION] = {**graphs["int8"], **SHORT_FILES}
     config = source.model.config
@@ -295,12 +298,17 @@ def translation_manifest(
 
 def _write_graphs(source: TranslationSource, folder: Path, precision: str, weights: WeightsFile) -> None:
     """Write every graph in a precision; no graph is kept while the next one is traced."""
-    folded, plain, settings = fuse_norms(fold_scales(source.model)), fuse_norms(source.model), _settings(source)
-    for kind in KINDS:
+    folded, plain, settings = fold_scales(source.model), fuse_norms(source.model), _settings(source)
+    kinds: Sequence[str] = KINDS
+    if precision == INT8_CACHES:
+        folded, settings, kinds = fold_cache_scales(folded), replace(settings, int8_caches=True), CACHE_KINDS
+    folded = fuse_norms(folded)
+    for kind in kinds:
         graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
         write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
         del graph
-    write_attention_graph(folder / f"score.{precision}.onnx", folder / f"{ATTEND}.{precision}.onnx")
+    if "score" in kinds:
+        write_attention_graph(folder / f"score.{precision}.onnx", folder / f"{ATTEND}.{precision}.onnx")
 
 
 def suppressed_tokens(source: TranslationSource) -> tuple[int, ...]:

@@ -59,9 +59,9 @@ class HalfDecoder(CachedDecoder):
     """Decoder for one position of every row; its third vector holds the source lengths."""
 
     def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
-        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
+        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None, list[Tensor]]:
             context = padded_attention(query, memory, last, self.heads)
-            return context, attention_weights(query, memory.key, last, self.heads) if weights else None
+            return context, attention_weights(query, memory.key, last, self.heads) if weights else None, []
 
         return attend
 

@@ -13,15 +13,20 @@ from torch import Tensor
 DOMAIN = "com.microsoft"
 Attributes = dict[str, int | float | str | bool | Sequence[int] | Sequence[float] | Sequence[str] | Sequence[bool]]
 AFTER_SOFTMAX = 2  # of GroupQueryAttention's qk_output
+KEY_SCALE = 12  # its input for the scales of int8 keys; those of values follow
 
 
 @dataclass(frozen=True)
 class KeyValues:
-    """Keys and values: both `[B, H, capacity, D]`, or `[B, 1, capacity, H*D]` for sources in CUDA graphs."""
+    """Keys and values: both `[B, H, capacity, D]`, or `[B, 1, capacity, H*D]` for sources in CUDA graphs.
+
+    `scales` are those of int8 keys and values, `[H*D]` each; empty: they are floats.
+    """
 
     key: Tensor
     value: Tensor
     capacity: int
+    scales: tuple[Tensor, ...] = ()
 
 
 def _operator(
@@ -54,14 +59,8 @@ def cached_attention(
         Context `[B, 1, H*D]` and the caches, to be bound to the memory of the past ones.
     """
     batch, _, width = packed.shape
-    arguments = (packed, None, None, past.key, past.value, positions, torch.tensor(past.capacity, dtype=torch.int32))
-    context, key, value = torch.onnx.ops.symbolic_multi_out(
-        f"{DOMAIN}::GroupQueryAttention",
-        arguments if bias is None else (*arguments, None, None, None, bias),
-        attrs={"num_heads": heads, "kv_num_heads": heads, "scale": 1.0},
-        dtypes=(packed.dtype, packed.dtype, packed.dtype),
-        shapes=((batch, 1, width // 3), past.key.shape, past.value.shape),
-        version=1,
+    context, key, value = _group_query_attention(
+        (packed, None, None), past, positions, heads, [(batch, 1, width // 3), past.key.shape, past.value.shape], bias
     )
     return context, key, value
 
@@ -109,7 +108,7 @@ def causal_attention(
 
 def memory_attention(
     query: Tensor, nothing: Tensor, memory: KeyValues, last: Tensor, heads: int, weights: bool
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """Compute cross-attention of one token per row over the encoder's keys and values, each row with its own source length.
 
     GroupQueryAttention without new keys reads only the past ones, up to `last`: no mask tensor, and padding is never read.
@@ -123,21 +122,47 @@ def memory_attention(
         weights: return the attention too.
 
     Returns:
-        Context `[B, 1, H*D]`; attention `[B, H, 1, S]`, undefined after `last`, or None.
+        Context `[B, 1, H*D]`; attention `[B, H, 1, S]`, undefined after `last`, or None; if they are int8, the unchanged keys
+        and values, which the operator must return, to be bound to the memory of the given ones.
     """
-    arguments = (query, nothing, nothing, memory.key, memory.value, last, torch.tensor(memory.capacity, dtype=torch.int32))
+    shapes: list[Sequence[int | torch.SymInt]] = [query.shape]
+    if weights or memory.scales:
+        shapes += [memory.key.shape, memory.value.shape]
+    if weights:
+        shapes.append((query.shape[0], heads, 1, memory.capacity))
+    context, *more = _group_query_attention((query, nothing, nothing), memory, last, heads, shapes)
+    return context, more[2] if weights else None, list(more[:2]) if memory.scales else []
+
+
+def _group_query_attention(
+    new: tuple[Tensor, Tensor | None, Tensor | None],
+    past: KeyValues,
+    last: Tensor,
+    heads: int,
+    shapes: Sequence[Sequence[int | torch.SymInt]],
+    bias: Tensor | None = None,
+) -> Sequence[Tensor]:
+    """Insert the operator with outputs of these shapes: context, keys, values, attention."""
+    arguments: list[Tensor | None] = [*new, past.key, past.value, last, torch.tensor(past.capacity, dtype=torch.int32)]
     attributes: Attributes = {"num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
-    if not weights:
-        return _operator(f"{DOMAIN}::GroupQueryAttention", arguments, query, attributes), None
-    context, _, _, attention = torch.onnx.ops.symbolic_multi_out(
+    if len(shapes) > len(("context", "keys", "values")):
+        attributes["qk_output"] = AFTER_SOFTMAX
+    if bias is not None:
+        arguments += [None, None, None, bias]
+    if past.scales:
+        arguments += [None] * (KEY_SCALE - len(arguments))
+        arguments += past.scales
+        attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
+    kind = new[0].dtype
+    outputs: Sequence[Tensor] = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
         arguments,
-        attrs={**attributes, "qk_output": AFTER_SOFTMAX},
-        dtypes=(query.dtype,) * 4,
-        shapes=(query.shape, memory.key.shape, memory.value.shape, (query.shape[0], heads, 1, memory.capacity)),
+        attrs=attributes,
+        dtypes=(kind, past.key.dtype, past.value.dtype, kind)[: len(shapes)],
+        shapes=shapes,
         version=1,
     )
-    return context, attention
+    return outputs
 
 
 def padded_attention(query: Tensor, memory: KeyValues, lengths: Tensor, heads: int) -> Tensor:
@@ -254,6 +279,13 @@ def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
 def mark_quantized(x: Tensor, name: str, scale: float, zero_point: int) -> Tensor:
     """Insert an operator that stands for quantizing `x`, and is replaced or removed after tracing."""
     return _operator(name, (x,), x, {"scale": scale, "zero_point": zero_point})
+
+
+def round_to_int8(x: Tensor) -> Tensor:
+    """Round `x` to integers from -128 to 127."""
+    arguments = (x, torch.tensor(1.0), torch.tensor(0, dtype=torch.int8))
+    rounded: Tensor = torch.onnx.ops.symbolic("QuantizeLinear", arguments, dtype=torch.int8, shape=x.shape, version=21)
+    return rounded
 
 
 def integer_projection(x: Tensor, weights: Tensor, scales: Tensor, biases: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def trace_translation(kind: str, model: Transformer, settings: GraphSettings, ha
     Args:
         kind: "encoder", "score" or one of STEP_GRAPHS. The encoder and score graphs are dynamic in rows and lengths, step
             graphs in rows and, where they have them, in edits, candidates and shortlist columns.
-        model: prepared by `fold_scales`, except for the score graph.
+        model: prepared by `fold_scales`, except for the score graph, and for int8 caches by `fold_cache_scales`.
         settings: limits and decoding rules.
         half: trace the float16 graph for CUDA; there are none with a shortlist.
     """
@@ -64,7 +64,7 @@ def trace_translation(kind: str, model: Transformer, settings: GraphSettings, ha
         return _trace_step(kind, model, settings, half)
     source, lengths, shapes = _source(settings)
     if kind == "encoder":
-        encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model)
+        encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model, settings.int8_caches)
         return _trace(encoder, (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
     length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
@@ -106,6 +106,8 @@ def _trace_step(kind: str, model: Transformer, settings: GraphSettings, half: bo
     assert isinstance(graph, StepGraph | SearchGraph)
     inputs = [*graph.inputs, *(f"{kind}_{name}" for kind in ("cache", "memory") for name in names)]
     outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
+    if settings.int8_caches:
+        outputs += [f"present_memory_{name}" for name in names]
     module = to_float16(graph) if half else graph
     return _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
 
@@ -122,7 +124,7 @@ def _caches(model: Transformer, settings: GraphSettings, row: dict[int, Any], ha
     heads, size, names = model.config.decoder_block.heads, head_dim(model), cache_names(model.config.decoder_layers)
     source = capacity(settings.max_source)
     shapes = (heads, capacity(settings.max_target), size), (1, source, heads * size) if half else (heads, source, size)
-    dtype = torch.float16 if half else torch.float32
+    dtype = torch.int8 if settings.int8_caches else torch.float16 if half else torch.float32
     caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=dtype) for _ in names] for shape in shapes)
     return _Examples(caches, ([row] * len(names),) * 2)
 

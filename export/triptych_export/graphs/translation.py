@@ -24,8 +24,10 @@ from triptych_export.graphs.operators import (
     integer_projection,
     memory_attention,
     packed_attention,
+    round_to_int8,
     top_k,
 )
+from triptych_export.graphs.weight_folding import cache_scales
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.positions import RelativeBias
@@ -34,8 +36,9 @@ from triptych_training.models.transformer import DecoderLayer, Transformer
 NEVER = -1e9  # logit of a suppressed token
 BLOCK = 64  # number of shortlist columns is a multiple of this
 
-# Queries `[B, 1, H*D]`, memory, and whether to return the weights -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None.
-SourceAttention = Callable[[Tensor, KeyValues, bool], tuple[Tensor, Tensor | None]]
+# Queries `[B, 1, H*D]`, memory, and whether to return the weights -> context `[B, 1, H*D]`, weights `[B, H, 1, S]` or None, and
+# keys and values where they must be outputs.
+SourceAttention = Callable[[Tensor, KeyValues, bool], tuple[Tensor, Tensor | None, list[Tensor]]]
 
 VECTORS = ("tokens", "positions", "last", "forced")
 EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
@@ -52,20 +55,22 @@ class GraphSettings:
     suppressed: tuple[int, ...] = ()  # tokens that the arg-max never chooses
     edits_last: bool = False  # edit log-probabilities after the softmax, as `generate` of transformers does
     renormalizes: bool = False  # normalise edited probabilities to a sum of 1; only with `edits_last`
+    int8_caches: bool = False  # keys and values are int8; the model has their scales, see `fold_cache_scales`
 
 
 class EncoderGraph(nn.Module):
     """Encoder graph: source ids -> cross-attention keys and values."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, int8_caches: bool = False) -> None:
         super().__init__()
         self.source = SourceEncoder(model)
         self.decoder = model.decoder
+        self.int8_caches = int8_caches
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """`[B, S]` int64 and `[B]` int32 -> `[2L, B, H, S, D]`: layer i's keys at 2i, its values at 2i + 1."""
         projected = [p for memory in self.decoder.project_memory(self.source(source, lengths)) for p in memory]
-        return torch.stack(projected)
+        return torch.stack([round_to_int8(each) for each in projected] if self.int8_caches else projected)
 
 
 class SourceEncoder(nn.Module):
@@ -114,12 +119,14 @@ class CachedDecoder(nn.Module):
         self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
         self.heads = model.config.decoder_block.heads
         self.target_capacity, self.source_capacity = capacity(settings.max_target), capacity(settings.max_source)
-        self.weights = weights
+        self.weights, self.int8_caches = weights, settings.int8_caches
 
     def forward(
         self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
         """Compute hidden states `[B, 1, E]`, the caches, and with `weights` the last layer's attention `[B, H, 1, S]`.
+
+        Behind int8 caches comes the memory, too.
 
         `places` are the first three of StepGraph's vectors.
         """
@@ -130,27 +137,30 @@ class CachedDecoder(nn.Module):
         bias = None if self.relative is None else self.relative.at(positions, self.target_capacity)
         attend = self.source_attention(x, last)
         present: list[Tensor] = []
+        returned: list[Tensor] = []
         attention = None
         for index, layer in enumerate(self.decoder.layers):
             assert isinstance(layer, DecoderLayer)
             weights = self.weights and index == len(self.decoder.layers) - 1
-            own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity)
-            other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity)
+            scales = [cache_scales(part) if self.int8_caches else () for part in (layer.attention, layer.cross_attention)]
+            own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity, scales[0])
+            other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity, scales[1])
             packed = layer.attention.query_key_value(layer.attention_residual.enter(x))
             context, key, value = cached_attention(packed, own, positions, self.heads, bias)
             x = layer.attention_residual.leave(x, layer.attention.output(context))
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
-            context, attention = attend(query, other, weights)
+            context, attention, unchanged = attend(query, other, weights)
             x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
             x = layer.feedforward_residual.around(x, layer.feedforward)
             present += [key, value]
-        return self.decoder.finish(x), present, attention
+            returned += unchanged
+        return self.decoder.finish(x), [*present, *returned], attention
 
     def source_attention(self, x: Tensor, last: Tensor) -> SourceAttention:
         """Return a function that attends to the source; `last` is the third vector."""
         nothing = x[:, :0]
 
-        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None]:
+        def attend(query: Tensor, memory: KeyValues, weights: bool) -> tuple[Tensor, Tensor | None, list[Tensor]]:
             nonlocal nothing
             if nothing.shape[-1] != query.shape[-1]:
                 nothing = query[:, :0]

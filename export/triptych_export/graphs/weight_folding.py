@@ -21,6 +21,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 HEAD_MULTIPLE = 8  # GroupQueryAttention requires a multiple of this head size
 ROTARY_MULTIPLE = 16  # the same with rotary positions
+INT8_LIMIT = 127  # largest integer in an int8 cache
+CACHE_SCALES = "cache_scales"  # attribute of an attention
 
 
 def head_dim(model: Transformer) -> int:
@@ -71,6 +73,39 @@ def fold_gpt(model: Gpt) -> Gpt:
         if isinstance(own, RotaryAttention) and missing and own.rotary.cosines.shape[1] == size // 2:  # one for all layers
             own.rotary.cosines = functional.pad(own.rotary.cosines, (0, missing // 2))
             own.rotary.sines = functional.pad(own.rotary.sines, (0, missing // 2))
+    return model
+
+
+def set_cache_scales(attention: SelfAttention | CrossAttention, largest: Tensor) -> None:
+    """Note the scales of int8 keys and values, given the largest magnitudes of both, `[2*H*D]`."""
+    key, value = torch.where(largest > 0, largest / INT8_LIMIT, 1.0).chunk(2)
+    setattr(attention, CACHE_SCALES, (key, value))
+
+
+def cache_scales(attention: SelfAttention | CrossAttention) -> tuple[Tensor, Tensor]:
+    """Return the scales of keys and values, `[H*D]` each."""
+    scales: tuple[Tensor, Tensor] = getattr(attention, CACHE_SCALES)
+    return scales
+
+
+@torch.no_grad()
+def fold_cache_scales(model: Transformer) -> Transformer:
+    """Copy a model, prepared by `fold_scales`, whose projections of the source give keys and values in units of their scales.
+
+    Then these need only be rounded. The int8 weights stay the same, since a projection's outputs have scales of their own.
+    """
+    model = shallow_copy(model)
+    missing = head_dim(model) - model.config.decoder_block.attention.head_dim
+    for module in model.decoder.modules():
+        if isinstance(module, SelfAttention | CrossAttention):
+            heads = (torch.unflatten(scales, 0, (module.heads, -1)) for scales in cache_scales(module))
+            scales = tuple(functional.pad(each, (0, missing), value=1.0).flatten() for each in heads)
+            setattr(module, CACHE_SCALES, scales)
+            if isinstance(module, CrossAttention):
+                units, projection = torch.cat(scales), module.key_value
+                projection.weight = frozen(projection.weight / units[:, None])
+                if projection.bias is not None:
+                    projection.bias = frozen(projection.bias / units)
     return model
 
 

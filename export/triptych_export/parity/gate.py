@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from triptych_export.errors import ParityError
-from triptych_serving.bundle.manifest import FP16
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES
 
 Report = dict[str, Any]
 
@@ -38,7 +38,8 @@ class Floor:
 QUANTIZED = Floor(agreement=90, cosine=0.97, channel_error=75, bleu_loss=2)
 FLOORS: Mapping[str, Floor] = {
     FP16: Floor(agreement=95, cosine=0.999, channel_error=15, bleu_loss=1),
-    "int8": QUANTIZED,
+    INT8: QUANTIZED,
+    INT8_CACHES: QUANTIZED,
     "int8-shortlist": QUANTIZED,
     "int8-weights": Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }

@@ -11,6 +11,8 @@ The model reads samples, and the inputs of its projections are recorded. Four st
    time.
 4. Weights are rounded one input channel after the other, and those of later channels make up for the error as far as channels
    are correlated (Frantar et al. 2022, GPTQ). It more than makes up for what one scale for all rows loses.
+
+The scales of int8 key-value caches come from the same sentences: one for each channel of each head, up to its largest value.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.input_scales import InputScale, set_input_scale
-from triptych_export.graphs.weight_folding import Module, frozen, shallow_copy
+from triptych_export.graphs.weight_folding import Module, frozen, set_cache_scales, shallow_copy
 from triptych_export.quantization.dynamic import LARGEST
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer, FeedForward, Residual
@@ -67,7 +69,7 @@ class Balance:
 
 @torch.no_grad()
 def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits: int) -> Module:
-    """Copy a model for the tracing of int8 graphs: weights balanced and rounded, inputs marked (see `graphs.input_scales`).
+    """Copy a model for the tracing of int8 graphs: weights balanced and rounded, inputs and caches with scales.
 
     Args:
         model: in evaluation mode.
@@ -75,9 +77,10 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         weight_bits: as for `quantize`.
     """
     limit = LARGEST[weight_bits]
-    records = _record(model, samples)
+    records, largest = _record(model, samples)
     result = shallow_copy(model)
     linears = dict(_linears(result))
+    names = {module: name for name, module in result.named_modules()}
     for balance in _balances(result):
         readers = [linears[name] for name in balance.readers]
         factors = _choose_factors(records[balance.readers[0]], [reader.weight for reader in readers], limit)
@@ -85,12 +88,18 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
             _apply(balance, readers, factors)
             for name in balance.readers:
                 records[name] = records[name].divided(factors)
+            for producer, rows in balance.producers:
+                if (known := largest.get(names[producer])) is not None:
+                    known[rows] /= factors
     for name, linear in linears.items():
         record = records.pop(name)
         fused = "query_key_value" in name and not isinstance(model, Gpt)
         scale = choose_scale(record, linear.weight, static=fused)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
         set_input_scale(linear, scale)
+    for attention, projection in _cached(result):
+        width = linears[projection].out_features // (3 if isinstance(attention, SelfAttention) else 2)
+        set_cache_scales(attention, largest[projection][-2 * width :])
     return result
 
 
@@ -109,17 +118,27 @@ def _linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
     return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear))
 
 
-def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> dict[str, Record]:
-    """Run the model over all samples and record what its projections read."""
+def _cached(model: nn.Module) -> Iterator[tuple[SelfAttention | CrossAttention, str]]:
+    """List the attentions that may have int8 caches, each with the projection whose last outputs are keys and values."""
+    for name, module in model.decoder.named_modules(prefix="decoder") if isinstance(model, Transformer) else ():
+        if isinstance(module, SelfAttention | CrossAttention):
+            yield module, f"{name}.{'query_key_value' if isinstance(module, SelfAttention) else 'key_value'}"
+
+
+def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> tuple[dict[str, Record], dict[str, Tensor]]:
+    """Run the model over all samples; record what its projections read, and the largest outputs of those with caches."""
     linears = dict(_linears(model))
     budget = RECORDED_BYTES // (4 * sum(linear.in_features for linear in linears.values()))
     share = -(-max(FEWEST_ROWS, min(MOST_ROWS, budget)) // len(samples))  # rows of one sample
     parts: dict[str, list[Tensor]] = {name: [] for name in linears}
     low: dict[str, Tensor] = {}
     high: dict[str, Tensor] = {}
+    largest = {name: torch.zeros(linears[name].out_features) for _, name in _cached(model)}
 
-    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def note(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def note(_: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+            if name in largest:
+                largest[name] = torch.maximum(largest[name], output.flatten(0, -2).abs().amax(0))
             rows = arguments[0].flatten(0, -2)
             least, most = rows.amin(0), rows.amax(0)
             low[name] = torch.minimum(low.get(name, least), least)
@@ -128,14 +147,14 @@ def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> dict[str
 
         return note
 
-    hooks = [linear.register_forward_pre_hook(hook(name)) for name, linear in linears.items()]
+    hooks = [linear.register_forward_hook(hook(name)) for name, linear in linears.items()]
     try:
         for sample in samples:
             model(*sample)
     finally:
         for each in hooks:
             each.remove()
-    return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}
+    return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}, largest
 
 
 def _balances(model: nn.Module) -> Iterator[Balance]:

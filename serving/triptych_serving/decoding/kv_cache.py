@@ -80,11 +80,12 @@ class KVCache(Protocol):
 
 
 class HostKVCache:
-    """Caches in host memory, fp32: `4 * 2L * count * H * D * (max_target + max_source)` bytes, touched as rows reach them.
+    """Caches in host memory, fp32 or int8: `2L * count * H * D * (max_target + max_source)` numbers, touched as rows need them.
 
     Args:
         encoder: graph `source, lengths -> memory`.
-        step: graph with at least `caches, memories -> caches`.
+        step: graph with at least `caches, memories -> caches`, whose type is that of its inputs. With int8, an operator must
+            return the encoded sources, too, although it does not change them.
         manifest: shapes and limits.
         count: maximum number of rows.
     """
@@ -95,9 +96,11 @@ class HostKVCache:
         self._encoder, self._step = encoder, step
         shape = manifest.decoder
         self.count = count
+        self._returned = frozenset(step.outputs)
         self._names = cache_names(shape.layers)
+        kind = step.dtype(f"cache_{self._names[0]}")
         self.cache, self.memory = (
-            np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), np.float32)
+            np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), kind)
             for length in cache_lengths(manifest.limits)
         )
 
@@ -121,6 +124,7 @@ class HostKVCache:
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         caches = {name: buffer[:rows] for name, buffer in zip(self._names, self.cache, strict=True)}
         memories = {name: buffer[:rows] for name, buffer in zip(self._names, self.memory, strict=True)}
+        returned = {f"present_memory_{name}": array for name, array in memories.items()}
         inputs = {
             **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
             **{f"cache_{name}": array for name, array in caches.items()},
@@ -129,6 +133,7 @@ class HostKVCache:
         outputs = {
             **{name: self._active(array, rows) for name, array in {**arrays.outputs, **arrays.rare}.items()},
             **{f"present_{name}": array for name, array in caches.items()},
+            **{name: array for name, array in returned.items() if name in self._returned},
         }
         return self._step.bind(inputs, outputs)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, runs_on
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, runs_on
 from triptych_serving.errors import BundleError, DeviceError
+from triptych_serving.runtime.cpu_info import prefers_int8_caches
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_no_gpu
 from triptych_serving.runtime.memory.budget import MemoryLimit, parse_limit
@@ -96,7 +97,8 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
 
     Args:
         bundle: the model's.
-        wanted: a precision; None: on GPUs the one made for them, on the CPU the bundle's default unless it is made for GPUs.
+        wanted: a precision; None: on GPUs the one made for them, on the CPU the bundle's default, unless it is made for GPUs or
+            another one computes the same faster on this processor.
         hardware: the available devices.
 
     Raises:
@@ -113,11 +115,19 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
 
 
 def _for_cpu(bundle: Bundle, wanted: str | None) -> str:
-    """Return the wanted or default precision; graphs for GPUs, which are slow there, only if there are no others."""
+    """Return the wanted or default precision; graphs for GPUs, which are slow there, only if there are no others.
+
+    Where int8 is the default, int8-caches replaces it if the bundle has it and the processor is faster with it.
+    """
     precisions = bundle.manifest.precisions
-    if wanted is None and "cuda" in runs_on(bundle.manifest.default_precision):
-        wanted = next((name for name in precisions if "cuda" not in runs_on(name)), None)
-    return bundle.precision(wanted)
+    if wanted is not None:
+        return bundle.precision(wanted)
+    default = bundle.manifest.default_precision
+    if "cuda" in runs_on(default):
+        default = next((name for name in precisions if "cuda" not in runs_on(name)), default)
+    if default == INT8 and INT8_CACHES in precisions and prefers_int8_caches():
+        default = INT8_CACHES
+    return bundle.precision(default)
 
 
 def _for_gpu(bundle: Bundle, wanted: str | None) -> tuple[str, str]:

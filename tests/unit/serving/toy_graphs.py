@@ -46,6 +46,11 @@ class TableStep:
     def __init__(self) -> None:
         self.edits = 0  # of the last run, for each row
 
+    outputs = ()
+
+    def dtype(self, name: str) -> type[np.float32]:
+        return np.float32
+
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "TableRun":
         return TableRun(self, inputs, outputs)
 

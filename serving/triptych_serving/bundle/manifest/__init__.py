@@ -12,6 +12,7 @@ precisions            name -> the graphs' file names, {graph} (translation: {enc
                       every processor
                       `attend` (optional): the graph with attention weights
                       "fp16" has graphs for CUDA, see triptych_export: other inputs, other shapes of memory
+                      "int8-caches" is int8 with key-value caches in int8; their scales are in the graphs
 default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
@@ -24,6 +25,8 @@ from triptych_serving.bundle.manifest.base import (
     FILE_NAME,
     FORMAT,
     FP16,
+    INT8,
+    INT8_CACHES,
     OLDEST_FORMAT,
     Graph,
     Graphs,
@@ -74,6 +77,8 @@ __all__ = [
     "FORMAT",
     "FP16",
     "IMAGE_CLASSIFICATION",
+    "INT8",
+    "INT8_CACHES",
     "OLDEST_FORMAT",
     "QUESTION_ANSWERING",
     "TASKS",

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from triptych_serving.bundle.fields import JsonFields
 
 FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
+INT8, INT8_CACHES = "int8", "int8-caches"  # the second: translation models whose key-value caches are int8, too
 CUDA_PRECISIONS = (FP16,)
 
 DeviceKind = Literal["cpu", "cuda"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, TranslationManifest, runs_on
+from triptych_serving.bundle.manifest import FP16, INT8, TranslationManifest, runs_on
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneFactory
@@ -27,7 +27,7 @@ from triptych_serving.models.translation.postprocess import (
 )
 from triptych_serving.models.translation.preprocess import Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
-from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import Session
@@ -285,8 +285,9 @@ class Translator:
         """Describe the model for the log."""
         engine = self._options.engine
         where = ", ".join(map(str, self.devices)) if engine.on_gpus else "CPU"
+        by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
         return (
-            f"{describe_pair(self.manifest)}, {where}, {self.precision}, {engine.threads} threads x {engine.slots} rows, "
+            f"{describe_pair(self.manifest)}, {where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "
             f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
         )
 

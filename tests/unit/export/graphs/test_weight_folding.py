@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 import torch
 
-from triptych_export.graphs.weight_folding import RmsNorm, fold_scales, fuse_norms, head_dim
+from triptych_export.graphs.weight_folding import (
+    RmsNorm,
+    cache_scales,
+    fold_cache_scales,
+    fold_scales,
+    fuse_norms,
+    head_dim,
+    set_cache_scales,
+)
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
@@ -56,6 +64,22 @@ def test_keys_and_values_are_padded_with_zeros(model: Transformer) -> None:
             torch.testing.assert_close(mine[..., :size], theirs)
             assert mine.shape[-1] == head_dim(model)
             assert not mine[..., size:].any()
+
+
+@torch.inference_mode()
+def test_the_source_is_projected_in_units_of_the_caches_scales(model: Transformer) -> None:
+    memory, folded = torch.randn(2, 5, 24), fold_scales(model)
+    attentions = [each for each in folded.decoder.modules() if isinstance(each, SelfAttention | CrossAttention)]
+    for attention in attentions:
+        width = attention.heads * model.config.decoder_block.attention.head_dim
+        set_cache_scales(attention, 127 * torch.rand(2 * width))
+    scaled = fold_cache_scales(folded)
+    sources = [each for each in scaled.decoder.modules() if isinstance(each, CrossAttention)]
+    for attention, mine, theirs in zip(
+        sources, scaled.decoder.project_memory(memory), folded.decoder.project_memory(memory), strict=True
+    ):
+        for part, whole, scale in zip(mine, theirs, cache_scales(attention), strict=True):
+            torch.testing.assert_close(part * scale.view(attention.heads, 1, -1), whole)
 
 
 def test_folding_does_not_change_the_original(model: Transformer) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from triptych_export.graphs.input_scales import InputScale
+from triptych_export.graphs.weight_folding import cache_scales
 from triptych_export.quantization import calibration
 from triptych_export.quantization.calibration import Record, calibrate, choose_scale, round_weights
 from triptych_training.models.transformer import Transformer, TransformerConfig
@@ -62,6 +63,10 @@ def test_outliers_are_balanced_and_every_projection_is_marked(model: Transformer
     source, target = torch.tensor(SOURCES[:1]), torch.tensor([[1, *ANSWERS[0]]])
     expected, found = model(source, target), balanced(source, target)
     assert (found - expected).abs().max() < 0.1 * expected.abs().max()  # weights of 7 bits
+    largest_outputs = calibration._record(balanced, SAMPLES)[1]
+    for attention, name in calibration._cached(balanced):
+        both = torch.cat(cache_scales(attention))
+        torch.testing.assert_close(127 * both, largest_outputs[name][-len(both) :], rtol=0.1, atol=0.1)
 
 
 def _balanced_names(model: Transformer) -> list[str]:
@@ -69,7 +74,7 @@ def _balanced_names(model: Transformer) -> list[str]:
 
 
 def _largest_input(model: Transformer, name: str) -> float:
-    found = calibration._record(model, SAMPLES)[name]
+    found = calibration._record(model, SAMPLES)[0][name]
     magnitudes = torch.maximum(found.high, -found.low)
     return float(magnitudes.max() / magnitudes.median())
 

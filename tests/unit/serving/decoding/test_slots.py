@@ -25,6 +25,11 @@ class Recording:
     def __init__(self) -> None:
         self.inputs: Mapping[str, Array] = {}
 
+    outputs = ()
+
+    def dtype(self, name: str) -> type[np.float32]:
+        return np.float32
+
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> "Recording":
         self.inputs = inputs
         return self

@@ -51,6 +51,24 @@ def test_the_cpu_runs_gpu_graphs_only_as_a_last_resort(precisions: tuple[str, ..
     assert place(bundle, None, Hardware()) == Placement(served, (CPU,))
 
 
+@pytest.mark.parametrize(
+    ("precisions", "wanted", "faster", "served"),
+    [
+        (("int8", "int8-caches"), None, True, "int8-caches"),
+        (("int8", "int8-caches"), None, False, "int8"),
+        (("int8", "int8-caches"), "int8", True, "int8"),
+        (("int8", "fp32"), None, True, "int8"),
+        (("fp32", "int8", "int8-caches"), None, True, "fp32"),
+        (("int8-caches",), None, False, "int8-caches"),
+    ],
+)
+def test_the_processor_chooses_the_caches_of_int8(
+    monkeypatch: pytest.MonkeyPatch, precisions: tuple[str, ...], wanted: str | None, faster: bool, served: str
+) -> None:
+    monkeypatch.setattr(placement, "prefers_int8_caches", lambda: faster)
+    assert place(bundle_of(*precisions), wanted, Hardware()).precision == served
+
+
 @pytest.mark.parametrize("hardware", [Hardware(), AUTO, NEEDED])
 def test_an_unknown_precision_is_rejected(hardware: Hardware) -> None:
     with pytest.raises(BundleError, match="precision 'fp64' is not in this bundle; it has: fp16, fp32"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.runtime.cpu_info import int8_saturates, usable_cpus
+from triptych_serving.runtime.cpu_info import int8_saturates, integer_extension, prefers_int8_caches, usable_cpus
 
 HOST_CPUS = 16
 
@@ -49,18 +49,19 @@ def test_without_an_affinity_mask_the_hosts_cpus_count(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("machine", "cpuinfo", "saturates"),
+    ("machine", "cpuinfo", "extension", "saturates"),
     [
-        ("x86_64", "flags\t\t: fpu avx2\n", True),
-        ("x86_64", "flags\t\t: fpu avx2 avx512_vnni\n", False),
-        ("AMD64", "flags\t\t: fpu avx_vnni\n", False),
-        ("x86_64", "processor\t: 0\n", True),
-        ("x86_64", None, True),
-        ("aarch64", None, False),
+        ("x86_64", "flags\t\t: fpu avx2\n", "avx2", True),
+        ("x86_64", "flags\t\t: fpu avx_vnni avx2 avx512_vnni\n", "avx512_vnni", False),
+        ("AMD64", "flags\t\t: fpu avx_vnni\n", "avx_vnni", False),
+        ("x86_64", "processor\t: 0\n", "", True),
+        ("x86_64", None, "", True),
+        ("aarch64", "Features\t: fp asimd asimddp i8mm\n", "i8mm", False),
+        ("aarch64", None, "", False),
     ],
 )
-def test_int8_saturates_on_x86_without_vnni(
-    monkeypatch: pytest.MonkeyPatch, machine: str, cpuinfo: str | None, saturates: bool
+def test_int8_is_chosen_by_the_processors_extensions(
+    monkeypatch: pytest.MonkeyPatch, machine: str, cpuinfo: str | None, extension: str, saturates: bool
 ) -> None:
     def read_text(path: Path) -> str:
         assert path == Path("/proc/cpuinfo")
@@ -70,4 +71,10 @@ def test_int8_saturates_on_x86_without_vnni(
 
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(Path, "read_text", read_text)
-    assert int8_saturates.__wrapped__() is saturates
+    integer_extension.cache_clear()
+    try:
+        assert integer_extension() == extension
+        assert int8_saturates() is saturates
+        assert prefers_int8_caches() is ("vnni" in extension)
+    finally:
+        integer_extension.cache_clear()
