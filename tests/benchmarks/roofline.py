@@ -154,11 +154,6 @@ def describe(ceilings: Ceilings) -> str:
     )
 
 
-def read_ceilings(path: Path) -> Ceilings:
-    """What `--json` wrote."""
-    return Ceilings(**json.loads(path.read_text(encoding="utf-8"))["ceilings"])
-
-
 @click.command()
 @click.option("--device", default="cuda", show_default=True)
 @click.option("--tiny", is_flag=True, help="To rehearse; the figures mean nothing.")

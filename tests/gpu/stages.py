@@ -124,58 +124,16 @@ def _offline(setup: Setup) -> list[Stage]:
     no_torch = ["--candidates", "ctranslate2,ctranslate2-int8,triptych"]
     torch = ["--candidates", "triptych,pytorch,transformers"]
     slow = ["--calls", "4", "--rounds", "3"] if not setup.tiny else []
+
+    def stage(name: str, about: str, limit: float, least: float, *options: str) -> Stage:
+        command = _bench(setup, "gpu_offline.py", *common, *options, *_common(setup, name))
+        return Stage(name, about, [command], limit, least, ("model-translation",))
+
+    torch_options = (*greedy, *slow, "--batches", few["torch"], *torch)
     return [
-        Stage(
-            "offline",
-            "greedy: Triptych and CTranslate2",
-            [
-                _bench(
-                    setup, "gpu_offline.py", *common, *greedy, "--batches", few["ours"], *no_torch, *_common(setup, "offline")
-                )
-            ],
-            300,
-            60,
-            ("model-translation",),
-        ),
-        Stage(
-            "offline-torch",
-            "greedy: Triptych, PyTorch compiled and transformers",
-            [
-                _bench(
-                    setup,
-                    "gpu_offline.py",
-                    *common,
-                    *greedy,
-                    *slow,
-                    "--batches",
-                    few["torch"],
-                    *torch,
-                    *_common(setup, "offline-torch"),
-                )
-            ],
-            540,
-            120,
-            ("model-translation",),
-        ),
-        Stage(
-            "offline-beam",
-            "beam 4: Triptych and CTranslate2",
-            [
-                _bench(
-                    setup,
-                    "gpu_offline.py",
-                    *common,
-                    *beams,
-                    "--batches",
-                    beam_batches,
-                    *no_torch,
-                    *_common(setup, "offline-beam"),
-                )
-            ],
-            300,
-            60,
-            ("model-translation",),
-        ),
+        stage("offline", "greedy: Triptych and CTranslate2", 300, 60, *greedy, "--batches", few["ours"], *no_torch),
+        stage("offline-torch", "greedy: Triptych, PyTorch compiled and transformers", 540, 120, *torch_options),
+        stage("offline-beam", "beam 4: Triptych and CTranslate2", 300, 60, *beams, "--batches", beam_batches, *no_torch),
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from .libraries import library_path
 from .runner import BLOCKED, DONE, FAILED, POSTPONED, STOPPED, Runner, read_state
 from .stages import Setup, Stage, stages
-from .verdict import Target, read_results, targets
+from .verdict import read_results, targets
 
 
 def stage(name: str, code: str, **members: object) -> Stage:
@@ -60,15 +60,6 @@ def test_what_would_not_fit_is_postponed(tmp_path: Path) -> None:
     assert [outcome.status for outcome in found.outcomes.values()] == [POSTPONED, DONE]
 
 
-def test_folders_are_made_anew_and_variables_arrive(tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    left.mkdir()
-    code = f"import os, sys; sys.exit(os.path.exists({str(left)!r}) or os.environ['A'] + os.environ['B'] != '12')"
-    found = runner(tmp_path, A="1")
-    found.run([stage("fresh", code, fresh=(left,), variables={"B": "2"})])
-    assert found.outcomes["fresh"].status == DONE
-
-
 @pytest.mark.parametrize("tiny", [True, False])
 def test_stages_can_be_had(tmp_path: Path, tiny: bool) -> None:
     """Every script exists, every need is a stage, and results have names of their own."""
@@ -112,11 +103,6 @@ def test_figures_are_held_against_what_is_asked_for(tmp_path: Path) -> None:
     assert found["server: highest rate, times CTranslate2's"] == (1.8, "FAILS")
     assert found["bert: gRPC, of the best by hand"] == (0.95, "holds")
     assert found["vit: gRPC, of the best by hand"] == (None, "not measured")
-
-
-def test_without_figures_nothing_holds() -> None:
-    assert {line.verdict for line in targets({})} == {"not measured"}
-    assert Target("what", 1.0, 1.0).verdict == "holds"
 
 
 def test_libraries_of_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,10 +137,10 @@ def jpeg(index: int) -> bytes:
     return buffer.getvalue()
 
 
-def save_vit(folder: Path, side: int = 32) -> Path:
+def save_vit(folder: Path) -> Path:
     model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=2))
     enlarge(model)
-    image = ImagePreprocessing(side, side, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
+    image = ImagePreprocessing(32, 32, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     save_vit_checkpoint(VitCheckpoint(model, ("ant", "big  bee", "cow"), image, {}, [jpeg(i) for i in range(40)]), folder)
     return folder
 
@@ -154,9 +154,3 @@ def test_serving_reads_what_an_image_model_is(tmp_path: Path) -> None:
     assert (manifest.image.height, manifest.image.resize_size, manifest.image.interpolation) == (32, 36, "bicubic")
     assert (manifest.mean, manifest.std) == ((0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     assert manifest.parity["fp32"]["samples"] == manifest.parity["int8"]["decisions"] == 40
-
-
-def test_pixels_that_the_model_does_not_take_are_refused(tmp_path: Path) -> None:
-    folder = save_vit(tmp_path / "checkpoint", side=24)
-    with pytest.raises(SourceError, match="image: 24 x 24 pixels, the model takes 32 x 32"):
-        export(folder, ExportOptions(tmp_path / "models"), lambda line: None)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from triptych_export.bundle_files import HALF_PRECISION, write_encoder
-from triptych_export.errors import ParityError
 from triptych_export.graphs.tracing import trace_text
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.text import TextRow, answer_in_session, answer_in_torch
@@ -87,14 +86,6 @@ def test_numbers_are_those_of_pytorch_in_every_batch(exported: Exported, rows: l
     assert report["samples"] == 40
     assert report["decisions"] >= 40
     assert max(report["largest_difference"].values()) < 1e-3
-
-
-def test_other_weights_are_found_out(exported: Exported, rows: list[TextRow]) -> None:
-    model, folder = exported
-    expected = [{name: values + 0.01 for name, values in answer_in_torch(model, row).items()} for row in rows[1:3]]
-    session = Session(folder / "graph.fp32.onnx")
-    with pytest.raises(ParityError, match=r"sample 0, \w+, 1 at once, value [0-9, ]+: differs from PyTorch by 0.01"):
-        check_answers(expected, lambda size: answer_in_session(session, rows[1:3], size, pad=0))
 
 
 def test_what_stands_in_padding_does_not_matter(exported: Exported, rows: list[TextRow]) -> None:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from triptych.v1 import translation_pb2
@@ -15,7 +14,6 @@ from triptych_client import (
     FailedPreconditionError,
     FinishReason,
     InvalidArgumentError,
-    SplitSentences,
 )
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
@@ -32,10 +30,6 @@ TRANSLATION = f"  {TARGETS[0]} {TARGETS[1]}\n\n\t{TARGETS[2]}\r\n"
 def client(server: ServerProcess) -> Iterator[Client]:
     with Client(server.address) as client:
         yield client
-
-
-def test_beams_find_what_the_model_knows(client: Client) -> None:
-    assert client.translate_many(SOURCES[:64], options=DecodingOptions(beam_size=4)).texts == TARGETS[:64]
 
 
 def test_hypotheses_are_ranked_by_their_scores(client: Client) -> None:
@@ -109,20 +103,6 @@ def test_one_cut_sentence_makes_the_text_incomplete(client: Client) -> None:
     assert client.translate(f"{shortest[0]} {max(SOURCES, key=len)}", options=options).truncated
 
 
-def test_a_sentence_that_is_too_long_is_named_with_its_text(client: Client) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"contents\[1\]: 103 tokens are too long for one sentence") as error:
-        client.translate_many([SOURCE, f"{SOURCE}\n{'1 ' * 50}1"], fail_fast=True)
-    assert [violation.field for violation in error.value.violations] == ["contents[1]"]
-
-
-def test_sentences_are_only_split_where_that_is_wanted(client: Client) -> None:
-    text = f"{SOURCES[0]} {SOURCES[1]}"
-    with pytest.raises(InvalidArgumentError, match="too long"):
-        client.translate("\n".join(SOURCES), options=DecodingOptions(split_sentences=SplitSentences.OFF))
-    assert client.translate(text).text == f"{TARGETS[0]} {TARGETS[1]}"
-    assert client.translate(text, options=DecodingOptions(split_sentences=SplitSentences.OFF)).source_token_count > 0
-
-
 STREAMS = [
     pytest.param(DecodingOptions(), id="greedy"),
     pytest.param(DecodingOptions(beam_size=4, num_hypotheses=2, return_scores=True), id="beams"),
@@ -190,24 +170,6 @@ def test_an_old_bundle_decodes_greedily_and_says_what_it_lacks(old_server: Serve
             client.translate(SOURCE, options=BEAMS)
         with pytest.raises(FailedPreconditionError, match="cannot score translations; export the checkpoint again"):
             client.score_translations([(SOURCE, TARGET)])
-
-
-BAD_PAIRS = [
-    ([], "pairs: there are no pairs"),
-    ([(SOURCE, TARGET), (SOURCE, "")], "pairs[1].target: the text is empty"),
-    ([("1 " * 50, TARGET)], "pairs[0].source: 102 tokens are too long, the model takes at most 64 tokens"),
-]
-
-
-@pytest.mark.parametrize(("pairs", "message"), BAD_PAIRS)
-def test_bad_pairs_are_refused(translation: TranslationServiceStub, pairs: list[tuple[str, str]], message: str) -> None:
-    request = translation_pb2.ScoreTranslationsRequest(
-        pairs=[translation_pb2.TranslationPair(source=source, target=target) for source, target in pairs]
-    )
-    with pytest.raises(grpc.RpcError) as error:
-        translation.ScoreTranslations(request)
-    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.value.details().startswith(message)
 
 
 def test_the_place_of_a_bad_pair_is_the_users(server: ServerProcess) -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,10 +13,11 @@ from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
-from .support.processes import ServerProcess, clean_environment, eventually, triptych
+from ..unit.cli.conftest import Run
+from .support.processes import ServerProcess, eventually
 from .support.telemetry import Scrape
 
-HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32")
+HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32") if has_cuda() else ()
 NEAR = 0.01  # of probabilities and logarithms
 SEARCHES = [
     DecodingOptions(beam_size=4, num_hypotheses=2, return_scores=True),
@@ -132,7 +132,7 @@ def picture(shade: int) -> bytes:
     return file.getvalue()
 
 
-def test_the_server_tells_where_models_run(half: ServerProcess) -> None:
+def test_the_server_tells_where_models_run(half: ServerProcess, run: Run) -> None:
     with Client(half.address) as client:
         models = {model.name: model for model in client.models()}
         assert client.model("toy") == models["toy"]
@@ -140,14 +140,7 @@ def test_the_server_tells_where_models_run(half: ServerProcess) -> None:
         (("cpu",), "fp16", ModelState.READY)
     }
     assert {"fp16", "fp32"} <= set(models["toy"].available_precisions)
-    result = subprocess.run(
-        triptych("models", "--server", half.address, "--json"),
-        capture_output=True,
-        text=True,
-        check=True,
-        env=clean_environment(),
-    )
-    assert {row["devices"] for row in json.loads(result.stdout)} == {"cpu"}
+    assert {row["devices"] for row in json.loads(run("models", "--server", half.address, "--json").success)} == {"cpu"}
 
 
 def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: ServerProcess) -> None:
@@ -158,8 +151,8 @@ def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: Serv
 
 
 @pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs")
-def test_by_itself_a_server_without_gpus_serves_what_it_did_before() -> None:
-    with ServerProcess(HALF_MODELS) as server, Client(server.address) as client:
+def test_by_itself_a_server_without_gpus_serves_what_it_did_before(whole: ServerProcess) -> None:
+    with Client(whole.address) as client:
         assert {(model.devices, model.precision) for model in client.models()} == {(("cpu",), "fp32")}
         assert client.translate(SOURCE).text == TARGET
-    assert not [line for line in server.log.splitlines() if "CUDA" in line or "GPU" in line or "cuda" in line]
+    assert not [line for line in whole.log.splitlines() if "CUDA" in line or "GPU" in line or "cuda" in line]

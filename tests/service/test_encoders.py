@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 
 from triptych.v1 import (
     embedding_pb2,
@@ -32,14 +31,13 @@ from triptych.v1 import (
     translation_pb2_grpc,
 )
 from triptych_serving.encoding.text_runner import TextRunner
-from triptych_serving.errors import EngineError, OverloadedError
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_every_bundle, write_text_bundle
-from ..fixtures.toy import SOURCE, TARGET, copy_bundle, tamper
+from ..fixtures.toy import copy_bundle, tamper
 from .support.in_process import options_of, serving
-from .support.messages import GREEN, RED, details_of
+from .support.messages import GREEN, RED
 from .support.processes import PATIENCE_SECONDS, eventually
 
 INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
@@ -93,11 +91,6 @@ def test_masks_are_filled_in_order(channel: grpc.Channel) -> None:
     assert timing.inference_seconds > 0
 
 
-def test_targets(channel: grpc.Channel) -> None:
-    response = fill(channel, "six [MASK]", targets=["##teen", "nine"])
-    assert [one.sequence for one in response.results[0].masks[0].candidates] == ["six nine", "sixteen"]
-
-
 def test_texts_become_vectors(channel: grpc.Channel) -> None:
     stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
     request = embedding_pb2.EmbedTextRequest(contents=["one", "one two"], model="fill-mask", pooling=embedding_pb2.POOLING_CLS)
@@ -149,20 +142,6 @@ def test_images_get_labels(channel: grpc.Channel) -> None:
     assert response.model == "image-classification"
     assert response.timing.preprocess_seconds > 0
     assert response.timing.inference_seconds > 0
-
-
-def test_all_tasks_at_once(channel: grpc.Channel) -> None:
-    def ask(index: int) -> bool:
-        if index % 3 == 0:
-            return fill(channel, "one [MASK]", top_k=1).results[0].masks[0].candidates[0].token_str == "two"
-        if index % 3 == 1:
-            return classify(channel, GREEN, RED, top_k=1).results[1].labels[0].label == "red"
-        request = translation_pb2.TranslateRequest(contents=[SOURCE])
-        answer = translation_pb2_grpc.TranslationServiceStub(channel).Translate(request)
-        return answer.translations[0].translated_text == TARGET
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(30)))
 
 
 def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
@@ -234,41 +213,6 @@ def test_a_bad_request_is_refused_in_one_line(channel: grpc.Channel, bad: Bad) -
     assert dict(error.trailing_metadata())["x-request-id"] == "bad-1"
 
 
-def test_a_field_that_is_wrong_is_named_in_the_details(channel: grpc.Channel) -> None:
-    error = failure(lambda: fill(channel, "[MASK]", "one"))
-    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
-    assert details_of(status, error_details_pb2.BadRequest).field_violations[0].field == "contents[1]"
-    assert details_of(status, error_details_pb2.ErrorInfo).reason == "INVALID_INPUT"
-
-
-def test_a_full_queue_refuses_with_a_delay(server: Server, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(call: object) -> None:
-        raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(server.registry.find_text(ModelSelector(), "fill-mask").engine, "submit", full)
-        patch.setattr(server.registry.find_image(ModelSelector()).limiter, "limit", 64)
-        patch.setattr(server.registry.find_image(ModelSelector()).limiter, "held", 63)
-        for call in (lambda: fill(channel, "one [MASK]"), lambda: classify(channel, RED, RED)):
-            error = failure(call)
-            assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
-            assert details_of(status, error_details_pb2.RetryInfo).retry_delay.ToMilliseconds() > 0
-    assert fill(channel, "one [MASK]").results
-
-
-def test_a_runtime_that_fails_is_internal(channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(runner: TextRunner, batch: object) -> None:
-        raise EngineError("the runtime failed: out of luck")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TextRunner, "run", fail)
-        error = failure(lambda: fill(channel, "one [MASK]"))
-    assert error.code() is grpc.StatusCode.INTERNAL
-    assert "out of luck" in error.details()
-    assert fill(channel, "one [MASK]").results
-
-
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """No batch of texts runs before this is set."""
@@ -292,15 +236,6 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: 
     held.set()
     eventually(lambda: engine.load() == (0, 0))
     assert fill(channel, "one [MASK]").results
-
-
-def test_a_deadline_ends_the_wait(server: Server, channel: grpc.Channel, held: threading.Event) -> None:
-    request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"])
-    stub = fill_mask_pb2_grpc.FillMaskServiceStub(channel)
-    error = failure(lambda: stub.FillMask(request, timeout=0.3))
-    assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    held.set()
-    eventually(lambda: server.registry.find_text(ModelSelector(), "fill-mask").engine.load() == (0, 0))
 
 
 def test_a_server_without_translation_starts_and_drains(tmp_path: Path, held: threading.Event) -> None:

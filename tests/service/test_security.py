@@ -189,11 +189,6 @@ def test_an_inference_key_cannot_unload(keyed: Keyed) -> None:
     assert "admin call allowed: triptych.v1.ModelService/LoadModel from ops at " in keyed.server.log
 
 
-def test_health_needs_no_key(keyed: Keyed) -> None:
-    with keyed.client("") as client:
-        assert client.is_ready()
-
-
 def test_the_asynchronous_client(keyed: Keyed) -> None:
     async def ask(key: str) -> str:
         credentials = tls_credentials(keyed.authority.file)

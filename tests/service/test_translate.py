@@ -8,7 +8,7 @@ import pytest
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
-from triptych_client import AsyncClient, Client, DecodingOptions, FinishReason, Translation
+from triptych_client import AsyncClient, Client
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from .support.processes import ServerProcess
@@ -43,11 +43,6 @@ def test_every_sentence_is_answered_exactly_and_in_order(
     assert translate_all(server.address) == TARGETS
 
 
-def test_many_texts_of_one_call_keep_their_order(translation: TranslationServiceStub) -> None:
-    response = translation.Translate(translation_pb2.TranslateRequest(contents=SOURCES))
-    assert [item.translated_text for item in response.translations] == TARGETS
-
-
 def test_an_answer_says_where_it_comes_from(translation: TranslationServiceStub) -> None:
     response = translation.Translate(translation_pb2.TranslateRequest(contents=[SOURCE]))
     [answer] = response.translations
@@ -63,42 +58,16 @@ def test_an_answer_says_where_it_comes_from(translation: TranslationServiceStub)
     assert timing.time_to_first_token_seconds >= timing.queue_seconds >= 0
 
 
-@pytest.mark.parametrize("code", ["de", "de-DE", "deu_Latn"])
-def test_language_codes_of_every_kind(translation: TranslationServiceStub, code: str) -> None:
-    request = translation_pb2.TranslateRequest(contents=[SOURCE], source_language_code="en-US", target_language_code=code)
-    assert translation.Translate(request).translations[0].translated_text == TARGET
+def test_pieces_joined_are_the_translation(server: ServerProcess) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            for source, target in PAIRS[::48]:
+                async with client.translate_stream(source) as stream:
+                    pieces = [piece async for piece in stream]
+                assert "".join(pieces) == stream.translation.text == target
+                assert all(pieces)
 
-
-def test_max_length_cuts_and_says_so(server: ServerProcess) -> None:
-    with Client(server.address) as client:
-        cut = client.translate(SOURCE, options=DecodingOptions(max_length=3))
-    assert cut.finish_reason is FinishReason.LENGTH
-    assert cut.truncated
-    assert cut.hypotheses[0].token_count == 3
-    assert TARGET.startswith(cut.text)
-
-
-def stream_with_sync_client(address: str, text: str) -> tuple[list[str], Translation]:
-    with Client(address) as client, client.translate_stream(text) as stream:
-        return list(stream), stream.translation
-
-
-def stream_with_async_client(address: str, text: str) -> tuple[list[str], Translation]:
-    async def main() -> tuple[list[str], Translation]:
-        async with AsyncClient(address) as client, client.translate_stream(text) as stream:
-            return [piece async for piece in stream], stream.translation
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("stream", [stream_with_sync_client, stream_with_async_client])
-def test_pieces_joined_are_the_translation(
-    server: ServerProcess, stream: Callable[[str, str], tuple[list[str], Translation]]
-) -> None:
-    for source, target in PAIRS[::48]:
-        pieces, translation = stream(server.address, source)
-        assert "".join(pieces) == translation.text == target
-        assert all(pieces)
+    asyncio.run(main())
 
 
 def stream_of(stub: TranslationServiceStub, texts: int) -> Iterator[translation_pb2.TranslateStreamResponse]:

@@ -45,9 +45,10 @@ def test_second_signal_ends_at_once() -> None:
             list(events)
 
 
-def test_health_watchers_are_told_and_do_not_delay_an_interrupt() -> None:
+def test_watchers_are_told_of_the_drain_delay_in_which_requests_are_accepted() -> None:
     with (
-        ServerProcess(MODELS, "--exit-timeout-secs", ENDLESS_SECONDS) as server,
+        ServerProcess(MODELS, "--drain-delay-secs", "1", "--exit-timeout-secs", ENDLESS_SECONDS) as server,
+        Client(server.address, retries=0) as client,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)
@@ -56,38 +57,16 @@ def test_health_watchers_are_told_and_do_not_delay_an_interrupt() -> None:
             assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         gone.cancel()
         server.signal(signal.SIGINT)
-        for watch in (first, second):
-            assert [response.status for response in watch] == [health_pb2.HealthCheckResponse.NOT_SERVING]
-        assert server.wait() == 0
-
-
-def test_requests_are_accepted_during_the_drain_delay() -> None:
-    with (
-        ServerProcess(MODELS, "--drain-delay-secs", "1", "--exit-timeout-secs", ENDLESS_SECONDS) as server,
-        Client(server.address, retries=0) as client,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        states = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-        assert next(states).status == health_pb2.HealthCheckResponse.SERVING
-        server.signal()
-        assert next(states).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert next(first).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert client.translate(SOURCE).text == TARGETS[SOURCES.index(SOURCE)]
         assert not client.is_ready()
+        assert list(first) == []
+        assert [response.status for response in second] == [health_pb2.HealthCheckResponse.NOT_SERVING]
         assert server.wait() == 0
 
 
-def test_calls_beyond_the_exit_timeout_are_cancelled() -> None:
-    options = ("--drain-delay-secs", "0.2", "--exit-timeout-secs", "0.5")
-    with ServerProcess(MODELS, *options) as server, busy_server(server.address) as events:
-        server.signal()
-        assert server.wait() == 0
-        assert "drain timed out after 0.5 s" in server.log
-        with pytest.raises(grpc.RpcError):
-            list(events)
-
-
-def test_old_connections_are_closed_between_calls_and_calls_outlive_them() -> None:
-    options = ("--grpc-max-connection-age-secs", "0.2")
+def test_old_connections_are_closed_between_calls_which_outlive_them_until_the_exit_timeout() -> None:
+    options = ("--grpc-max-connection-age-secs", "0.2", "--drain-delay-secs", "0.2", "--exit-timeout-secs", "0.5")
     with ServerProcess(MODELS, *options) as server, grpc.insecure_channel(server.address) as channel:
         with busy_server(server.address) as events:
             time.sleep(0.6)
@@ -100,3 +79,9 @@ def test_old_connections_are_closed_between_calls_and_calls_outlive_them() -> No
             closed.clear()
             assert stub.Translate(translation_pb2.TranslateRequest(contents=[SOURCE])).translations, round_trip
             assert closed.wait(PATIENCE_SECONDS)
+        with busy_server(server.address) as events:
+            server.signal()
+            assert server.wait() == 0
+            assert "drain timed out after 0.5 s" in server.log
+            with pytest.raises(grpc.RpcError):
+                list(events)

@@ -34,14 +34,14 @@ Events = Iterator[translation_pb2.TranslateStreamResponse]
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.full)])
-def test_clients_that_are_killed_leave_nothing_behind(count: int) -> None:
-    with ServerProcess(MODELS, "--exit-timeout-secs", ENDLESS_SECONDS) as server, Client(server.address) as client:
-        kill_clients(server, AT_ONCE)  # what is allocated once is there then
-        process = psutil.Process(server.pid)
-        threads, files = process.num_threads(), process.num_fds()
-        kill_clients(server, count)
-        eventually(lambda: process.num_threads() <= threads + SPARE, process.num_threads)
-        eventually(lambda: process.num_fds() <= files + SPARE, process.num_fds)
+def test_clients_that_are_killed_leave_nothing_behind(server: ServerProcess, count: int) -> None:
+    kill_clients(server, AT_ONCE)  # what is allocated once is there then
+    process = psutil.Process(server.pid)
+    threads, files = process.num_threads(), process.num_fds()
+    kill_clients(server, count)
+    eventually(lambda: process.num_threads() <= threads + SPARE, process.num_threads)
+    eventually(lambda: process.num_fds() <= files + SPARE, process.num_fds)
+    with Client(server.address) as client:
         assert client.translate(SOURCE).text == TARGET
 
 

@@ -3,14 +3,10 @@
 import json
 import queue
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException
 
@@ -410,24 +406,3 @@ def test_statistics_count_every_service(client: Client) -> None:
     every = client.get_inference_statistics().model_stats
     assert [model.name for model in every] == [name for name in MODELS if name != "broken"]
     assert failure(lambda: client.get_inference_statistics("nothing"))[0] == "NOT_FOUND"
-
-
-def test_reflection_tells_of_both_protocols(every_model: str) -> None:
-    names = ["inference.GRPCInferenceService", "inference.ModelInferRequest", "triptych.v1.TranslationService"]
-    requests = [reflection_pb2.ServerReflectionRequest(file_containing_symbol=name) for name in names]
-    with grpc.insecure_channel(every_model) as channel:
-        responses = list(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter(requests)))
-    files = [
-        {
-            descriptor_pb2.FileDescriptorProto.FromString(file).package
-            for file in one.file_descriptor_response.file_descriptor_proto
-        }
-        for one in responses
-    ]
-    assert files == [{"inference"}, {"inference"}, {"triptych.v1"}]
-
-
-def test_loading_is_for_those_who_may(client: Client) -> None:
-    for call in (client.load_model, client.unload_model):
-        assert failure(partial(call, "toy"))[0] == "PERMISSION_DENIED"
-    assert client.is_model_ready("toy")

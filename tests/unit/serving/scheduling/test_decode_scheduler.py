@@ -201,16 +201,6 @@ def test_running_rows_finish_before_a_retry_and_nothing_joins_it() -> None:
     assert plan(scheduler, alone.join) == LanePlan()
 
 
-def test_a_call_is_rejected_before_its_rows_are_made() -> None:
-    scheduler = scheduler_with(make_call(rows=6), limits=DecodeLimits(waiting_rows=10))
-    scheduler.check(ExpectedCall(4), None, 0.0)
-    with pytest.raises(OverloadedError, match="6 rows are waiting, 5 more exceed"):
-        scheduler.check(ExpectedCall(5), None, 0.0)
-    with pytest.raises(DeadlineError):
-        scheduler.check(ExpectedCall(1), 1.0, 1.0)
-    assert (scheduler.waiting, scheduler.counters.rejected) == (6, 1)
-
-
 def test_a_lane_that_is_behind_does_not_reject_rows_of_another() -> None:
     """A greedy row ends every tenth of a second and 400 wait; no row searches."""
     scheduler = scheduler_with(make_call(rows=500))
