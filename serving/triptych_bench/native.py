@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
+from triptych.decoding import DecodingArguments
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
 from triptych_bench.oip.responses import counters
@@ -35,6 +36,7 @@ from triptych_bench.tasks import TASKS
 from triptych_client import tasks, text_tasks
 from triptych_client.call import Call
 from triptych_client.connection import open_async_channel
+from triptych_client.generation import GENERATE, GENERATE_STREAM
 from triptych_client.options import DecodingOptions
 from triptych_client.settings import Settings
 
@@ -48,6 +50,10 @@ def _best_tokens(translation: Any) -> int:
     return sum(each.token_count for each in translation.hypotheses[:1])
 
 
+def _generated_tokens(generation: Any) -> int:
+    return sum(each.token_count for each in generation.choices)
+
+
 @dataclass(frozen=True)
 class TaskMethod:
     """A task of the client."""
@@ -57,6 +63,10 @@ class TaskMethod:
     """Converts the message of one result to text, as references are written."""
     tokens: Callable[[Any], int] | None = None
     """Counts the generated tokens of one result."""
+    stream: tasks.UnaryTask[Any] | None = None
+    """The method with a stream."""
+    result: tuple[str, str] = ("", "")
+    """The fields of a stream's result: the index of the input, and the result itself."""
 
     def outputs(self, message: Any) -> list[str]:
         """Return the output for each input of a response."""
@@ -73,7 +83,7 @@ def _serialized_request(task: tasks.UnaryTask[Any], samples: Sequence[Sample], s
     if "source_language" in task.arguments.__optional_keys__:
         arguments |= {name: arguments.get(name) or None for name in LANGUAGES}
     if "options" in task.arguments.__optional_keys__:
-        decoding = {name: arguments.pop(name) for name in spec.options if name not in LANGUAGES}
+        decoding = {name: arguments.pop(name) for name in spec.options if name in DecodingArguments.__optional_keys__}
         if "target_prefix" in decoding:
             prefix = decoding.pop("target_prefix")
             decoding["target_prefix"] = (prefix,) * len(samples) if prefix else ()
@@ -87,7 +97,20 @@ def _label(result: Any) -> str:
 
 
 METHODS: Mapping[str, TaskMethod] = {
-    "translate": TaskMethod(tasks.TRANSLATE, lambda result: result.translated_text, _best_tokens),
+    "translate": TaskMethod(
+        tasks.TRANSLATE,
+        lambda result: result.translated_text,
+        _best_tokens,
+        tasks.TRANSLATE_STREAM,
+        ("content_index", "translation"),
+    ),
+    "generate": TaskMethod(
+        GENERATE,
+        lambda result: result.choices[0].text,
+        _generated_tokens,
+        GENERATE_STREAM,
+        ("prompt_index", "generation"),
+    ),
     "score": TaskMethod(tasks.SCORE_TRANSLATIONS, lambda result: f"{result.log_probability:.4f}"),
     "fill": TaskMethod(text_tasks.FILL_MASK, lambda result: result.masks[0].candidates[0].token_str if result.masks else ""),
     "embed": TaskMethod(text_tasks.EMBED, lambda result: str(len(result.values))),
@@ -115,7 +138,7 @@ class NativeTarget:
         self._channel = channel = open_async_channel(self._settings)
         # Without serializers: requests and responses are bytes.
         self._call: Any = channel.unary_unary(self._method.task.path)
-        self._stream: Any = channel.unary_stream(tasks.TRANSLATE_STREAM.path)
+        self._stream: Any = channel.unary_stream(self._method.stream.path) if self._method.stream else None
         self._statistics: Any = channel.unary_unary(STATISTICS)
         service = f"triptych.v1.{TASKS[self._spec.task].service}"
         found = await self._list_models()
@@ -155,7 +178,8 @@ class NativeTarget:
 
     def prepare(self, samples: Sequence[Sample]) -> Request:
         try:
-            return _serialized_request(tasks.TRANSLATE_STREAM if self._spec.stream else self._method.task, samples, self._spec)
+            task = self._method.stream if self._spec.stream else None
+            return _serialized_request(task or self._method.task, samples, self._spec)
         except (TypeError, ValueError) as error:
             raise TargetError(str(error)) from error
 
@@ -178,7 +202,9 @@ class NativeTarget:
         return Outcome(OK, sent, now, client_send, now - received, server, tokens, (), response)
 
     async def _send_stream(self, request: Request) -> Outcome:
-        clock = time.perf_counter
+        clock, method = time.perf_counter, self._method
+        assert method.stream is not None
+        assert method.tokens is not None
         sent = clock()
         times: list[float] = []
         results: dict[int, str] = {}
@@ -188,12 +214,13 @@ class NativeTarget:
             began = clock()
             async for part in call:
                 received = clock()
-                event = tasks.TRANSLATE_STREAM.response.FromString(part)
+                event = method.stream.response.FromString(part)
                 if event.HasField("piece"):
                     times.append(received)
                 elif event.HasField("result"):
-                    tokens += _best_tokens(event.result.translation)
-                    results[event.result.content_index] = event.result.translation.translated_text
+                    index, result = (getattr(event.result, name) for name in method.result)
+                    tokens += method.tokens(result)
+                    results[index] = method.read(result)
                 else:
                     self._served = (event.summary.model, event.summary.model_version)
                     server = _times(event.summary.timing)

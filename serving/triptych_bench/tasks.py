@@ -38,6 +38,7 @@ BLEU, ACCURACY, NONE = QualityMetric.BLEU, QualityMetric.ACCURACY, QualityMetric
 
 TASKS = {
     "translate": BenchTask("translation", "TranslationService", TEXT, BLEU, "Translation, unary or streamed."),
+    "generate": BenchTask("text-generation", "TextGenerationService", TEXT, NONE, "Text generation, streamed or unary."),
     "score": BenchTask("translation", "TranslationService", PAIR, NONE, "Likelihood of given translations."),
     "fill": BenchTask("fill-mask", "FillMaskService", TEXT, ACCURACY, "Masked tokens."),
     "embed": BenchTask("embedding", "EmbeddingService", TEXT, NONE, "Text embeddings."),

@@ -35,7 +35,16 @@ BATCHES = {"multi-stream": 8, "offline": 64}
 IMAGE_BATCH = 16  # in the scenario offline
 TIMEOUT, OFFLINE_TIMEOUT = 60.0, 3_600.0  # seconds
 CONCURRENCIES = (1, 2, 4, 8)
-OWN_OPTIONS = ("top_k", "pooling", "normalize", "aggregation", "max_answer_length", "source_language", "target_language")
+OWN_OPTIONS = (
+    "top_k",
+    "pooling",
+    "normalize",
+    "aggregation",
+    "max_answer_length",
+    "source_language",
+    "target_language",
+    "max_tokens",
+)
 # Scenarios of flags that have no effect in others.
 FLAG_SCENARIOS = {
     "concurrency": ("closed-loop",),
@@ -188,7 +197,7 @@ def _request_spec(task: str, values: dict[str, Any]) -> RequestSpec:
     options = {name: values[name] for name in OWN_OPTIONS if values.get(name) not in (None, "")}
     if words := [word.strip() for word in values.get("targets", "").split(",") if word.strip()]:
         options["targets"] = words
-    if task == "translate":
+    if task in ("translate", "generate"):
         options |= chosen_options(take_decoding(values))
     return RequestSpec(
         task=task,

@@ -22,6 +22,7 @@ HELP = {
     "return_alignment": "Return the attention of each translation over the source tokens; needs --json.",
 }
 DEFAULTS = {"sampling_temperature": "1", "sampling_topk": "no sampling", "sampling_topp": "no sampling", "seed": "random"}
+NOT_GENERATED = ("coverage_penalty", "target_prefix", "split_sentences", "max_length")  # not for models that continue texts
 NEEDS_JSON = ("num_hypotheses", "return_scores", "return_alignment")
 
 

@@ -10,13 +10,12 @@ import click
 from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
-from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, TextLines, take_decoding
+from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, take_decoding
 from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import json_row, open_writer, score_number
 from triptych_embedded.request import ModelChoice
 
 CAPABILITY = "text-generation"
-FOREIGN = ("coverage_penalty", "target_prefix", "split_sentences", "max_length", *NEEDS_JSON)
 CHOICE = tuple(ModelChoice.__dataclass_fields__)
 SERVER_SECONDS = 3_600.0  # deadline of one generation
 
@@ -29,7 +28,7 @@ Generate = Callable[..., Iterator[Any]]
 @click.command(name="generate")
 @click.argument("text", required=False)
 @options.model_choice
-@options.several(*(flag for name, flag in FLAGS.items() if name not in FOREIGN))
+@options.several(*(flag for name, flag in FLAGS.items() if name not in (*NOT_GENERATED, *NEEDS_JSON)))
 @options.optional("--max-tokens", type=click.IntRange(min=1), help="Generated tokens at most.  [default: the model's]")
 @options.optional(
     "-n", "--n", type=click.IntRange(min=1), help="Choices: samples, or hypotheses of a beam search; needs --json."

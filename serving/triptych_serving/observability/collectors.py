@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from triptych.version import __version__
+from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.model import Model
 from triptych_serving.observability.families import LABELS, Family, FamilyCollector, Labels, counter, gauge, histogram
 from triptych_serving.repository.registry import ModelVersion, Registry, State
@@ -19,6 +20,12 @@ CACHE_COUNTERS = {
     "misses": "Requests that were computed while a cache or deduplication is on",
     "shared": "Requests that shared the result of an equal request in progress",
     "evictions": "Entries evicted by newer ones",
+}
+# Member of PrefixCounters -> help.
+PREFIX_COUNTERS = {
+    "queries": "Tokens of prompts that were looked up in a prefix cache",
+    "hits": "Tokens of prompts whose keys and values were in a prefix cache",
+    "evictions": "Blocks of a prefix cache that newer ones replaced",
 }
 # Member of Counters -> name, help.
 ENGINE_COUNTERS = {
@@ -116,6 +123,10 @@ def _model_families(models: Mapping[Labels, Model]) -> Iterator[Family]:
     yield gauge("model_info", "1 for every model that serves", infos, (*LABELS, "task", "precision", "device"))
     yield gauge("model_weights_bytes", "Size of a model's graphs", {k: model.weight_bytes for k, model in models.items()})
     reserved = {(*k, str(device)): size for k, model in models.items() for device, size in model.reserved.items()}
+    prefixes = {k: model.prefixes for k, model in models.items() if isinstance(model, Generator)}
+    for member, text in PREFIX_COUNTERS.items():
+        yield counter(f"prefix_cache_{member}", text, {k: getattr(each, member) for k, each in prefixes.items()})
+    yield gauge("prefix_cache_bytes", "Memory of a prefix cache", {k: each.bytes for k, each in prefixes.items()})
     yield gauge("model_gpu_memory_bytes", "Memory reserved for a model on a GPU", reserved, (*LABELS, "device"))
 
 

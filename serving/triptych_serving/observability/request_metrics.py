@@ -26,15 +26,15 @@ CODES = (
 
 COUNTERS = {
     "prompt_tokens": "Source tokens of successful inferences",
-    "generation_tokens": "Tokens of translations",
+    "generation_tokens": "Tokens of translations and generated texts",
     "cache_hits": "Inferences answered from the response cache or by an equal request",
 }
 STAGES = {
     "preprocess": "Time to tokenize texts or decode images",
     "queue": "Time until the last row ran",
-    "prefill": "Time from the queue to the first token, of translations",
-    "decode": "Time from the first token to the last, of translations",
-    "inference": "Time to run graphs, of everything but translations",
+    "prefill": "Time from the queue to the first token, of translations and generated texts",
+    "decode": "Time from the first token to the last, of translations and generated texts",
+    "inference": "Time to run graphs, of all other tasks",
     "postprocess": "Time to convert the graphs' outputs to results",
 }
 STAGE_HISTOGRAMS = {stage: f"request_{stage}_time_seconds" for stage in STAGES}
