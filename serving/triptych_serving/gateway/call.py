@@ -9,12 +9,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine,
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import grpc
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
@@ -148,6 +149,12 @@ class HttpCall:
         self.request_id = await self.while_connected(self.parts.calls.unary(path, request, response, self.caller))
         return response
 
+    async def ask(self, request: Message) -> Any:
+        """Call the method with one response that takes messages of this type, and return the response. Raises as `unary`."""
+        kind: Any = type(request)
+        path, response = method_of(kind)
+        return await self.unary(path, request, response())
+
     def stream(self, path: str, requests: Message | AsyncIterator[Message], response: type[Any]) -> AsyncGenerator[Any]:
         """Call a method with a stream of responses. Raises RpcError as `unary`."""
         return self.parts.calls.stream(path, requests, response, self.caller)
@@ -243,6 +250,14 @@ class HttpCall:
     async def _disconnected(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
+
+
+@cache
+def method_of(request: Any) -> tuple[str, Any]:
+    """Return the path of the method with one response that takes messages of this type, and the type of the response."""
+    methods = (one for service in request.DESCRIPTOR.file.services_by_name.values() for one in service.methods)
+    method = next(one for one in methods if one.input_type is request.DESCRIPTOR and not one.server_streaming)
+    return f"/{method.containing_service.full_name}/{method.name}", GetMessageClass(method.output_type)
 
 
 def invalid(message: str) -> RpcError:

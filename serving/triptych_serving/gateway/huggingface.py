@@ -24,18 +24,18 @@ from triptych_serving.gateway import tei
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
 from triptych_serving.gateway.loaded_models import ready_models
 from triptych_serving.gateway.route import Api, ApiRoute
-from triptych_serving.gateway.translation import SERVICE as TRANSLATION
 
 Request = TypeVar("Request")
 
+WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 AGGREGATIONS = {
     "none": token_classification_pb2.AGGREGATION_NONE,
     "simple": token_classification_pb2.AGGREGATION_SIMPLE,
 }
+NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
 # Parameters of texts' generation, and their names in DecodingOptions.
 GENERATION = {
     "num_beams": "beam_size",
-    "num_return_sequences": "num_hypotheses",
     "max_new_tokens": "max_length",
     "temperature": "sampling_temperature",
     "top_k": "sampling_topk",
@@ -70,7 +70,7 @@ async def fill_mask(query: Query) -> Any:
     request = _message(
         fill_mask_pb2.FillMaskRequest, contents=query.texts(), model=query.model, targets=targets, **query.top_k()
     )
-    response = await query.call.unary("/triptych.v1.FillMaskService/FillMask", request, fill_mask_pb2.FillMaskResponse())
+    response = await query.call.ask(request)
     names = ("score", "token", "token_str", "sequence")
     found = []
     for result in response.results:
@@ -91,8 +91,7 @@ async def classify_text(query: Query) -> Any:
         raw_scores=function == "none",
         **query.top_k(),
     )
-    response = text_classification_pb2.ClassifyTextResponse()
-    await query.call.unary("/triptych.v1.TextClassificationService/ClassifyText", request, response)
+    response = await query.call.ask(request)
     return [[_members(one, "label", "score") for one in result.labels] for result in response.results]
 
 
@@ -105,8 +104,7 @@ async def classify_tokens(query: Query) -> Any:
     request = token_classification_pb2.ClassifyTokensRequest(
         contents=query.texts(), model=query.model, aggregation=AGGREGATIONS[strategy]
     )
-    response = token_classification_pb2.ClassifyTokensResponse()
-    await query.call.unary("/triptych.v1.TokenClassificationService/ClassifyTokens", request, response)
+    response = await query.call.ask(request)
     found = [
         [{label: one.label, "word": one.text, **_members(one, "score", "start", "end")} for one in result.entities]
         for result in response.results
@@ -115,25 +113,16 @@ async def classify_tokens(query: Query) -> Any:
 
 
 async def answer_question(query: Query) -> Any:
-    query.parameters.refuse(
-        {
-            "align_to_words": (),
-            "doc_stride": (),
-            "handle_impossible_answer": (False,),
-            "max_question_len": (),
-            "max_seq_len": (),
-        }
-    )
+    query.parameters.refuse({"handle_impossible_answer": (False,), **dict.fromkeys(WINDOWS, ())})
     given = as_object(query.inputs, "inputs")
     question = question_answering_pb2.QuestionInput(question=given.take("question", str), context=given.take("context", str))
     options = query.top_k()
     if query.parameters.get("max_answer_len") is not None:
         options["max_answer_length"] = query.parameters.take("max_answer_len", int)
     request = _message(question_answering_pb2.AnswerQuestionRequest, inputs=[question], model=query.model, **options)
-    response = question_answering_pb2.AnswerQuestionResponse()
-    await query.call.unary("/triptych.v1.QuestionAnsweringService/AnswerQuestion", request, response)
+    response = await query.call.ask(request)
     answers = [{"answer": one.text, **_members(one, "score", "start", "end")} for one in response.results[0].answers]
-    return answers if options.get("top_k", 1) > 1 else answers[0]
+    return answers if options.get("top_k", 1) > 1 else next(iter(answers), NO_ANSWER)
 
 
 async def translate(query: Query) -> Any:
@@ -147,7 +136,7 @@ async def translate(query: Query) -> Any:
         target_language_code=query.parameters.take("tgt_lang", str, ""),
         options={GENERATION.get(name, name): value for name, value in given.items() if value is not None},
     )
-    response = await query.call.unary(f"{TRANSLATION}/Translate", request, translation_pb2.TranslateResponse())
+    response = await query.call.ask(request)
     return [{"translation_text": one.translated_text} for one in response.translations]
 
 
@@ -155,7 +144,7 @@ async def compare_sentences(query: Query) -> Any:
     given = as_object(query.inputs, "inputs")
     texts = [given.take("source_sentence", str), *given.take_texts("sentences")[0]]
     request = embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True)
-    response = await query.call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+    response = await query.call.ask(request)
 
     def cosines() -> list[float]:
         first, *others = (one.values for one in response.embeddings)
@@ -173,8 +162,7 @@ async def classify_image(query: Query) -> Any:
         except binascii.Error as error:
             raise invalid(f"inputs: not base64: {error}") from None
     request = _message(image_classification_pb2.ClassifyImageRequest, images=[image], model=query.model, **query.top_k())
-    response = image_classification_pb2.ClassifyImageResponse()
-    await query.call.unary("/triptych.v1.ImageClassificationService/ClassifyImage", request, response)
+    response = await query.call.ask(request)
     return [_members(one, "label", "score") for one in response.results[0].labels]
 
 

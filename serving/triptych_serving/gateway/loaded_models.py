@@ -10,7 +10,5 @@ async def ready_models(call: HttpCall) -> list[model_pb2.Model]:
     Raises:
         RpcError: as ModelService/ListModels.
     """
-    response = await call.unary(
-        "/triptych.v1.ModelService/ListModels", model_pb2.ListModelsRequest(), model_pb2.ListModelsResponse()
-    )
+    response = await call.ask(model_pb2.ListModelsRequest())
     return [one for one in response.models if one.state == model_pb2.MODEL_STATE_READY]

@@ -21,56 +21,55 @@ from triptych_serving.services.oip.tensors import BYTES, encode, unpack
 KINDS: Mapping[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (int, float), BYTES: (str,)}
 Wanted = Callable[[str], bool]  # whether an output is wanted in binary
 
-SERVICE = "/inference.GRPCInferenceService"
 HEADER_LENGTH = "inference-header-content-length"
 BINARY_SIZE, BINARY_DATA, BINARY_OUTPUT = "binary_data_size", "binary_data", "binary_data_output"
 
 
-def _query(method: str, request: Callable[..., Message], response: Callable[[], Message]) -> Any:
+def _query(request: Callable[..., Message]) -> Any:
     """Make the function of a route that sends the name and version in its path, and returns the response as JSON."""
 
     async def query(call: HttpCall) -> dict[str, Any]:
-        return to_dict(await call.unary(f"{SERVICE}/{method}", request(**call.request.path_params), response()), plain=True)
+        return to_dict(await call.ask(request(**call.request.path_params)), plain=True)
 
     return query
 
 
 async def live(call: HttpCall) -> Response:
-    found = await call.unary(f"{SERVICE}/ServerLive", pb.ServerLiveRequest(), pb.ServerLiveResponse())
+    found = await call.ask(pb.ServerLiveRequest())
     return _readiness(found.live)
 
 
 async def ready(call: HttpCall) -> Response:
-    found = await call.unary(f"{SERVICE}/ServerReady", pb.ServerReadyRequest(), pb.ServerReadyResponse())
+    found = await call.ask(pb.ServerReadyRequest())
     return _readiness(found.ready)
 
 
 async def model_ready(call: HttpCall) -> Response:
     request = pb.ModelReadyRequest(**call.request.path_params)
-    return _readiness((await call.unary(f"{SERVICE}/ModelReady", request, pb.ModelReadyResponse())).ready)
+    return _readiness((await call.ask(request)).ready)
 
 
 async def config(call: HttpCall) -> dict[str, Any]:
     request = pb.ModelConfigRequest(**call.request.path_params)
-    found = await call.unary(f"{SERVICE}/ModelConfig", request, pb.ModelConfigResponse())
+    found = await call.ask(request)
     return to_dict(found.config, plain=True)
 
 
 async def index(call: HttpCall) -> list[Any]:
     request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
-    found = await call.unary(f"{SERVICE}/RepositoryIndex", request, pb.RepositoryIndexResponse())
+    found = await call.ask(request)
     return [to_dict(one, plain=True) for one in found.models]
 
 
 async def load(call: HttpCall) -> dict[str, Any]:
     request = pb.RepositoryModelLoadRequest(model_name=call.request.path_params["name"])
-    await call.unary(f"{SERVICE}/RepositoryModelLoad", request, pb.RepositoryModelLoadResponse())
+    await call.ask(request)
     return {}
 
 
 async def unload(call: HttpCall) -> dict[str, Any]:
     request = pb.RepositoryModelUnloadRequest(model_name=call.request.path_params["name"])
-    await call.unary(f"{SERVICE}/RepositoryModelUnload", request, pb.RepositoryModelUnloadResponse())
+    await call.ask(request)
     return {}
 
 
@@ -84,7 +83,7 @@ async def infer(call: HttpCall) -> Response:
     request, wanted = await call.offload(
         len(data), request_from, data[:size], data[size:], path["name"], path.get("version", "")
     )
-    found = await call.unary(f"{SERVICE}/ModelInfer", request, pb.ModelInferResponse())
+    found = await call.ask(request)
     response: Response = await call.offload(found.ByteSize(), response_to, found, wanted)
     return response
 
@@ -213,14 +212,12 @@ def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: st
 
 
 GET, POST = ("GET",), ("POST",)
-METADATA = _query("ModelMetadata", pb.ModelMetadataRequest, pb.ModelMetadataResponse)
-STATISTICS = _query("ModelStatistics", pb.ModelStatisticsRequest, pb.ModelStatisticsResponse)
+METADATA = _query(pb.ModelMetadataRequest)
+STATISTICS = _query(pb.ModelStatisticsRequest)
 API = Api(
     "Open Inference Protocol",
     (
-        ApiRoute(
-            "/v2", _query("ServerMetadata", pb.ServerMetadataRequest, pb.ServerMetadataResponse), GET, "Describe the server."
-        ),
+        ApiRoute("/v2", _query(pb.ServerMetadataRequest), GET, "Describe the server."),
         ApiRoute("/v2/health/live", live, GET, "Whether the server runs."),
         ApiRoute("/v2/health/ready", ready, GET, "Whether the server is ready."),
         ApiRoute("/v2/repository/index", index, POST, "List models."),

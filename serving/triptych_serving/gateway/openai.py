@@ -28,7 +28,7 @@ async def embeddings(call: HttpCall) -> Response:
     request = embedding_pb2.EmbedTextRequest(contents=texts, model=given.take("model", str, ""))
     if given.get("dimensions") is not None:
         request.dimensions = given.take("dimensions", int)
-    response = await call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+    response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)
     return JSONResponse(await call.offload(32 * size, _embeddings, response, encoding == "base64"))
 
@@ -39,7 +39,7 @@ async def models(call: HttpCall) -> dict[str, object]:
 
 async def model(call: HttpCall) -> dict[str, object]:
     request = model_pb2.GetModelRequest(name=call.request.path_params["model"])
-    response = await call.unary("/triptych.v1.ModelService/GetModel", request, model_pb2.GetModelResponse())
+    response = await call.ask(request)
     return _model(response.model)
 
 

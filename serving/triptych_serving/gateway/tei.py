@@ -36,7 +36,7 @@ async def embed_texts(call: HttpCall, given: Json, model: str = "") -> Response:
     )
     if given.get("dimensions") is not None:
         request.dimensions = given.take("dimensions", int)
-    response = await call.unary("/triptych.v1.EmbeddingService/EmbedText", request, embedding_pb2.EmbedTextResponse())
+    response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)
     return JSONResponse(await call.offload(32 * size, lambda: [list(one.values) for one in response.embeddings]))
 
@@ -50,9 +50,7 @@ async def predict(call: HttpCall) -> list[Any]:
         raw_scores=given.take("raw_scores", bool, False),
         truncate=given.take("truncate", bool, False),
     )
-    response = await call.unary(
-        "/triptych.v1.TextClassificationService/ClassifyText", request, text_classification_pb2.ClassifyTextResponse()
-    )
+    response = await call.ask(request)
     found = [[{"score": one.score, "label": one.label} for one in result.labels] for result in response.results]
     return found if several else found[0]
 
@@ -67,7 +65,7 @@ async def rerank(call: HttpCall) -> Response:
         raw_scores=given.take("raw_scores", bool, False),
         truncate=given.take("truncate", bool, False),
     )
-    response = await call.unary("/triptych.v1.RerankService/Rerank", request, rerank_pb2.RerankResponse())
+    response = await call.ask(request)
     with_text = given.take("return_text", bool, False)
     size = 50 * len(texts) + (sum(map(len, texts)) if with_text else 0)
     ranked = [

@@ -48,7 +48,7 @@ async def translate(
         request = translation_pb2.TranslateRequest(
             contents=contents, source_language_code=code, target_language_code=target, options=options
         )
-        response = await call.unary(f"{SERVICE}/Translate", request, translation_pb2.TranslateResponse())
+        response = await call.ask(request)
         found.update(zip(places, response.translations, strict=True))
     return [found[place] for place in sorted(found)], sources
 
