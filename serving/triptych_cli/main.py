@@ -35,7 +35,7 @@ COMMANDS = {
     "answer": CommandEntry("encoders.text", "answer", "Answer questions from a text."),
     "rerank": CommandEntry("encoders.text", "rerank", "Rank documents by their relevance to a query."),
     "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
-    "attend": CommandEntry("encoders.attend", "command", "Show what a model attends to."),
+    "attend": CommandEntry("encoders.attend", "command", "Show what a model attends to, on a page or as a picture."),
     "infer": CommandEntry("encoders.tensors", "command", "Run a model of plain tensors."),
     "serve": CommandEntry("serve.command", "command", "Serve a model repository over gRPC."),
     "playground": CommandEntry("serve.playground", "command", "Try the models on a page in the browser."),

@@ -350,6 +350,9 @@ class Attention:
     patch_rows: int
     """Images: the patches are the last positions, row by row."""
     patch_columns: int
+    crop_width: float
+    """Images: share of the upright image's width that the patches cover, in its middle."""
+    crop_height: float
     alignment: AlignmentHeads | None
     """Translation: the part of `cross` that is the model's alignment."""
     model: str

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btriptych/v1/attention.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\xb1\x01\n\rAttendRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x11\n\ttext_pair\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\x0c\x12\r\n\x05model\x18\x05 \x01(\t\x12\x15\n\rmodel_version\x18\x06 \x01(\t\x12\x1c\n\x14source_language_code\x18\x07 \x01(\t\x12\x1c\n\x14target_language_code\x18\x08 \x01(\t\"\xbc\x03\n\x0e\x41ttendResponse\x12.\n\x07\x65ncoder\x18\x01 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12.\n\x07\x64\x65\x63oder\x18\x02 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12,\n\x05\x63ross\x18\x03 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12\x32\n\rsource_tokens\x18\x04 \x03(\x0b\x32\x1b.triptych.v1.AttentionToken\x12\x32\n\rtarget_tokens\x18\x05 \x03(\x0b\x32\x1b.triptych.v1.AttentionToken\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x12\n\npatch_rows\x18\x07 \x01(\r\x12\x15\n\rpatch_columns\x18\x08 \x01(\r\x12.\n\talignment\x18\t \x01(\x0b\x32\x1b.triptych.v1.AlignmentHeads\x12\r\n\x05model\x18\n \x01(\t\x12\x15\n\rmodel_version\x18\x0b \x01(\t\x12#\n\x06timing\x18\x0c \x01(\x0b\x32\x13.triptych.v1.Timing\"c\n\x10\x41ttentionWeights\x12\x0e\n\x06layers\x18\x01 \x01(\r\x12\r\n\x05heads\x18\x02 \x01(\r\x12\x0f\n\x07targets\x18\x03 \x01(\r\x12\x0f\n\x07sources\x18\x04 \x01(\r\x12\x0e\n\x06values\x18\x05 \x01(\x0c\"K\n\x0e\x41ttentionToken\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\x0f\n\x07in_pair\x18\x04 \x01(\x08\".\n\x0e\x41lignmentHeads\x12\r\n\x05layer\x18\x01 \x01(\r\x12\r\n\x05heads\x18\x02 \x03(\r2U\n\x10\x41ttentionService\x12\x41\n\x06\x41ttend\x12\x1a.triptych.v1.AttendRequest\x1a\x1b.triptych.v1.AttendResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btriptych/v1/attention.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\xb1\x01\n\rAttendRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x11\n\ttext_pair\x18\x03 \x01(\t\x12\r\n\x05image\x18\x04 \x01(\x0c\x12\r\n\x05model\x18\x05 \x01(\t\x12\x15\n\rmodel_version\x18\x06 \x01(\t\x12\x1c\n\x14source_language_code\x18\x07 \x01(\t\x12\x1c\n\x14target_language_code\x18\x08 \x01(\t\"\xe5\x03\n\x0e\x41ttendResponse\x12.\n\x07\x65ncoder\x18\x01 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12.\n\x07\x64\x65\x63oder\x18\x02 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12,\n\x05\x63ross\x18\x03 \x01(\x0b\x32\x1d.triptych.v1.AttentionWeights\x12\x32\n\rsource_tokens\x18\x04 \x03(\x0b\x32\x1b.triptych.v1.AttentionToken\x12\x32\n\rtarget_tokens\x18\x05 \x03(\x0b\x32\x1b.triptych.v1.AttentionToken\x12\x0e\n\x06target\x18\x06 \x01(\t\x12\x12\n\npatch_rows\x18\x07 \x01(\r\x12\x15\n\rpatch_columns\x18\x08 \x01(\r\x12\x12\n\ncrop_width\x18\r \x01(\x02\x12\x13\n\x0b\x63rop_height\x18\x0e \x01(\x02\x12.\n\talignment\x18\t \x01(\x0b\x32\x1b.triptych.v1.AlignmentHeads\x12\r\n\x05model\x18\n \x01(\t\x12\x15\n\rmodel_version\x18\x0b \x01(\t\x12#\n\x06timing\x18\x0c \x01(\x0b\x32\x13.triptych.v1.Timing\"c\n\x10\x41ttentionWeights\x12\x0e\n\x06layers\x18\x01 \x01(\r\x12\r\n\x05heads\x18\x02 \x01(\r\x12\x0f\n\x07targets\x18\x03 \x01(\r\x12\x0f\n\x07sources\x18\x04 \x01(\r\x12\x0e\n\x06values\x18\x05 \x01(\x0c\"K\n\x0e\x41ttentionToken\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\x12\x0b\n\x03\x65nd\x18\x03 \x01(\r\x12\x0f\n\x07in_pair\x18\x04 \x01(\x08\".\n\x0e\x41lignmentHeads\x12\r\n\x05layer\x18\x01 \x01(\r\x12\r\n\x05heads\x18\x02 \x03(\r2U\n\x10\x41ttentionService\x12\x41\n\x06\x41ttend\x12\x1a.triptych.v1.AttendRequest\x1a\x1b.triptych.v1.AttendResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,13 +35,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ATTENDREQUEST']._serialized_start=71
   _globals['_ATTENDREQUEST']._serialized_end=248
   _globals['_ATTENDRESPONSE']._serialized_start=251
-  _globals['_ATTENDRESPONSE']._serialized_end=695
-  _globals['_ATTENTIONWEIGHTS']._serialized_start=697
-  _globals['_ATTENTIONWEIGHTS']._serialized_end=796
-  _globals['_ATTENTIONTOKEN']._serialized_start=798
-  _globals['_ATTENTIONTOKEN']._serialized_end=873
-  _globals['_ALIGNMENTHEADS']._serialized_start=875
-  _globals['_ALIGNMENTHEADS']._serialized_end=921
-  _globals['_ATTENTIONSERVICE']._serialized_start=923
-  _globals['_ATTENTIONSERVICE']._serialized_end=1008
+  _globals['_ATTENDRESPONSE']._serialized_end=736
+  _globals['_ATTENTIONWEIGHTS']._serialized_start=738
+  _globals['_ATTENTIONWEIGHTS']._serialized_end=837
+  _globals['_ATTENTIONTOKEN']._serialized_start=839
+  _globals['_ATTENTIONTOKEN']._serialized_end=914
+  _globals['_ALIGNMENTHEADS']._serialized_start=916
+  _globals['_ALIGNMENTHEADS']._serialized_end=962
+  _globals['_ATTENTIONSERVICE']._serialized_start=964
+  _globals['_ATTENTIONSERVICE']._serialized_end=1049
 # @@protoc_insertion_point(module_scope)

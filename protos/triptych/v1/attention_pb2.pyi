@@ -80,6 +80,8 @@ class AttendResponse(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     PATCH_ROWS_FIELD_NUMBER: _builtins.int
     PATCH_COLUMNS_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
@@ -89,6 +91,9 @@ class AttendResponse(_message.Message):
     patch_rows: _builtins.int
     """Images: the patches, in rows from the top left; they are the last positions, after the special tokens such as [CLS]."""
     patch_columns: _builtins.int
+    crop_width: _builtins.float
+    """Images: the share of the width and height of the upright image that the patches cover, in its middle; the rest is cut off."""
+    crop_height: _builtins.float
     model: _builtins.str
     model_version: _builtins.str
     @_builtins.property
@@ -130,6 +135,8 @@ class AttendResponse(_message.Message):
         target: _builtins.str = ...,
         patch_rows: _builtins.int = ...,
         patch_columns: _builtins.int = ...,
+        crop_width: _builtins.float = ...,
+        crop_height: _builtins.float = ...,
         alignment: Global___AlignmentHeads | None = ...,
         model: _builtins.str = ...,
         model_version: _builtins.str = ...,
@@ -137,7 +144,7 @@ class AttendResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "cross", b"cross", "decoder", b"decoder", "encoder", b"encoder", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "cross", b"cross", "decoder", b"decoder", "encoder", b"encoder", "model", b"model", "model_version", b"model_version", "patch_columns", b"patch_columns", "patch_rows", b"patch_rows", "source_tokens", b"source_tokens", "target", b"target", "target_tokens", b"target_tokens", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "crop_height", b"crop_height", "crop_width", b"crop_width", "cross", b"cross", "decoder", b"decoder", "encoder", b"encoder", "model", b"model", "model_version", b"model_version", "patch_columns", b"patch_columns", "patch_rows", b"patch_rows", "source_tokens", b"source_tokens", "target", b"target", "target_tokens", b"target_tokens", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

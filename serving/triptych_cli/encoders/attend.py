@@ -1,4 +1,4 @@
-"""`triptych attend`: attention weights as text or JSON."""
+"""`triptych attend`: attention weights as text, JSON, a page or a picture."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,13 +24,15 @@ Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
 @click.option("--target", default="", help="Translation to attend from.  [default: the model's own]")
 @click.option("--text-pair", default="", help="Second text, for models of the BERT family.")
 @click.option("--image", type=options.EXISTING_FILE, help="JPEG, PNG or WebP file instead of TEXT, for image classifiers.")
+@click.option("--html", type=options.NEW_FILE, help="Write a page with all views, which needs no server and no network.")
+@click.option("--png", type=options.NEW_FILE, help="Write a picture: the alignment, all heads, or the rollout over the image.")
 @options.as_json
 @options.model_choice
 @options.languages
-def command(text: str | None, as_json: bool, image: Path | None, **values: Any) -> None:
+def command(text: str | None, html: Path | None, png: Path | None, as_json: bool, image: Path | None, **values: Any) -> None:
     """Show which tokens of TEXT, or patches of an image, a model attends to, in every layer and head.
 
-    Without --json, print what each token attends to most: of a translation by the model's alignment, else by
+    Without --html, --png and --json, print what each token attends to most: of a translation by the model's alignment, else by
     the mean of the last layer. Models of the BERT family are chosen with --model or --text-pair.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
@@ -42,9 +44,18 @@ def command(text: str | None, as_json: bool, image: Path | None, **values: Any) 
     content = image.read_bytes() if image else b""
     attention = _ask(ModelChoice(**values), {"text": text or "", "image": content, **given})
     data = _json(attention)
+    if html:
+        from triptych_cli.encoders.attention_page import write_page
+
+        write_page(html, data, content, text or "", given["text_pair"])
+    if png:
+        needs("PIL", "serve")
+        from triptych_cli.encoders.attention_picture import write_picture
+
+        write_picture(png, data, content)
     if as_json:
         click.echo(json_row(**data))
-    else:
+    elif not (html or png):
         for line in _lines(data):
             click.echo(line)
 
@@ -83,6 +94,8 @@ def _json(attention: Any) -> dict[str, Any]:
         "target": attention.target,
         "patch_rows": attention.patch_rows,
         "patch_columns": attention.patch_columns,
+        "crop_width": round(attention.crop_width, DIGITS),
+        "crop_height": round(attention.crop_height, DIGITS),
         "alignment": {"layer": heads.layer, "heads": list(heads.heads)} if heads else None,
     }
 
@@ -115,7 +128,7 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
     """Yield what each token attends to most."""
     rows, targets, sources = main_view(data)
     if not sources:
-        raise click.UsageError("attention over an image is not text: give --json")
+        raise click.UsageError("attention over an image is not text: give --html, --png or --json")
     width = max(map(len, targets))
     for target, row in zip(targets, rows, strict=True):
         best = sorted(range(len(row)), key=lambda place: -row[place])[:SHOWN]

@@ -64,7 +64,7 @@ def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits:
             image.load()  # the orientation may follow the pixels
         turn = _turn(image)
         upright = _swapped(image.size) if turn in _SIDEWAYS else image.size
-        size = _resized(upright, spec)
+        size = resized(upright, spec)
         if size[0] * size[1] > limits.max_pixels:
             raise InvalidInputError(
                 field,
@@ -90,7 +90,7 @@ def _turn(image: ImageFile) -> Transpose | None:
         return None
 
 
-def _resized(size: Size, spec: ImageSpec) -> Size:
+def resized(size: Size, spec: ImageSpec) -> Size:
     """Return the size before the crop; the longer side is rounded down, as in Hugging Face and torchvision."""
     if spec.resize == STRETCH:
         height, width = spec.stretched

@@ -9,7 +9,7 @@ import numpy as np
 from triptych_serving.bundle.manifest import AlignmentHeads, Framing
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.images.decode import decode_image
+from triptych_serving.images.decode import decode_image, resized
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
@@ -92,6 +92,8 @@ class Attention:
     target: str = ""
     patch_rows: int = 0
     patch_columns: int = 0
+    crop_width: float = 0.0  # share of the image's width that the patches cover
+    crop_height: float = 0.0
     alignment: AlignmentHeads | None = None
 
 
@@ -184,13 +186,15 @@ def _of_image(model: ImageModel, given: AttentionInput) -> Work[Attention]:
     if not given.image:
         raise InvalidInputError("image", f"is empty; model {model.name!r} attends to a JPEG, PNG or WebP file")
     spec = model.manifest.image
-    pixels = decode_image(given.image, spec, "image").pixels
-    item = model.attender.item({"pixels": pixels[None]}, "image")
+    image = decode_image(given.image, spec, "image")
+    width, height = resized((image.width, image.height), spec)
+    item = model.attender.item({"pixels": image.pixels[None]}, "image")
 
     def read(weights: Mapping[str, Array]) -> Attention:
         encoder = weights["encoder"]
         rows, columns = patch_grid(encoder.shape[-1], spec.height, spec.width)
-        return Attention(encoder, patch_rows=rows, patch_columns=columns)
+        crop = spec.width / width, spec.height / height
+        return Attention(encoder, patch_rows=rows, patch_columns=columns, crop_width=crop[0], crop_height=crop[1])
 
     return _work(item, read, "image")
 

@@ -1,6 +1,7 @@
 // The page: tabs for the tasks of the loaded models.
 
 import { call, useKey } from "./api.js";
+import { start as startAttention } from "./attend.js";
 import { startAnswer, startClassify, startEmbed, startFill } from "./encoders.js";
 import { byId, element, say } from "./page.js";
 import * as request from "./request.js";
@@ -23,6 +24,7 @@ function select(name, updates) {
     byId(button.dataset.task).hidden = !isChosen;
   }
   byId("request").hidden = true;
+  byId("attention").hidden = true;
   say("");
   history.replaceState(null, "", `#${name}`);
   updates[name]();
@@ -96,4 +98,5 @@ document.querySelector(".key").addEventListener("submit", (event) => {
   load();
 });
 request.start();
+startAttention();
 load();

@@ -32,6 +32,7 @@ function asPython({ python }) {
 export function show(request) {
   last = request;
   document.getElementById("request").hidden = false;
+  document.dispatchEvent(new CustomEvent("request", { detail: request }));
   document.getElementById("request-code").textContent = KINDS[shown](request);
 }
 

@@ -104,6 +104,8 @@ def _response(attention: Attention, served: dict[str, Any]) -> bytes:
         target=attention.target,
         patch_rows=attention.patch_rows,
         patch_columns=attention.patch_columns,
+        crop_width=attention.crop_width,
+        crop_height=attention.crop_height,
         alignment=attention_pb2.AlignmentHeads(layer=heads.layer, heads=heads.heads) if heads else None,
         **served,
     )

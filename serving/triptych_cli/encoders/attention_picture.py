@@ -1,0 +1,111 @@
+"""A picture of attention: the alignment of a translation, the heads of an encoder, or the rollout over an image."""
+
+import io
+import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from triptych_cli.encoders.attend import main_view
+
+CELL, MARGIN, GAP = 28, 12, 6  # pixels
+HEAD_SIDE = 120  # pixels of one head's picture
+FONTS, FONT_SIZE = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "arial.ttf"), 16
+INK, WARM = (29, 33, 38), (31, 95, 191)
+OPACITY = 0.75  # of the strongest patch
+
+Floats = NDArray[np.float32]
+
+
+def write_picture(path: Path, data: dict[str, Any], image: bytes) -> None:
+    """Write the picture as PNG.
+
+    Args:
+        path: of the picture.
+        data: the attention as JSON values.
+        image: the file that it is about; empty for texts.
+    """
+    if image:
+        made = over_image(data, image)
+    elif "cross" in data:
+        made = heat_map(*main_view(data))
+    else:
+        made = all_heads(np.asarray(data["encoder"], np.float32))
+    made.save(path, "PNG")
+
+
+def heat_map(rows: Sequence[Sequence[float]], targets: Sequence[str], sources: Sequence[str]) -> Image.Image:
+    """Draw a matrix with its tokens: targets beside it, sources above, from bottom to top."""
+    font, has_accents = _font()
+    if not has_accents:
+        targets, sources = ([_plain(token) for token in tokens] for tokens in (targets, sources))
+    left, top = (2 * MARGIN + round(max(map(font.getlength, tokens))) for tokens in (targets, sources))
+    matrix = _shades(np.asarray(rows, np.float32)).resize((CELL * len(sources), CELL * len(targets)), Image.Resampling.NEAREST)
+    picture = Image.new("RGB", (left + matrix.width + MARGIN, top + matrix.height + MARGIN), "white")
+    picture.paste(matrix, (left, top))
+    draw = ImageDraw.Draw(picture)
+    for index, token in enumerate(targets):
+        draw.text((left - MARGIN, top + CELL * index + CELL // 2), token, INK, font, "rm")
+    for index, token in enumerate(sources):
+        label = Image.new("RGB", (top - 2 * MARGIN, CELL), "white")
+        ImageDraw.Draw(label).text((0, CELL // 2), token, INK, font, "lm")
+        picture.paste(label.rotate(90, expand=True), (left + CELL * index, MARGIN))
+    return picture
+
+
+def all_heads(weights: Floats) -> Image.Image:
+    """Draw every head, `[layers, heads, targets, sources]`, a row for each layer."""
+    layers, heads = weights.shape[:2]
+    step = HEAD_SIDE + GAP
+    picture = Image.new("RGB", (heads * step + GAP, layers * step + GAP), (213, 217, 222))
+    for layer, head in np.ndindex(layers, heads):
+        small = _shades(weights[layer, head]).resize((HEAD_SIDE, HEAD_SIDE), Image.Resampling.NEAREST)
+        picture.paste(small, (GAP + head * step, GAP + layer * step))
+    return picture
+
+
+def rollout(weights: Floats) -> Floats:
+    """Multiply the mean attention of all layers, each averaged with the identity (Abnar and Zuidema 2020)."""
+    product: Floats = np.eye(weights.shape[-1], dtype=np.float32)
+    for layer in weights.mean(1):
+        product = (layer + np.eye(len(layer), dtype=np.float32)) / 2 @ product
+    return product
+
+
+def over_image(data: dict[str, Any], image: bytes) -> Image.Image:
+    """Draw the rollout from the class token to the patches over the image."""
+    from PIL import ImageOps
+
+    with Image.open(io.BytesIO(image)) as file:
+        photo = ImageOps.exif_transpose(file).convert("RGB")
+    rows, columns = data["patch_rows"], data["patch_columns"]
+    patches = rollout(np.asarray(data["encoder"], np.float32))[0, -rows * columns :].reshape(rows, columns)
+    mask = Image.fromarray((255 * OPACITY * patches / patches.max()).astype(np.uint8))
+    size = round(photo.width * data["crop_width"]), round(photo.height * data["crop_height"])
+    corner = (photo.width - size[0]) // 2, (photo.height - size[1]) // 2
+    photo.paste(WARM, (*corner, corner[0] + size[0], corner[1] + size[1]), mask.resize(size, Image.Resampling.BICUBIC))
+    return photo
+
+
+def _font() -> tuple[ImageFont.FreeTypeFont | ImageFont.ImageFont, bool]:
+    """Return a font of this machine, or Pillow's own, and whether it has letters with accents: Pillow's has none."""
+    for name in FONTS:
+        with suppress(OSError):
+            return ImageFont.truetype(name, FONT_SIZE), True
+    return ImageFont.load_default(FONT_SIZE), False
+
+
+def _plain(token: str) -> str:
+    """Drop accents."""
+    return "".join(letter for letter in unicodedata.normalize("NFKD", token) if not unicodedata.combining(letter))
+
+
+def _shades(matrix: Floats) -> Image.Image:
+    """Colour a matrix from white to its largest value."""
+    shares = (matrix / max(float(matrix.max()), 1e-9))[..., None]
+    return Image.fromarray((255 - shares * (255 - np.array(WARM, np.float32))).astype(np.uint8))

@@ -1,0 +1,48 @@
+// The attention of the request that the page made last, shown below it while that part is open.
+
+import { call } from "./api.js";
+import { showAttention } from "./attention.js";
+import { byId } from "./page.js";
+
+const PAUSE_MILLISECONDS = 400;
+const MESSAGES = {
+  Translate: ({ contents, sourceLanguageCode, targetLanguageCode }) => ({ text: contents[0], sourceLanguageCode, targetLanguageCode }),
+  FillMask: ({ contents }) => ({ text: contents[0] }),
+  EmbedText: ({ contents }) => ({ text: contents[0] }),
+  AnswerQuestion: ({ inputs }) => ({ text: inputs[0].question, textPair: inputs[0].context }),
+  ClassifyImage: ({ images }) => ({ image: images[0] }),
+};
+
+let last = null;
+let controller = null;
+let timer = 0;
+
+async function load(signal) {
+  const { method, request } = last;
+  const views = byId("attention-views");
+  try {
+    const message = await call("AttentionService", "Attend", { ...MESSAGES[method](request), model: request.model }, signal);
+    showAttention(views, message, method === "ClassifyImage" ? byId("picture").src : "");
+  } catch (error) {
+    if (!signal.aborted) views.replaceChildren(error.message);
+  }
+}
+
+function update(pause) {
+  controller?.abort();
+  clearTimeout(timer);
+  if (!byId("attention").open || !last) return;
+  const { signal } = (controller = new AbortController());
+  timer = setTimeout(() => load(signal), pause);
+}
+
+export function start() {
+  document.addEventListener("request", ({ detail }) => {
+    byId("attention").hidden = !(detail.method in MESSAGES);
+    if (byId("attention").hidden) return;
+    if (last?.method !== detail.method) byId("attention-views").replaceChildren();
+    last = detail;
+    update(PAUSE_MILLISECONDS);
+  });
+  byId("attention").addEventListener("toggle", () => update(0));
+}
