@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from triptych_cli.encoders.attend import command
 from triptych_client import AsyncClient, Client, FailedPreconditionError
@@ -43,3 +44,13 @@ def test_attend(tmp_path: Path) -> None:
         remote = CliRunner().invoke(command, [SOURCE, "--json", "--model", "toy", "--server", address])
         local = CliRunner().invoke(command, [SOURCE, "--json", "--models", str(tmp_path), "--model", "toy"])
         assert json.loads(remote.output) == json.loads(local.output)
+        (tmp_path / "red.png").write_bytes(RED)
+        inputs = [SOURCE, "--model", "toy"], ["Nobody", "--model", "toy-bert"], ["--image", str(tmp_path / "red.png")]
+        for arguments in inputs:
+            page, picture = tmp_path / "page.html", tmp_path / "picture.png"
+            files = ["--html", str(page), "--png", str(picture), "--server", address]
+            done = CliRunner().invoke(command, [*arguments, *files])
+            assert (done.exit_code, done.output) == (0, "")
+            assert "default-src 'none'" in page.read_text()
+            with Image.open(picture) as image:
+                assert image.getextrema() != ((255, 255),) * 3

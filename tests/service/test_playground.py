@@ -133,6 +133,23 @@ def test_pictures_are_classified(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#status.error")).to_contain_text("images[0]")
 
 
+def test_attention_is_shown(page: Page, tmp_path: Path) -> None:
+    page.locator("#attention summary").click()
+    expect(page.locator(".attention-columns span").first).to_have_text("The")
+    page.get_by_role("button", name="Lines").click()
+    page.locator(".attention-lines text", has_text="bridge").focus()
+    expect(page.locator(".attention-lines line:not(.hidden-line)").first).to_be_attached()
+    page.get_by_role("button", name="All heads").click()
+    page.get_by_role("button", name="Layer 1, head 2").click()
+    expect(page.get_by_label("Heads")).to_have_value("1")
+    page.fill("#source", "word " * 2_000)
+    expect(page.locator("#attention-views")).to_contain_text("text: 10,000 characters are too long")
+    Image.new("RGB", (64, 48), "navy").save(tmp_path / "blue.png")
+    choose(page, "Classify")
+    page.set_input_files("#image", tmp_path / "blue.png")
+    expect(page.locator(".attention-image canvas")).to_be_visible()
+
+
 def test_sentences_are_compared(page: Page) -> None:
     choose(page, "Compare")
     page.fill("#sentences", "A cat.\nA dog.\nA cat.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from triptych_cli.encoders.attend import main_view
 
@@ -17,7 +17,7 @@ CELL, MARGIN, GAP = 28, 12, 6  # pixels
 HEAD_SIDE = 120  # pixels of one head's picture
 FONTS, FONT_SIZE = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "LiberationSans-Regular.ttf", "arial.ttf"), 16
 INK, WARM = (29, 33, 38), (31, 95, 191)
-OPACITY = 0.75  # of the strongest patch
+SHADE = 0.85  # of the patch with the least attention
 
 Floats = NDArray[np.float32]
 
@@ -78,17 +78,16 @@ def rollout(weights: Floats) -> Floats:
 
 
 def over_image(data: dict[str, Any], image: bytes) -> Image.Image:
-    """Draw the rollout from the class token to the patches over the image."""
-    from PIL import ImageOps
-
+    """Darken the image where the rollout from the class token to the patches is small."""
     with Image.open(io.BytesIO(image)) as file:
         photo = ImageOps.exif_transpose(file).convert("RGB")
     rows, columns = data["patch_rows"], data["patch_columns"]
     patches = rollout(np.asarray(data["encoder"], np.float32))[0, -rows * columns :].reshape(rows, columns)
-    mask = Image.fromarray((255 * OPACITY * patches / patches.max()).astype(np.uint8))
+    unseen = (patches.max() - patches) / max(float(np.ptp(patches)), 1e-9)
+    mask = Image.fromarray((255 * SHADE * unseen).astype(np.uint8))
     size = round(photo.width * data["crop_width"]), round(photo.height * data["crop_height"])
     corner = (photo.width - size[0]) // 2, (photo.height - size[1]) // 2
-    photo.paste(WARM, (*corner, corner[0] + size[0], corner[1] + size[1]), mask.resize(size, Image.Resampling.BICUBIC))
+    photo.paste("black", (*corner, corner[0] + size[0], corner[1] + size[1]), mask.resize(size, Image.Resampling.NEAREST))
     return photo
 
 

@@ -4,6 +4,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WEAKEST_LINE = 0.04;
 const [LARGEST_CELL, SMALLEST_CELL, MAP_WIDTH] = [24, 7, 900]; // pixels
 const LINE_HEIGHT = 24;
+const SHADE = 0.85; // of the patch with the least attention
 const [POSITIONS, DIMENSIONS] = [64, 128]; // of the matrix of sinusoids
 const KINDS = { cross: "Translation to text", decoder: "Translation to itself", encoder: "Text to itself" };
 const VIEWS = { map: "Heat map", lines: "Lines", grid: "All heads", positions: "Positions" };
@@ -12,9 +13,9 @@ const NOTES = {
   map: "Rows attend to columns; darker is more. Point at a cell to see its weight.",
   lines: "Words on the left attend to words on the right, each head in its colour. Point at a word to see its lines alone.",
   grid: "A row for each layer, a column for each head. Choose one to enlarge it.",
-  positions: "Sinusoids that are added to the vectors of tokens (Vaswani et al. 2017): a row for each position, a column for each dimension.",
-  rollout: "Attention of all layers multiplied, the residual connections included as identity (Abnar and Zuidema 2020), from the class token to the patches.",
-  head: "Attention of the class token to the patches.",
+  positions: "Sinusoids that the original Transformer adds to its tokens (Vaswani et al. 2017), where others learn vectors: a row for each position, a column for each dimension.",
+  rollout: "Attention of all layers multiplied, the residual connections included as identity (Abnar and Zuidema 2020), from the class token to the patches: bright ones count most.",
+  head: "Attention of the class token to the patches: bright ones get most.",
 };
 
 function make(name, attributes = {}, ...children) {
@@ -61,7 +62,7 @@ function rollout(weights) {
   return { rows: size, columns: size, values: product };
 }
 
-/** What the class token, the first position, attends to among the patches, the last positions. */
+/** What the class token, the first position, attends to: the patches are the last positions. */
 function overPatches(matrix, rows, columns) {
   return { rows, columns, values: matrix.values.slice(matrix.columns - rows * columns, matrix.columns) };
 }
@@ -71,14 +72,14 @@ function colour(name) {
 }
 
 /** A canvas with a pixel for each value; the largest is opaque. Negative values have another colour. */
-function picture({ rows, columns, values }, label, opacity = 1) {
+function picture({ rows, columns, values }, label, ink = colour("--warm"), opacity = 1) {
   const canvas = make("canvas", { width: columns, height: rows, role: "img", "aria-label": label, class: "attention-map" });
   const context = canvas.getContext("2d");
   const data = context.createImageData(columns, rows);
-  const [warm, cold] = [colour("--warm"), colour("--unsure")];
+  const other = colour("--unsure");
   let largest = 1e-9;
   for (const value of values) largest = Math.max(largest, Math.abs(value));
-  values.forEach((value, i) => data.data.set([...(value < 0 ? cold : warm), (opacity * 255 * Math.abs(value)) / largest], 4 * i));
+  values.forEach((value, i) => data.data.set([...(value < 0 ? other : ink), (opacity * 255 * Math.abs(value)) / largest], 4 * i));
   context.putImageData(data, 0, 0);
   return canvas;
 }
@@ -164,7 +165,10 @@ function sinusoids() {
 
 /** The image, darkened where the model does not look. */
 function overlay(attention, matrix, image) {
-  const patches = picture(overPatches(matrix, attention.patchRows, attention.patchColumns), "Attention over the image", 0.75);
+  const seen = overPatches(matrix, attention.patchRows, attention.patchColumns);
+  const [least, most] = [Math.min(...seen.values), Math.max(...seen.values)];
+  const unseen = { ...seen, values: seen.values.map((value) => (most - value) / (most - least || 1)) };
+  const patches = picture(unseen, "Attention over the image", [0, 0, 0], SHADE);
   for (const [side, share] of [["width", attention.cropWidth ?? 1], ["height", attention.cropHeight ?? 1]]) {
     patches.style[side] = `${100 * share}%`;
     patches.style[side === "width" ? "left" : "top"] = `${50 * (1 - share)}%`;
