@@ -23,10 +23,12 @@ def command() -> None:
 
 @command.command(name="import")
 @click.argument("memory", type=NEW_FILE, metavar="MEMORY")
-@click.argument("files", nargs=-1, required=True, type=EXISTING_FILE, metavar="FILE.tmx...")
+@click.argument("files", nargs=-1, required=True, type=NEW_FILE, metavar="FILE.tmx...")
 def import_(memory: Path, files: tuple[Path, ...]) -> None:
     """Import human translations into MEMORY, which is created if missing. They take precedence over the model's."""
-    _check_order("import", memory, files)
+    _check_order("import", memory, files)  # before it is missed that the files do not exist
+    if missing := [str(file) for file in files if not file.exists()]:
+        raise click.UsageError(f"{', '.join(missing)}: no such file")
     needs("langcodes", "documents")
     from triptych_cli.documents.human import add_entries
     from triptych_cli.documents.tmx import dropped_lines, read_tmx

@@ -123,6 +123,9 @@ def test_human_translations_take_precedence(run: Run, translate: Translate, sour
     variants = f'<tuv xml:lang="en"><seg>{SOURCES[0]}</seg></tuv><tuv xml:lang="de"><seg>Von Hand.</seg></tuv>'
     marked = '</tu><tu><tuv xml:lang="en"><seg>A <ph/></seg></tuv><tuv xml:lang="de"><seg>Ein</seg></tuv>'
     tmx.write_text(TMX.format(variants + marked), encoding="utf-8")
+    assert "the memory comes first: triptych memory import" in run("memory", "import", tmx, memory).error
+    assert run("memory", "import", memory, "none.tmx").error.startswith("none.tmx: no such file")
+    assert not memory.exists()
     imported = run("memory", "import", memory, tmx)
     dropped = f"{tmx}: 1 entry dropped: 1 with inline markup\n"
     assert "1 entry imported" in imported.out
