@@ -12,6 +12,7 @@ from triptych.version import __version__
 from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import quantize
+from triptych_export.quantization.four_bit import quantize_four_bit
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
@@ -24,7 +25,8 @@ INTEGER = (INT8, INT8_CACHES)  # with the same weights
 ATTEND = "attend"  # kind of the graph with attention weights
 HALF_PRECISION = FP16  # for CUDA; traced separately
 WEIGHT_PRECISION = "int8-weights"  # encoders only: weight-only
-EXTRAS = (INT8_CACHES, HALF_PRECISION, WEIGHT_PRECISION)  # written on request, or by default for some kinds of models
+FOUR_BITS = "int4"  # decoder-only models
+EXTRAS = (INT8_CACHES, HALF_PRECISION, WEIGHT_PRECISION, FOUR_BITS)  # on request, or by default for some kinds of models
 # Bits of int8 weights, see `quantize`: 7 allows the fast kernels everywhere, without VNNI 1.3 times faster than exact 8 bits.
 WEIGHT_BITS = 7
 
@@ -48,7 +50,7 @@ def _convert(graph: Graph, precision: str) -> Graph:
         return quantize(graph, WEIGHT_BITS)
     if precision == WEIGHT_PRECISION:
         return quantize_weights(graph)
-    return graph.copy()
+    return quantize_four_bit(graph) if precision == FOUR_BITS else graph.copy()
 
 
 def written_precisions(shipped: Sequence[str]) -> tuple[str, ...]:

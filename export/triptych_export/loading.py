@@ -5,27 +5,45 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych_export.bundle_files import WEIGHT_PRECISION
+from triptych_export.bundle_files import FOUR_BITS, HALF_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
+from triptych_export.families.generation import GenerationFamily
 from triptych_export.families.image import ImageFamily
 from triptych_export.families.onnx_encoders import OnnxImageClassifier, OnnxTextEncoder, task_of
 from triptych_export.families.tensors import TensorsFamily
 from triptych_export.families.text import TextFamily, read_samples
 from triptych_export.families.translation import TranslationFamily
+from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
+from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
-from triptych_training.checkpoints.encoder import BERT, VIT, BertCheckpoint, load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.encoder import (
+    BERT,
+    VIT,
+    BertCheckpoint,
+    ImageCheckpoint,
+    load_bert_checkpoint,
+    load_vit_checkpoint,
+)
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
+from triptych_training.data.documents import read_texts
 
 OURS = (TRANSFORMER, BERT, VIT)
+ENCODERS = "text encoders and image classifiers"
+MODELS = {  # with a precision that others lack
+    WEIGHT_PRECISION: ENCODERS,
+    HALF_PRECISION: f"translation models, {ENCODERS}",
+    INT8_CACHES: "translation models",
+    FOUR_BITS: "decoder-only models",
+}
 
 
 class Opened(NamedTuple):
@@ -48,7 +66,7 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
         return _open_graphs(Path(name), options)
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
-    folder = open_folder(name, options.revision)
+    folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
     if has_graphs(folder.path) and not weight_files(folder.path):
         return _open_graphs(folder.path, options, folder.origin)
     if options.ignore_config:
@@ -68,16 +86,23 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
     loaded = registry.load(folder, options.source_language, options.target_language)
     folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
     if isinstance(loaded, TranslationSource):
-        _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
+        _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         shipped = _translation_precisions(options)
         family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), shipped)
     else:
         _refuse_translation_options(folder, options)
-        if isinstance(loaded, BertCheckpoint):
-            family = TextFamily(loaded, read_samples(options.valid), options.shipped)
+        if isinstance(loaded, GenerationSource):
+            family = _generation(loaded, folder, options)
         else:
-            family = ImageFamily(loaded, options.valid, options.shipped)
+            _refuse_precisions((FOUR_BITS,), folder, options)
+            family = _encoder(loaded, options)
     return Opened(family, weight_files(folder.path), folder.origin)
+
+
+def _encoder(loaded: BertCheckpoint | ImageCheckpoint, options: ExportOptions) -> Family:
+    if isinstance(loaded, BertCheckpoint):
+        return TextFamily(loaded, read_samples(options.valid), options.shipped)
+    return ImageFamily(loaded, options.valid, options.shipped)
 
 
 def _noted(folder: Folder, name: str, value: str) -> Folder:
@@ -110,13 +135,14 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         if getattr(options, name):
             raise SourceError(f"{name}: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
     if architecture == TRANSFORMER:
-        _refuse_precision(WEIGHT_PRECISION, "text encoders and image classifiers", folder, options)
+        _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
         _require_samples(folder, "sentences", "pairs", bool(pairs))
         shipped = _translation_precisions(options)
         return TranslationFamily(source, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
     _refuse_translation_options(folder, options)
+    _refuse_precisions((FOUR_BITS,), folder, options)
     if architecture == BERT:
         text = load_bert_checkpoint(folder.path)
         samples = read_samples(options.valid) or text.samples
@@ -135,7 +161,12 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
 def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
     if options.shortlist:
         raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
-    _refuse_precision(INT8_CACHES, "translation models", folder, options)
+    _refuse_precisions((INT8_CACHES,), folder, options)
+
+
+def _generation(source: GenerationSource, folder: Folder, options: ExportOptions) -> Family:
+    _refuse_precisions((WEIGHT_PRECISION, HALF_PRECISION), folder, options)
+    return GenerationFamily(source, list(read_texts(options.valid)), options.shipped)
 
 
 def _translation_precisions(options: ExportOptions) -> Sequence[str]:
@@ -144,9 +175,11 @@ def _translation_precisions(options: ExportOptions) -> Sequence[str]:
     return shipped if options.precisions is not None else (*shipped[:1], INT8_CACHES, *shipped[1:])
 
 
-def _refuse_precision(precision: str, models: str, folder: Folder, options: ExportOptions) -> None:
-    if precision in options.shipped:
-        raise SourceError(f"precision {precision}: only for {models}; {folder.path} is a {_kind(folder)}")
+def _refuse_precisions(precisions: Sequence[str], folder: Folder, options: ExportOptions) -> None:
+    """Refuse precisions of other kinds of models."""
+    for precision in precisions:
+        if precision in options.shipped:
+            raise SourceError(f"precision {precision}: only for {MODELS[precision]}; {folder.path} is a {_kind(folder)}")
 
 
 def _kind(folder: Folder) -> str:
@@ -154,6 +187,8 @@ def _kind(folder: Folder) -> str:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """List the weight files; safetensors take precedence."""
+    """List the weight files of a folder, or of a path that is one; safetensors take precedence."""
+    if folder.suffix == SUFFIX and folder.is_file():
+        return (folder,)
     patterns = ("model*.safetensors", "pytorch_model*.bin")
     return next((tuple(files) for pattern in patterns if (files := sorted(folder.glob(pattern)))), ())

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from triptych_export.errors import ParityError
+from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import Loaded
 from triptych_export.huggingface.folder import Folder, one_line
 from triptych_export.parity.comparison import spread
+from triptych_export.parity.generation import draw_prompts
 from triptych_export.parity.image import generate_images
 from triptych_export.parity.sentences import draw_sentences
 from triptych_export.parity.text import RowForm, answer_in_torch, random_rows
@@ -73,15 +75,24 @@ def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if folder.path.is_file():  # GGUF
+        options = {"gguf_file": folder.path.name, "dtype": torch.float32, "local_files_only": True}
+        return getattr(transformers, name).from_pretrained(folder.path.parent, **options).eval()
     return getattr(transformers, name).from_pretrained(folder.path, local_files_only=True).float().eval()
 
 
 def _outputs(theirs: Any, loaded: Loaded) -> Iterator[Compared]:
     if isinstance(loaded, TranslationSource):
         return _translation(theirs, loaded)
+    if isinstance(loaded, GenerationSource):
+        return (("logits", theirs(ids).logits, loaded.model(ids)) for ids in map(_row, draw_prompts(loaded, INPUTS)))
     if isinstance(loaded, BertCheckpoint):
         return _text(theirs, loaded)
     return _images(theirs, loaded.model, loaded.model.config.image)
+
+
+def _row(ids: list[int]) -> Tensor:
+    return torch.tensor([ids])
 
 
 def _translation(theirs: Any, source: TranslationSource) -> Iterator[Compared]:

@@ -16,6 +16,7 @@ from triptych_export.bundle_files import (
     write_graph,
     write_manifest,
     write_tokenizer,
+    written_precisions,
 )
 from triptych_export.card import Description
 from triptych_export.families.family import Report, Say
@@ -44,13 +45,13 @@ class GenerationFamily:
     Args:
         source: the model with tokenizer, special ids and settings.
         texts: for calibration, parity and perplexity; empty: random tokens and no perplexity.
-        extras: precisions to write besides the usual ones.
+        shipped: precisions that the bundle will have.
     """
 
     default_precisions: Sequence[str] = ()
 
-    def __init__(self, source: GenerationSource, texts: Sequence[str] = (), extras: Sequence[str] = ()) -> None:
-        self.source, self.precisions = source, (*PRECISIONS, *extras)
+    def __init__(self, source: GenerationSource, texts: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
+        self.source, self.precisions = source, written_precisions(shipped)
         self.texts = texts or source.samples
 
     @property

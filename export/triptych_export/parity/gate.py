@@ -41,6 +41,7 @@ FLOORS: Mapping[str, Floor] = {
     INT8: QUANTIZED,
     INT8_CACHES: QUANTIZED,
     "int8-shortlist": QUANTIZED,
+    "int4": Floor(agreement=80, cosine=0.97, channel_error=75, bleu_loss=2),
     "int8-weights": Floor(agreement=95, cosine=0.998, channel_error=25, bleu_loss=1),
 }
 AGREEMENTS = ("near_agreement_percent", "next_token_agreement_percent", "forced_token_agreement_percent")

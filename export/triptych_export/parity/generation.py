@@ -85,7 +85,8 @@ class BundleDecoder:
                 if token in self._manifest.tokens.ends or len(outputs[index]) == longest:
                     last = len(running) - 1
                     running[row], tokens[row], positions[row] = running[last], tokens[last], positions[last]
-                    self._cache[:, row] = self._cache[:, last]
+                    used = slice(0, int(positions[last]))
+                    self._cache[:, row, :, used] = self._cache[:, last, :, used]
                     running.pop()
         return outputs
 

@@ -38,7 +38,17 @@ class Documents:
 
 
 def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Read the sentences of each document; files may be compressed (`.gz`, `.xz`).
+    """Read the sentences of each document.
+
+    Raises:
+        CorpusError: as `read_texts`.
+    """
+    for text in read_texts(paths):
+        yield [sentence for line in text.split("\n") for sentence in SPLITTER.split(line).texts]
+
+
+def read_texts(paths: Sequence[str]) -> Iterator[str]:
+    """Read whole documents; files may be compressed (`.gz`, `.xz`).
 
     Raises:
         CorpusError: a file cannot be read, is not UTF-8 or contains no text.
@@ -49,7 +59,7 @@ def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
         for text, block in groupby(lines, bool):
             if text:
                 empty = False
-                yield [sentence for line in block for sentence in SPLITTER.split(line).texts]
+                yield "\n".join(block)
         if empty:
             raise CorpusError(f"{path}: contains no text")
 

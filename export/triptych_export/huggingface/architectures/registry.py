@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from triptych_export.errors import SourceError
+from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, marian, modernbert, t5
+from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import load_text
@@ -12,7 +14,7 @@ from triptych_export.huggingface.folder import Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
 
-Loaded = TranslationSource | BertCheckpoint | ImageCheckpoint
+Loaded = TranslationSource | GenerationSource | BertCheckpoint | ImageCheckpoint
 
 
 # By type: the loader, and what it does not read from config.json because it changes no result.
@@ -36,7 +38,6 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint]
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),
     "xlm-roberta": _ROBERTA,
 }
-DECODER_ONLY = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
 
 
 def load(folder: Folder, source_language: str = "", target_language: str = "") -> Loaded:
@@ -51,15 +52,16 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
         SourceError: the architecture or a member of config.json is not supported; files are missing, damaged or contradict each
             other; or languages are given for a model that does not translate.
     """
-    if folder.architecture.endswith(DECODER_ONLY) and not folder.config.get("is_encoder_decoder", False):
-        raise _unsupported(folder, "is a decoder-only language model, which is not supported")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]
         loaded: Loaded = translate(folder, source_language, target_language)
-    elif folder.model_type not in LOADERS:
-        raise _unsupported(folder, "is not supported")
+    elif folder.model_type not in {**LOADERS, **DECODERS}:
+        raise _unsupported(folder)
     elif source_language or target_language:
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
+    elif folder.model_type in DECODERS:
+        mapping, neutral = DECODERS[folder.model_type]
+        loaded = load_decoder(folder, mapping)
     else:
         encode, neutral = LOADERS[folder.model_type]
         loaded = encode(folder)
@@ -72,6 +74,7 @@ def _kind(folder: Folder) -> str:
     return f"{kind} ({folder.architecture or 'no architecture'})"
 
 
-def _unsupported(folder: Folder, problem: str) -> SourceError:
-    supported = f"supported are encoder-decoders: {', '.join(TRANSLATION_LOADERS)}; encoders: {', '.join(sorted(LOADERS))}"
-    return folder.config_error(f"{_kind(folder)} {problem}; {supported}")
+def _unsupported(folder: Folder) -> SourceError:
+    groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
+    supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
+    return folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")

@@ -130,6 +130,26 @@ def read_generation(
     return _Reader(folder, defaults, wanted or {}).read(limit)
 
 
+@dataclass(frozen=True)
+class DecoderSettings:
+    """Special ids and generation settings of a decoder-only model, as GenerationSettings has them; `ends` may be empty."""
+
+    pad: int
+    start: int | None
+    ends: tuple[int, ...]
+    members: Mapping[str, Any]
+    unsupported: str
+
+
+def read_decoder_generation(folder: Folder, limit: int) -> DecoderSettings:
+    """Read the settings of a decoder-only model with `limit` positions.
+
+    Raises:
+        SourceError: as `read_generation`.
+    """
+    return _Reader(folder, {}, {}).read_decoder(limit)
+
+
 class _Reader:
     """Reader of members by name; None if a member is absent."""
 
@@ -162,6 +182,46 @@ class _Reader:
             members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
             unsupported=", ".join(f"{name} = {value}" for name, value in unsupported.items()),
         )
+
+    def read_decoder(self, limit: int) -> DecoderSettings:
+        end, start, pad = (self._member(name) for name in ("eos_token_id", "bos_token_id", "pad_token_id"))
+        given = [] if end is None else end if isinstance(end, list) else [end]
+        ends = tuple(dict.fromkeys(self._id("eos_token_id", each) for each in given))
+        unsupported = dict(self._unsupported())
+        sampling = self._sampling(unsupported)
+        known = [name for name in ("max_new_tokens", "max_length") if name in self.values]
+        members = {
+            "max_length": min([limit, *(self._natural(name) for name in known[:1])]),
+            "min_length": self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0,
+            "early_stopping": self._early_stopping(),
+            "renormalize": bool(self.values.get("renormalize_logits", False)),
+            "suppressed_tokens": [run for run in self._suppressed(-1) if len(run) > 1 or run[0] not in ends],
+            **{ours: self._number(name) for name, ours in SAME.items() if name in self.values},
+            **sampling,
+        }
+        self._check(members)
+        return DecoderSettings(
+            pad=self._id("pad_token_id", pad) if pad is not None else next(iter(ends), 0),
+            start=None if start is None else self._id("bos_token_id", start),
+            ends=ends,
+            members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
+            unsupported=", ".join(f"{name} = {value}" for name, value in unsupported.items()),
+        )
+
+    def _sampling(self, unsupported: dict[str, Any]) -> dict[str, float]:
+        """Read how tokens are drawn by default, and remove that from what is not supported; without beams only."""
+        if not self.values.get("do_sample") or self.values.get("num_beams", 1) != 1:
+            return {}
+        for name in ("do_sample", "temperature", "top_k", "top_p"):
+            unsupported.pop(name, None)
+        members: dict[str, float] = {"sampling_topk": self._natural("top_k") if "top_k" in self.values else 50}
+        for theirs, ours in (("temperature", "sampling_temperature"), ("top_p", "sampling_topp")):
+            if theirs in self.values:
+                members[ours] = self._number(theirs)
+        for name, value in members.items():
+            if fault := range_fault(name, value):
+                raise SourceError(f"{self.place}: {name}: {fault}")
+        return members
 
     def _end(self) -> int:
         """Read the end token; equal duplicates count as one."""

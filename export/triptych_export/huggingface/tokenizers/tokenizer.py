@@ -65,6 +65,20 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     return tokenizer
 
 
+def decoder_tokenizer(folder: Folder) -> Tokenizer:
+    """Make the tokenizer of a decoder-only model, which adds what the checkpoint's adds to a prompt.
+
+    Raises:
+        SourceError: there is no tokenizer in the folder, or one that cannot be used.
+    """
+    tokens = read_special_tokens(folder, {})
+    if folder.has(FAST):
+        return fast_tokenizer(folder, tokens)
+    if folder.model_type != "gpt2":  # others cut texts in ways that only this file says
+        raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
+    return byte_level(folder, tokens)
+
+
 def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
     """Make a translation model's tokenizers, which append the end token; language tokens are left to the caller.
 

@@ -1,0 +1,259 @@
+"""Decoder-only checkpoints: GPT-2, Llama, Qwen2, Mistral.
+
+Radford et al. 2019; Touvron et al. 2023; Yang et al. 2024; Jiang et al. 2023.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.checkpoint.config import COMMON, activation, check_architecture, integer
+from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
+from triptych_export.huggingface.checkpoint.languages import model_name
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
+from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
+from triptych_export.huggingface.folder import Folder, Neutral, neutral
+from triptych_export.huggingface.gguf import GgufFolder
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
+from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, limit_tokens
+from triptych_training.models.gpt import GPT2, Gpt, GptConfig
+from triptych_training.models.rotary import RotaryScaling
+
+LOCAL, GLOBAL = "sliding_attention", "full_attention"
+DECODER = {**COMMON, **neutral("attention_dropout", is_encoder_decoder=(False,))}
+GPT2_NEUTRAL = {
+    **DECODER,
+    **neutral(
+        """
+        n_ctx embd_pdrop resid_pdrop attn_pdrop reorder_and_upcast_attn
+        summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+        """,
+        scale_attn_weights=(True,),
+        scale_attn_by_inverse_layer_idx=(False,),
+    ),
+}
+LLAMA_NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers")}
+
+
+@dataclass(frozen=True)
+class DecoderMapping:
+    """Description of a family: class names, config members and weight rules.
+
+    Args:
+        architecture: class of its language models, by which folders are recognised.
+        members: reads members of GptConfig from config.json, besides those that all families have.
+        rules: of the weights.
+        prefix: optional leading part of the weights' names.
+        ignored: patterns of weights that are constants.
+    """
+
+    architecture: str
+    members: Callable[[Folder], Mapping[str, Any]]
+    rules: Sequence[Rule]
+    prefix: str
+    ignored: Sequence[str]
+
+
+def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
+    """Load the model of a folder.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other, or something is not supported.
+    """
+    check_architecture(folder, mapping.architecture)
+    if isinstance(folder, GgufFolder):
+        weights, made, chat = folder.weights(), folder.tokenizer(), folder.chat()
+    else:
+        weights, made, chat = open_weights(folder.path), decoder_tokenizer(folder), _read_chat(folder)
+    model = load_gpt(folder, mapping, weights)
+    return make_source(folder, model, limit_tokens(made, model.config.vocabulary_size), *chat)
+
+
+def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
+    """Make the network of a folder."""
+    tied = folder.config.get("tie_word_embeddings", mapping is GPT2_MAPPING) is not False
+    try:
+        config = GptConfig(vocabulary_size=integer(folder, "vocab_size"), tied=tied, **mapping.members(folder))
+        with torch.device("meta"):
+            model = Gpt(config)
+    except (TypeError, ValueError) as error:
+        raise folder.config_error(str(error)) from error
+    load_rules(model, weights, mapping.rules, (*mapping.ignored, *(["lm_head.weight"] if tied else [])), (mapping.prefix,))
+    return model
+
+
+def make_source(
+    folder: Folder, model: Gpt, tokenizer: Tokenizer | None, template: str = "", variables: Mapping[str, str] | None = None
+) -> GenerationSource:
+    """Assemble the source of a model with its folder's settings."""
+    settings = read_decoder_generation(folder, model.config.max_positions)
+    if wrong := [id for id in settings.ends if id >= model.config.vocabulary_size]:
+        raise folder.config_error(f"eos_token_id: {wrong[0]} is outside the vocabulary of {model.config.vocabulary_size:,}")
+    provenance = {"checkpoint": model_name(folder), "architecture": folder.architecture}
+    if settings.unsupported:
+        provenance["generation_not_carried_over"] = settings.unsupported
+    return GenerationSource(
+        model,
+        tokenizer,
+        settings.pad,
+        settings.ends,
+        settings.start,
+        settings.members,
+        template,
+        variables or {},
+        folder.model_type,
+        provenance,
+    )
+
+
+def _read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
+    """Return the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens."""
+    config = folder.read_json(TOKENIZER_CONFIG) or {}
+    given = config.get("chat_template") or (folder.read_json("chat_template.json") or {}).get("chat_template") or ""
+    if isinstance(given, list):  # several by name
+        given = next((each.get("template", "") for each in given if each.get("name") == "default"), "")
+    if folder.has("chat_template.jinja"):
+        given = (folder.path / "chat_template.jinja").read_text(encoding="utf-8")
+    files = (config, folder.read_json("special_tokens_map.json") or {})
+    texts = {name: value.get("content") if isinstance(value, dict) else value for file in files for name, value in file.items()}
+    return str(given), {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
+
+
+def _gpt2_members(folder: Folder) -> Mapping[str, Any]:
+    width = integer(folder, "n_embd")
+    return {
+        **GPT2,
+        "model_dim": width,
+        "heads": integer(folder, "n_head"),
+        "feedforward_dim": integer(folder, "n_inner", 4 * width),
+        "layers": integer(folder, "n_layer"),
+        "max_positions": integer(folder, "n_positions"),
+        "activation": activation(folder, "activation_function", "gelu_new"),
+        "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
+    }
+
+
+def _llama_members(folder: Folder) -> dict[str, Any]:
+    heads, width = integer(folder, "num_attention_heads"), integer(folder, "hidden_size")
+    theta, scaling = _rotary(folder)
+    biased = bool(folder.config.get("attention_bias", False))
+    return {
+        "model_dim": width,
+        "heads": heads,
+        "kv_heads": integer(folder, "num_key_value_heads", heads),
+        "head_dim": integer(folder, "head_dim", width // heads),
+        "feedforward_dim": integer(folder, "intermediate_size"),
+        "layers": integer(folder, "num_hidden_layers"),
+        "max_positions": integer(folder, "max_position_embeddings"),
+        "activation": activation(folder, "hidden_act", "silu"),
+        "norm_epsilon": folder.config.get("rms_norm_eps", 1e-6),
+        "theta": theta,
+        "scaling": scaling,
+        "bias": bool(folder.config.get("mlp_bias", False)),
+        "input_bias": biased,
+        "output_bias": biased,
+    }
+
+
+def _mistral_members(folder: Folder) -> dict[str, Any]:
+    members = _llama_members(folder)
+    window = integer(folder, "sliding_window", 0)
+    return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
+
+
+def _qwen2_members(folder: Folder) -> dict[str, Any]:
+    members = {**_llama_members(folder), "input_bias": True, "output_bias": False}
+    layers, used = members["layers"], folder.config.get("use_sliding_window", False)
+    window = integer(folder, "sliding_window", 0) if used else 0
+    kinds = folder.config.get("layer_types")
+    if kinds is None:  # older files: all layers from a number on
+        first = integer(folder, "max_window_layers", 28)
+        kinds = [LOCAL if window and layer >= first else GLOBAL for layer in range(layers)]
+    if len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL} or (LOCAL in kinds and not window):
+        raise ValueError(f"layer_types: {kinds} do not fit {layers} layers with a sliding_window of {window}")
+    return {**members, "window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
+
+
+# Members of rope_parameters (formerly rope_scaling) by kind: their name in RotaryScaling.
+SCALINGS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "low_freq_factor": "low",
+        "high_freq_factor": "high",
+        "original_max_position_embeddings": "original",
+    },
+}
+
+
+def _rotary(folder: Folder) -> tuple[float, RotaryScaling | None]:
+    """Read the base of the rotary frequencies and their scaling."""
+    given = dict(folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {})
+    old, kind = given.pop("type", "default"), given.pop("rope_type", None)
+    kind = old if kind is None else kind
+    theta = given.pop("rope_theta", None)
+    theta = folder.config.get("rope_theta", 10_000.0) if theta is None else theta
+    if kind not in SCALINGS:
+        raise folder.config_error(f"rope_type: {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
+    if given.get("partial_rotary_factor") == 1.0:
+        del given["partial_rotary_factor"]
+    if unknown := sorted(name for name in given.keys() - SCALINGS[kind].keys() if given[name] is not None):
+        raise folder.config_error(f"rope_parameters: {', '.join(unknown)}: not supported with rope_type {kind!r}")
+    if missing := sorted(SCALINGS[kind].keys() - given.keys()):
+        raise folder.config_error(f"rope_parameters: {', '.join(missing)}: missing for rope_type {kind!r}")
+    members: dict[str, Any] = {ours: given[theirs] for theirs, ours in SCALINGS[kind].items()}
+    return float(theta), RotaryScaling(kind, **members) if members else None
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    """Turn a weight `[inputs, outputs]` of a "Conv1D"; biases stay."""
+    return weight.T if weight.dim() == 2 else weight
+
+
+def _gpt2_rules() -> Sequence[Rule]:
+    ours, theirs = "layers.{i}", "h.{i}"
+    projections = {
+        "attention.query_key_value": "attn.c_attn",
+        "attention.output": "attn.c_proj",
+        "feedforward.expand": "mlp.c_fc",
+        "feedforward.contract": "mlp.c_proj",
+    }
+    return (
+        *(Rule(f"{ours}.{name}", f"{theirs}.{other}", change=_transposed) for name, other in projections.items()),
+        Rule(f"{ours}.attention_residual.norm", f"{theirs}.ln_1"),
+        Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.ln_2"),
+        Rule("tokens", "wte"),
+        Rule("positions", "wpe"),
+        Rule("norm", "ln_f"),
+        Rule("projection", "lm_head"),
+    )
+
+
+def _llama_rules() -> Sequence[Rule]:
+    layer = "layers.{i}"
+    inputs, norms = [f"self_attn.{name}_proj" for name in "qkv"], ("input_layernorm", "post_attention_layernorm")
+    return (
+        *block_rules(layer, layer, inputs, "self_attn.o_proj", norms[0], "mlp.up_proj", "mlp.down_proj", norms[1]),
+        Rule(f"{layer}.feedforward.gate", f"{layer}.mlp.gate_proj"),
+        Rule("tokens", "embed_tokens"),
+        Rule("norm", "norm"),
+        Rule("projection", "lm_head"),
+    )
+
+
+GPT2_MAPPING = DecoderMapping(
+    "GPT2LMHeadModel", _gpt2_members, _gpt2_rules(), "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
+)
+CONSTANTS = ("*.rotary_emb.inv_freq",)
+DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {
+    "gpt2": (GPT2_MAPPING, GPT2_NEUTRAL),
+    "llama": (DecoderMapping("LlamaForCausalLM", _llama_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "mistral": (DecoderMapping("MistralForCausalLM", _mistral_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "qwen2": (DecoderMapping("Qwen2ForCausalLM", _qwen2_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
+}

@@ -1,0 +1,166 @@
+"""Imported decoder-only models against transformers: the same logits, and the tokens of `generate()` for ragged prompts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from triptych_export.errors import SourceError
+from triptych_export.families.generation import write_generation
+from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.gguf import open_gguf
+from triptych_export.parity.generation import BundleDecoder, draw_prompts
+from triptych_serving.bundle.bundle import open_bundle
+
+from ..fixtures.decoders import END, VARIANTS, small_decoder
+
+FIRST = "llama odd"  # heads of 10 dimensions, one of keys and values; the full tier has all
+PROMPTS, NEW = 100, 16
+
+
+def load_decoder(folder: Path) -> GenerationSource:
+    loaded = load(Folder(folder))
+    assert isinstance(loaded, GenerationSource)
+    return loaded
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@torch.inference_mode()
+def test_logits_equal_those_of_transformers(variant: str, tmp_path: Path) -> None:
+    model = small_decoder(variant, tmp_path)
+    source = load_decoder(tmp_path)
+    ids = torch.randint(0, 360, (2, 80))
+    torch.testing.assert_close(source.model(ids), model(ids).logits, atol=5e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "variant", [pytest.param(variant, marks=[] if variant == FIRST else [pytest.mark.full]) for variant in VARIANTS]
+)
+@torch.inference_mode()
+def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> None:
+    model = small_decoder(variant, tmp_path / "checkpoint")
+    source = load_decoder(tmp_path / "checkpoint")
+    write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
+    bundle, prompts = open_bundle(tmp_path / "bundle"), draw_prompts(source, PROMPTS)
+    outputs = BundleDecoder(bundle, "fp32", 16).generate(prompts, NEW)
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[source.pad] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    expected = model.generate(ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False)[:, longest:].tolist()
+    assert outputs == [_until(row, source.ends) for row in expected]
+    texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
+    for text, (found, best) in zip(texts, BundleDecoder(bundle, "fp32", 1).score(texts), strict=True):
+        wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
+        np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)
+        assert best.tolist() == wanted.argmax(-1).tolist()
+
+
+def _until(row: list[int], ends: Any) -> list[int]:
+    stops = [place for place, token in enumerate(row) if token in ends]
+    return row[: stops[0] + 1] if stops else row
+
+
+@pytest.mark.parametrize(
+    ("variant", "changes", "fault"),
+    [
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "rope_type: 'yarn' is not supported"),
+        ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "high_freq_factor, low_freq_factor, original"),
+        ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor: not supported"),
+        ("llama", {"num_key_value_heads": 3}, "kv_heads: 3 does not divide heads 4"),
+        ("llama", {"hidden_act": "mish"}, "hidden_act: 'mish' is not supported"),
+        ("llama", {"router_bias": 1}, "router_bias: 1 is not supported, and may change the results"),
+        ("llama", {"eos_token_id": 999}, "eos_token_id: 999 is outside the vocabulary"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: True is not supported"),
+        ("gpt2", {"n_layer": 3}, "missing h.2."),
+        ("qwen2 window", {"layer_types": ["chunked_attention"] * 2}, "do not fit 2 layers"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
+    with pytest.raises(SourceError) as caught:
+        load_decoder(tmp_path)
+    assert fault in str(caught.value)
+
+
+def test_settings_come_from_the_files(tmp_path: Path) -> None:
+    small_decoder("llama", tmp_path)
+    sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 20, "repetition_penalty": 1.2}
+    settings = {"eos_token_id": [0, 2], "bos_token_id": 1, **sampling}
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    tokens = {"eos_token": {"content": END}, "bos_token": "<|im_start|>", "chat_template": "{{ messages }}"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+    source = load_decoder(tmp_path)
+    assert (source.ends, source.start, source.pad) == ((0, 2), 1, 0)
+    drawn = {"sampling_topk": 50, "sampling_temperature": 0.6, "sampling_topp": 0.9}
+    assert source.generation == {"max_length": 20, "repetition_penalty": 1.2, **drawn}
+    assert (source.template, source.variables) == ("{{ messages }}", {"eos_token": END, "bos_token": "<|im_start|>"})
+
+
+@torch.inference_mode()
+def test_a_gguf_file_is_read(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    model = small_decoder("llama", tmp_path / "checkpoint")
+    model.config.rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0}
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    path = write_gguf(gguf, model, tmp_path)
+    loaded = load(open_gguf(path))
+    assert isinstance(loaded, GenerationSource)
+    ids = torch.randint(0, 352, (1, 30))
+    torch.testing.assert_close(loaded.model(ids), model(ids).logits[..., :352], atol=5e-5, rtol=1e-4)
+    expected = load_decoder(tmp_path / "checkpoint").tokenizer
+    assert loaded.tokenizer is not None
+    assert expected is not None
+    for text in ("A bicycle, isn't it?\n 12 naïve <|im_end|>", ""):
+        assert loaded.tokenizer.encode(text).ids == expected.encode(text).ids
+    assert (loaded.ends, loaded.start, loaded.template) == ((2,), 1, "{{ messages }}")
+
+
+def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
+    """Write a Llama in llama.cpp's form: float16 weights, pairs of neighbours in queries and keys."""
+    config, path = model.config, folder / "model.gguf"
+    content = json.loads((folder / "checkpoint/tokenizer.json").read_text(encoding="utf-8"))
+    tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(10_000.0)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token.startswith("<|") else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in content["model"]["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{{ messages }}")
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    for name, tensor in model.state_dict().items():
+        stem, _, part = name.rpartition(".")
+        values = tensor.half().float()
+        tensor.copy_(values)
+        if name == "lm_head.weight":
+            continue  # tied
+        if "embed_tokens" in name:
+            values = values[: len(tokens)]
+        if stem.endswith(("q_proj", "k_proj")):
+            heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
+            values = torch.unflatten(values, 0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+        kind = np.float16 if values.dim() > 1 else np.float32
+        writer.add_tensor(f"{names.get_name(stem)}.{part}", values.numpy().astype(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
