@@ -1,7 +1,7 @@
 .PHONY: install check test full soak gpu ray image format stubs fixtures
 
 install:  ## everything that contributing needs
-	pip install -c constraints.txt -e ".[dev]"
+	pip install --no-compile -c constraints.txt -e ".[dev]"
 
 check:  ## lint, types and import rules
 	ruff check . && ruff format --check . && mypy && lint-imports

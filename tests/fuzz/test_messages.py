@@ -1,4 +1,4 @@
-"""Malformed requests of both protocols: a real server returns the right status and keeps running."""
+"""Malformed requests of both protocols and damaged documents: a real server returns the right status and keeps running."""
 
 import importlib
 from collections.abc import Iterator
@@ -16,9 +16,10 @@ from triptych.v1.model_pb2_grpc import ModelServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle
-from ..fixtures.toy import SOURCE, TARGET, copy_bundle
+from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
+from ..service.support.documents import DOCUMENTS
 from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
-from .messages import GOOD, Values, wire
+from .messages import GOOD, Values, damaged, wire
 
 PROTOS = sorted((Path(__file__).resolve().parents[2] / "protos").glob("triptych/*/*.proto"))
 METHODS: list[MethodDescriptor] = [
@@ -146,3 +147,37 @@ def test_good_requests_are_good(channel: grpc.Channel, method: MethodDescriptor,
     """Nearly valid requests are derived from valid ones."""
     request = GetMessageClass(method.input_type)(**values)
     assert code_of(channel, method, [request.SerializeToString()]) == (CODE.OK, "")
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Name of a format and a damaged document, sometimes of another format."""
+    name = draw(st.sampled_from(sorted(DOCUMENTS)))
+    other = draw(st.sampled_from([name, name, name, *sorted(DOCUMENTS)]))
+    return name, draw(damaged([DOCUMENTS[other](SOURCES[0], SOURCES[1])]))
+
+
+def fault_of(channel: grpc.Channel, name: str, content: bytes) -> tuple[grpc.StatusCode, str] | None:
+    """Return the error for a document, or None."""
+    config = translation_pb2.DocumentConfig(format=name)
+    make = translation_pb2.TranslateDocumentRequest
+    requests = [make(config=config), make(chunk=content)]
+    try:
+        events = list(TranslationServiceStub(channel).TranslateDocument(iter(requests), timeout=PATIENCE_SECONDS))
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    assert events[-1].HasField("summary")
+    return None
+
+
+@pytest.mark.full
+def test_damaged_documents(server: ServerProcess, channel: grpc.Channel) -> None:
+    @settings(SETTINGS, max_examples=MANY // 3)
+    @given(documents())
+    def each(document: tuple[str, bytes]) -> None:
+        if fault := fault_of(channel, *document):
+            assert fault[0] is CODE.INVALID_ARGUMENT, fault
+            assert fault[1].startswith(("document: ", "config.")), fault
+
+    each()
+    assert_well(server, channel)

@@ -13,7 +13,7 @@ import pytest
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from triptych_cli.main import main
-from triptych_client import Client, ModelState, UnavailableError
+from triptych_client import Client
 from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.session import has_cuda
 
@@ -107,24 +107,6 @@ def test_repository_without_a_valid_bundle(refusal: Refuse, tmp_path: Path) -> N
     assert line.startswith("Error: no model can be served: ")
     assert fault in line
     assert "tokenizer.json does not have its recorded SHA-256" in line
-
-
-def test_valid_bundle_is_served_beside_damaged_ones(tmp_path: Path) -> None:
-    copy_bundle(tmp_path, "good")
-    fault = truncate(copy_bundle(tmp_path, "truncated") / "weights.fp32.bin")
-    tamper(copy_bundle(tmp_path, "tampered") / "tokenizer.json")
-    with ServerProcess(tmp_path) as server, Client(server.address, retries=0) as client:
-        assert client.translate(SOURCE).text == client.translate(SOURCE, model="good").text == TARGET
-        states = {model.name: model for model in client.models()}
-        assert {name: model.state for name, model in states.items()} == {
-            "good": ModelState.READY,
-            "tampered": ModelState.FAILED,
-            "truncated": ModelState.FAILED,
-        }
-        assert "SHA-256" in states["tampered"].state_message
-        assert fault in client.model("truncated").state_message
-        with pytest.raises(UnavailableError, match="model 'truncated' cannot be served"):
-            client.translate(SOURCE, model="truncated")
 
 
 def test_int8_on_ipv6_without_metrics_and_reflection() -> None:

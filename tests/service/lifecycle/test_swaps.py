@@ -104,7 +104,7 @@ def test_swaps_under_load(models: Path, control: tuple[str, ...]) -> None:
         eventually(lambda: [m.version for m in client.models() if m.state is not ModelState.UNLOADED] == ["3", "3"])
 
 
-def test_a_corrupt_version_while_serving(models: Path) -> None:
+def test_a_corrupt_version_while_serving_and_the_end_while_another_loads(models: Path) -> None:
     with ServerProcess(models, *POLL) as server, Client(server.address, retries=0) as client:
         load = Load(server.address)
         with load.running():
@@ -115,7 +115,12 @@ def test_a_corrupt_version_while_serving(models: Path) -> None:
             add_classifier(models, 3)
             eventually(lambda: load.answers[f"{CLASSIFIER} 3"] > 0)
         assert load.failures == []
-        assert server.log.count("classifier version 2 cannot be served") == 1
+        add_classifier(models, 4, endless=True)
+        eventually(lambda: any(model.state is ModelState.LOADING for model in client.models()))
+        assert classify(client) == f"{CLASSIFIER} 3"
+        server.signal()
+        assert server.wait() == 0
+    assert server.log.count("cannot be served") == server.log.count("classifier version 2 cannot be served") == 1
 
 
 def test_labels_choose_among_versions(models: Path) -> None:
@@ -143,13 +148,3 @@ def test_labels_choose_among_versions(models: Path) -> None:
         with pytest.raises(FailedPreconditionError, match=r"model 'classifier' could not be loaded: .*SHA-256"):
             client.load_model(CLASSIFIER, "4")
         assert classify(client) == f"{CLASSIFIER} 3"
-
-
-def test_a_server_that_loads_ends_when_it_is_told_to(models: Path) -> None:
-    with ServerProcess(models, *POLL) as server, Client(server.address, retries=0) as client:
-        add_classifier(models, 2, endless=True)
-        eventually(lambda: any(model.state is ModelState.LOADING for model in client.models()))
-        assert classify(client) == f"{CLASSIFIER} 1"
-        server.signal()
-        assert server.wait() == 0
-    assert "cannot be served" not in server.log

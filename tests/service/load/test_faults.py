@@ -109,18 +109,34 @@ def call_until_refused(address: str, stop: threading.Event) -> grpc.StatusCode:
         return code
 
 
-def translate(stub: TranslationServiceStub, pair: tuple[str, str]) -> grpc.StatusCode:
+def translate(stub: TranslationServiceStub, pair: tuple[str, str], model: str = "") -> grpc.StatusCode:
+    request = translation_pb2.TranslateRequest(contents=[pair[0]], model=model)
     try:
-        response = stub.Translate(translation_pb2.TranslateRequest(contents=[pair[0]]), timeout=PATIENCE_SECONDS)
+        response = stub.Translate(request, timeout=PATIENCE_SECONDS)
     except grpc.RpcError as error:
         return error.code()
     assert response.translations[0].translated_text == pair[1]
     return grpc.StatusCode.OK
 
 
-@contextmanager
-def failing_server(repository: Path) -> Iterator[str]:
-    """The address of a server whose log will have tracebacks; it ends well all the same."""
+def tokens_of(side: int) -> dict[tuple[str, str], list[int]]:
+    """Return the tokens of one side of some pairs."""
+    return {pair: toy_tokenizer().encode(pair[side], add_special_tokens=False).ids for pair in PAIRS[:60]}
+
+
+def rare_token(side: int) -> int:
+    """Return a token of one of these pairs that few others have."""
+    tokens = tokens_of(side)
+    return min(tokens[PAIRS[7]], key=lambda token: sum(token in ids for ids in tokens.values()))
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a server whose models fail in the runtime; its log has tracebacks, and it ends well all the same."""
+    repository = tmp_path_factory.mktemp("models")
+    poison_translator(repository, "encoder", "source", rare_token(0))
+    poison_translator(repository, "step", "unsqueeze", rare_token(1))
+    poison_classifier(repository, "seven")
     server = ServerProcess(repository)
     try:
         yield server.address
@@ -131,24 +147,21 @@ def failing_server(repository: Path) -> Iterator[str]:
         server.signal(signal.SIGKILL)  # no effect on one that has ended
 
 
-@pytest.mark.parametrize(("graph", "index", "side"), [("encoder", "source", 0), ("step", "unsqueeze", 1)])
-def test_a_step_that_fails_in_the_runtime_is_the_failure_of_one_text(tmp_path: Path, graph: str, index: str, side: int) -> None:
-    tokens = {pair: toy_tokenizer().encode(pair[side], add_special_tokens=False).ids for pair in PAIRS[:60]}
-    rare = min(tokens[PAIRS[7]], key=lambda token: sum(token in ids for ids in tokens.values()))
+@pytest.mark.parametrize(("graph", "side"), [("encoder", 0), ("step", 1)])
+def test_a_step_that_fails_in_the_runtime_is_the_failure_of_one_text(failing: str, graph: str, side: int) -> None:
+    tokens, rare = tokens_of(side), rare_token(side)
     poisoned = [pair for pair, ids in tokens.items() if rare in ids]
     assert 0 < len(poisoned) < 20
-    poison_translator(tmp_path, graph, index, rare)
-    with failing_server(tmp_path) as address, grpc.insecure_channel(address) as channel, ThreadPoolExecutor(64) as pool:
+    with grpc.insecure_channel(failing) as channel, ThreadPoolExecutor(64) as pool:
         stub = TranslationServiceStub(channel)
-        codes = dict(zip(tokens, pool.map(lambda pair: translate(stub, pair), tokens), strict=True))
+        codes = dict(zip(tokens, pool.map(lambda pair: translate(stub, pair, graph), tokens), strict=True))
         assert [pair for pair, code in codes.items() if code is INTERNAL] == poisoned
         assert set(codes.values()) == {INTERNAL, grpc.StatusCode.OK}
-        assert translate(stub, next(pair for pair in tokens if pair not in poisoned)) is grpc.StatusCode.OK
+        assert translate(stub, next(pair for pair in tokens if pair not in poisoned), graph) is grpc.StatusCode.OK
 
 
-def test_a_batch_that_fails_in_the_runtime_is_the_failure_of_one_text(tmp_path: Path) -> None:
-    poison_classifier(tmp_path, "seven")
-    with failing_server(tmp_path) as address, grpc.insecure_channel(address) as channel, ThreadPoolExecutor(64) as pool:
+def test_a_batch_that_fails_in_the_runtime_is_the_failure_of_one_text(failing: str) -> None:
+    with grpc.insecure_channel(failing) as channel, ThreadPoolExecutor(64) as pool:
         stub = TokenClassificationServiceStub(channel)
         texts = [f"anna lives in paris {number} ." for number in NUMBERS] * 6
         outcomes = list(pool.map(lambda text: entities(stub, text), texts))

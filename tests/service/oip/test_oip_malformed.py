@@ -136,13 +136,3 @@ def test_streams_answer_every_request(channel: grpc.Channel, requests: list[pb.M
     assert sorted(one.infer_response.id for one in finals) == sorted(request.id for request in requests)
     codes = {one.error_message.partition(":")[0] for one in responses if one.error_message}
     assert codes <= {code.name for code in CALLERS_FAULT}
-
-
-@settings(FUZZ, max_examples=50)
-@given(method=st.sampled_from(["ModelInfer", "ModelReady", "ModelConfig", "ModelStatistics"]), message=st.binary(max_size=40))
-def test_bytes_that_are_no_message(channel: grpc.Channel, method: str, message: bytes) -> None:
-    call: Any = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
-    try:
-        call(message, timeout=60)
-    except grpc.RpcError as error:
-        assert_callers_fault(error)

@@ -27,23 +27,10 @@ def states(client: Client) -> dict[str, str]:
     return {f"{model.name} {model.version}": model.state for model in client.get_model_repository_index().models}
 
 
-def test_models_are_loaded_and_unloaded(client: Client) -> None:
+def test_models_are_loaded_and_unloaded_or_the_reason_is_given(client: Client) -> None:
     assert client.is_server_ready()
     assert set(states(client).values()) == {"UNAVAILABLE"}
     assert failure(lambda: client.infer("fill-mask", [tensor(["one [MASK]"])]))[0] == "NOT_FOUND"
-
-    client.load_model("fill-mask")
-    client.load_model("toy")
-    assert {name for name, state in states(client).items() if state == "READY"} == {"fill-mask 1", "toy 2"}
-    assert client.infer("fill-mask", [tensor(["one [MASK]"])]).as_numpy("token_str")[0, 0, 0] == b"two"
-    assert list(client.get_model_metadata("toy").versions) == ["2"]
-
-    client.unload_model("fill-mask")
-    assert not client.is_model_ready("fill-mask")
-    assert client.is_model_ready("toy")
-
-
-def test_what_cannot_be_loaded_is_explained(client: Client) -> None:
     assert failure(lambda: client.load_model("nothing"))[0] == "NOT_FOUND"
     code, message = failure(lambda: client.load_model("broken"))
     assert code == "FAILED_PRECONDITION"
@@ -54,3 +41,13 @@ def test_what_cannot_be_loaded_is_explained(client: Client) -> None:
         "parameters.config: there is no such parameter; there are: version",
     )
     assert failure(lambda: client.unload_model("toy"))[0] == "NOT_FOUND"
+
+    client.load_model("fill-mask")
+    client.load_model("toy")
+    assert {name for name, state in states(client).items() if state == "READY"} == {"fill-mask 1", "toy 2"}
+    assert client.infer("fill-mask", [tensor(["one [MASK]"])]).as_numpy("token_str")[0, 0, 0] == b"two"
+    assert list(client.get_model_metadata("toy").versions) == ["2"]
+
+    client.unload_model("fill-mask")
+    assert not client.is_model_ready("fill-mask")
+    assert client.is_model_ready("toy")

@@ -22,12 +22,12 @@ def poison_translator(repository: Path, graph: str, index: str, token: int) -> P
     """Copy the toy translation model and make its graph fail for one token.
 
     Args:
-        repository: folder for the bundle, as model `toy`.
+        repository: folder for the bundle, as a model with the name of the graph.
         graph: `encoder` or `step`.
         index: value in the graph that indexes the embedding.
         token: the graph fails for rows that contain it.
     """
-    folder = copy_bundle(repository)
+    folder = copy_bundle(repository, graph)
     path = folder / f"{graph}.fp32.onnx"
     model = onnx.load(path, load_external_data=False)
     table = np.arange(toy_tokenizer().get_vocab_size())
