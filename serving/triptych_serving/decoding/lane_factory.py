@@ -21,6 +21,7 @@ from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
+from triptych_serving.runtime.native.attention import native_attention
 from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
@@ -196,7 +197,8 @@ class LaneFactory:
                 if place is not None:
                     place = replace(place, captures=graph == self._graphs.step)  # the others have too many shapes
                 path = self._bundle.path(graph)
-                self._sessions[graph, index] = Session(path, saturation_free=self._graphs.saturation_free, place=place)
+                kernels = native_attention(self._manifest.decoder.head_dim) if graph != self._graphs.encoder else None
+                self._sessions[graph, index] = Session(path, 1, self._graphs.saturation_free, place, kernels)
             return self._sessions[graph, index]
 
 

@@ -7,12 +7,12 @@ from typing import Self, TypeVar
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, runs_on
 from triptych_serving.errors import BundleError, DeviceError
-from triptych_serving.runtime.cpu_info import prefers_int8_caches
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_no_gpu
 from triptych_serving.runtime.memory.budget import MemoryLimit, parse_limit
 from triptych_serving.runtime.memory.cudart import find_gpus
 from triptych_serving.runtime.memory.sizes import show_bytes
+from triptych_serving.runtime.native.attention import prefers_int8_caches
 from triptych_serving.runtime.session import has_cuda
 
 Value = TypeVar("Value")

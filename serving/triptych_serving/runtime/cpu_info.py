@@ -63,8 +63,3 @@ def integer_extension() -> str:
 def int8_saturates() -> bool:
     """Return True on x86 without VNNI, where products of unsigned and signed bytes overflow their 16-bit sums."""
     return platform.machine().lower() in ("x86_64", "amd64") and integer_extension() not in VNNI
-
-
-def prefers_int8_caches() -> bool:
-    """Return True if attention to int8 caches is faster than to float32 ones: measured with AVX512-VNNI alone."""
-    return integer_extension() in VNNI

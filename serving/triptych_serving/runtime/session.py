@@ -1,5 +1,6 @@
 """Sessions of ONNX Runtime; the only module that imports it."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.external_data import GRAPH_SUFFIX
 from triptych_serving.runtime.memory import INSTALL, DeviceArray, Memory
 from triptych_serving.runtime.session_options import cpu_entries, cuda_options, gpu_entries
+
+logger = logging.getLogger(__name__)
 
 Array = NDArray[Any]
 Bindable = Array | DeviceArray
@@ -159,6 +162,7 @@ class Session:
         threads: threads inside one operator; 1 runs in the caller's thread alone.
         saturation_free: integer weights are small enough for the fast kernels of every processor.
         place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
+        kernels: a library of kernels that replace the runtime's own on the CPU; None: none.
 
     Raises:
         BundleError: the runtime cannot load the file as a graph.
@@ -166,12 +170,21 @@ class Session:
         DeviceMemoryError: the GPU has no room for it.
     """
 
-    def __init__(self, path: Path, threads: int = 1, saturation_free: bool = False, place: SessionPlace | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        threads: int = 1,
+        saturation_free: bool = False,
+        place: SessionPlace | None = None,
+        kernels: Path | None = None,
+    ) -> None:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
         self._run_options: RunOptions | None = None
         if place is None or place.memory.device.kind == "cpu":
-            self._session = _open_on_cpu(path, threads, exact_products=int8_saturates() and not saturation_free)
+            self._session = _open_on_cpu(
+                path, threads, exact_products=int8_saturates() and not saturation_free, kernels=kernels
+            )
         else:
             self._session = _open_on_gpu(path, place)
             self._run_options = RunOptions()
@@ -252,11 +265,17 @@ def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:
     return "cpu", 0, array.dtype.type, array.shape, array.ctypes.data
 
 
-def _open_on_cpu(path: Path, threads: int, exact_products: bool) -> ort.InferenceSession:
+def _open_on_cpu(path: Path, threads: int, exact_products: bool, kernels: Path | None) -> ort.InferenceSession:
     options = _session_options(threads, cpu_entries(threads, exact_products))
     try:
+        if kernels is not None:
+            options.register_custom_ops_library(str(kernels))
         return ort.InferenceSession(str(path), options, providers=[CPU_PROVIDER])
     except RUNTIME_ERRORS as error:
+        if kernels is not None:
+            session = _open_on_cpu(path, threads, exact_products, None)
+            logger.warning("%s: the runtime rejects the kernels of %s, its own are used: %s", path.name, kernels.name, error)
+            return session
         raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
 
 

@@ -1,0 +1,31 @@
+"""Compiles the kernels; for the installation and for tests, so it imports nothing but the standard library."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("decode_attention.cpp")
+LIBRARY = SOURCE.with_suffix(".so")
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w")
+LONGEST = 600  # seconds
+
+
+def compile_library(target: Path = LIBRARY) -> str:
+    """Compile the kernels to `target`; return why that was not possible, or an empty string."""
+    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, COMPILERS)), "")
+    if not compiler:
+        return f"no C++ compiler is installed ({', '.join(COMPILERS)})"
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent) as work:
+            made = Path(work) / target.name
+            command = [*compiler.split(), *FLAGS, str(SOURCE), "-o", str(made)]
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST)
+            if result.returncode:
+                return f"{compiler} failed: {result.stderr[-500:]}"
+            made.replace(target)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{compiler} failed: {error}"
+    return ""

@@ -1,0 +1,161 @@
+"""The kernel for attention of decoding steps, compiled here, against float64."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from triptych_serving.errors import EngineError
+from triptych_serving.runtime.native import attention
+from triptych_serving.runtime.native.attention import LEVEL, native_attention
+from triptych_serving.runtime.native.compiler import compile_library
+from triptych_serving.runtime.session import Session
+
+ROWS, HEADS, CAPACITY = 3, 2, 37
+LAST = np.array([0, 16, CAPACITY - 1], np.int32)
+Arrays = dict[str, NDArray[Any]]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("native") / "attention.so"
+    if fault := compile_library(target):
+        pytest.skip(fault)
+    return target
+
+
+def write_graph(folder: Path, size: int, packed: bool, int8: bool, bias: bool, weights: bool) -> Path:
+    """Write a graph of one operator, as the exporter writes it into step graphs."""
+    cache = TensorProto.INT8 if int8 else TensorProto.FLOAT
+    shape = ["rows", HEADS, CAPACITY, size]
+    inputs = [("query", TensorProto.FLOAT, ["rows", "tokens", (3 if packed else 1) * HEADS * size])]
+    if not packed:
+        inputs.append(("nothing", TensorProto.FLOAT, ["rows", 0, HEADS * size]))
+    inputs += [("keys", cache, shape), ("values", cache, shape), ("last", TensorProto.INT32, ["rows"])]
+    inputs.append(("capacity", TensorProto.INT32, []))
+    new = ["", ""] if packed else ["nothing", "nothing"]
+    names = ["query", *new, "keys", "values", "last", "capacity", "", "", "", "bias" if bias else "", ""]
+    attributes: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": HEADS, "scale": 0.25}
+    outputs = [("context", TensorProto.FLOAT, ["rows", "tokens", HEADS * size])]
+    outputs += [("present_keys", cache, shape), ("present_values", cache, shape)]
+    if bias:
+        inputs.append(("bias", TensorProto.FLOAT, ["rows", HEADS, 1, CAPACITY]))
+    if int8:
+        names += ["key_scale", "value_scale"]
+        inputs += [(name, TensorProto.FLOAT, [HEADS * size]) for name in names[-2:]]
+        attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
+    if weights:
+        attributes["qk_output"] = 2
+        outputs.append(("weights", TensorProto.FLOAT, ["rows", HEADS, 1, CAPACITY]))
+    node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
+    infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
+    graph = helper.make_graph([node], "attention", *infos)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / "graph.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def random_inputs(size: int, packed: bool, int8: bool, bias: bool) -> Arrays:
+    rng = np.random.default_rng(size)
+    normal = rng.standard_normal
+    arrays: Arrays = {"query": normal((ROWS, 1, (3 if packed else 1) * HEADS * size)), "last": LAST}
+    arrays["keys"], arrays["values"] = normal((2, ROWS, HEADS, CAPACITY, size))
+    if int8:
+        arrays |= {name: rng.integers(-128, 128, arrays[name].shape, np.int8) for name in ("keys", "values")}
+        arrays |= {name: 0.02 + 0.01 * rng.random(HEADS * size) for name in ("key_scale", "value_scale")}
+    if bias:
+        arrays["bias"] = normal((ROWS, HEADS, 1, CAPACITY))
+    if not packed:
+        arrays["nothing"] = np.zeros((ROWS, 0, HEADS * size))
+    arrays["capacity"] = np.array(CAPACITY, np.int32)
+    return {name: array.astype(np.float32) if array.dtype == np.float64 else array for name, array in arrays.items()}
+
+
+def attend(given: Arrays, size: int, packed: bool) -> Arrays:
+    """Compute in float64."""
+    keys, values = (given[name].astype(np.float64) for name in ("keys", "values"))
+    scales = [
+        given[name].reshape(HEADS, size) if name in given else np.ones((HEADS, size)) for name in ("key_scale", "value_scale")
+    ]
+    query, *new = np.split(given["query"].astype(np.float64).reshape(ROWS, -1, HEADS, size), 3 if packed else 1, axis=1)
+    query = query.reshape(ROWS, HEADS, size)
+    found = {"context": np.zeros((ROWS, HEADS, size)), "weights": np.zeros((ROWS, HEADS, 1, CAPACITY))}
+    for row, last in enumerate(LAST):
+        for cache, scale, fresh in zip((keys, values), scales, new, strict=False):
+            steps = fresh[row].reshape(HEADS, size) / scale
+            cache[row, :, last] = np.clip(np.rint(steps), -128, 127) if "key_scale" in given else steps
+        for head in range(HEADS):
+            count = last + 1
+            scores = 0.25 * (keys[row, head, :count] * scales[0][head]) @ query[row, head]
+            if "bias" in given:
+                scores += given["bias"][row, head, 0, :count]
+            shares = np.exp(scores - scores.max())
+            found["weights"][row, head, 0, :count] = shares / shares.sum()
+            found["context"][row, head] = (shares / shares.sum()) @ (values[row, head, :count] * scales[1][head])
+    return {**found, "context": found["context"].reshape(ROWS, 1, -1), "present_keys": keys, "present_values": values}
+
+
+@pytest.mark.parametrize("level", ["", "avx2", "plain"])
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(
+    ("size", "has"),
+    [
+        (16, {"packed"}),
+        (32, {"packed", "bias"}),
+        (48, set()),
+        (64, {"packed"}),
+        (64, {"weights"}),
+        (128, {"packed"}),
+        (256, {"bias", "weights"}),
+    ],
+)
+def test_attention_equals_float64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, size: int, int8: bool, has: set[str]
+) -> None:
+    monkeypatch.setenv(LEVEL, level)
+    packed, bias = "packed" in has, "bias" in has
+    session = Session(write_graph(tmp_path, size, packed, int8, bias, "weights" in has), kernels=library)
+    given = random_inputs(size, packed, int8, bias)
+    expected = attend(given, size, packed)
+    for name, found in zip(session.outputs, session.run(given), strict=True):
+        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Path, library: Path) -> None:
+    """The runtime's own operator would take it: so it is replaced."""
+    session = Session(write_graph(tmp_path, 16, True, False, False, False), kernels=library)
+    given = random_inputs(16, True, False, False)
+    with pytest.raises(EngineError, match="not one packed query"):
+        session.run({**given, "query": given["query"].repeat(2, axis=1)})
+    with pytest.raises(EngineError, match="a position is outside the cache"):
+        session.run({**given, "last": LAST + 1})
+
+
+def test_the_library_is_used_where_it_loads_and_heads_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path
+) -> None:
+    monkeypatch.setattr(attention, "LIBRARY", library)
+    monkeypatch.delenv(LEVEL, raising=False)
+    assert [native_attention(size) for size in (64, 40, 512)] == [library, None, None]
+    monkeypatch.setenv(LEVEL, "off")
+    assert native_attention(64) is None
+    monkeypatch.setenv(LEVEL, "plain")
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    for other in (broken, tmp_path / "absent.so"):
+        monkeypatch.setattr(attention, "LIBRARY", other)
+        assert native_attention(64) is None
+
+
+def test_without_a_compiler_nothing_is_built_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert "no C++ compiler" in compile_library(tmp_path / "attention.so")
+    monkeypatch.setenv("CXX", "false")
+    assert "false failed" in compile_library(tmp_path / "attention.so")
+    assert not [*tmp_path.iterdir()]
