@@ -1,5 +1,6 @@
 """Text generation on a real port: gRPC, streams, chats, OpenAI's package, the Open Inference Protocol and the command line."""
 
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import openai
 import pytest
 import torch
 import tritonclient.grpc
+from playwright.sync_api import expect, sync_playwright
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -25,6 +27,7 @@ from ..fixtures.decoders import decoder_bundle, decoder_source
 from .support.in_process import options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PROMPTS = ["A man is", "Two dogs run over the green grass", "", "x", "A group of people stands in front of a house. " * 2]
 GREEDY: dict[str, Any] = {"sampling_topk": 1, "max_tokens": 12}
 
@@ -65,7 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     repository = tmp_path_factory.mktemp("models")
     folder = decoder_bundle("llama", repository, ("fp32",))
     source = decoder_source("llama")
-    options = replace(options_of(repository), gateway=GatewayOptions("127.0.0.1", 0))
+    options = replace(options_of(repository), gateway=GatewayOptions("127.0.0.1", 0, playground=True))
     with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         yield Served(server, client, source.model, tokenizer, folder)
@@ -241,3 +244,20 @@ def test_open_inference_protocol(served: Served) -> None:
     assert ended.wait(PATIENCE_SECONDS)
     client.stop_stream()
     assert "".join(piece.as_numpy("piece")[0].decode() for piece in pieces[:-1]) == expected[0]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+def test_playground(served: Served) -> None:
+    text = served.client.generate("A man is", **GREEDY).text
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+    ):
+        page = browser.new_page()
+        page.goto(f"http://localhost:{served.server.http_port}/")
+        page.fill("#prompt", "A man is")
+        page.fill("#temperature", "0")
+        page.fill("#max-tokens", "12")
+        page.click("#generate-run")
+        expect(page.locator("#generate-time")).to_contain_text("on the server")
+        assert page.locator("#generated").text_content() == f"A man is{text}"

@@ -183,9 +183,13 @@ class Reading:
     position: int
 
     @property
-    def tokens(self) -> list[int]:
-        """All tokens of the prompt."""
-        return [*self.row.source, *self.row.prefix[: self.row.prompt]]
+    def token(self) -> int:
+        """The prompt's token at `position`."""
+        return self.row.prefix[self.position - 1] if self.position else self.row.source[0]
+
+    def tokens(self, start: int, end: int) -> Sequence[int]:
+        """Return tokens of the prompt."""
+        return self.row.prefix[start - 1 : end - 1] if start else (self.row.source[0], *self.row.prefix[: end - 1])
 
     @property
     def end(self) -> int:
@@ -216,7 +220,7 @@ class PromptReader:
         self._turns = {row: keys for row, keys in self._turns.items() if row in by_row}
         for row, reading in by_row.items():
             if row not in self._turns:
-                self._turns[row] = self._prefixes.keys(reading.tokens[: reading.end])
+                self._turns[row] = self._prefixes.keys(reading.tokens(0, reading.end))
         left = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(CHUNK_SECONDS / self._seconds)))
         for row in list(self._turns):
             keys = self._turns.pop(row)
@@ -233,7 +237,7 @@ class PromptReader:
         if end - start < LEAST:
             return 0
         began = time.perf_counter()
-        self._cache.read(reading.slot, reading.tokens[start:end], start)
+        self._cache.read(reading.slot, reading.tokens(start, end), start)
         seconds = (time.perf_counter() - began) / max(SMALLEST_CHUNK, end - start)
         self._seconds += LEARNS * (seconds - self._seconds)
         reading.position = end

@@ -91,4 +91,4 @@ class PromptSearchLane(SearchLane):
 def _place(slots: Slots, reading: Reading) -> None:
     """Let the next step read the token at the position that has been reached."""
     slots.positions[reading.slot] = reading.position
-    slots.tokens[reading.slot] = reading.tokens[reading.position]
+    slots.tokens[reading.slot] = reading.token

@@ -57,6 +57,8 @@ class Json(dict[str, Any]):
         value = self.get(name)
         if value is None and default is not None:
             return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(min(value, MAX_INTEGER))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             found = "missing" if value is None else f"{type(value).__name__} {value!r:.40}"
             raise invalid(f"{name}: {found}, must be {JSON_TYPES[kind]}")
@@ -91,6 +93,7 @@ class Json(dict[str, Any]):
 JSON_TYPES: dict[type, str] = {
     str: "a string",
     int: "an integer",
+    float: "a number",
     bool: "true or false",
     list: "a list",
     dict: "an object",

@@ -116,6 +116,7 @@ class Row(EngineRow):
     def restart(self) -> None:
         self.tokens.clear()
         self.log_probabilities.clear()
+        self.cached = 0
         self.hypotheses, self.finish = (), None
 
 

@@ -3,12 +3,14 @@
 import { call, useKey } from "./api.js";
 import { start as startAttention } from "./attend.js";
 import { startAnswer, startClassify, startEmbed, startFill } from "./encoders.js";
+import { startGenerate } from "./generate.js";
 import { byId, element, say } from "./page.js";
 import * as request from "./request.js";
 import { start as startTranslate } from "./translate.js";
 
 const TASKS = {
   translate: { title: "Translate", service: "triptych.v1.TranslationService", start: startTranslate, inputs: [] },
+  generate: { title: "Generate", service: "triptych.v1.TextGenerationService", start: startGenerate, inputs: [] },
   fill: { title: "Fill in", service: "triptych.v1.FillMaskService", start: startFill, inputs: [] },
   classify: { title: "Classify", service: "triptych.v1.ImageClassificationService", start: startClassify, inputs: [] },
   embed: { title: "Compare", service: "triptych.v1.EmbeddingService", start: startEmbed, inputs: ["sentences"] },

@@ -62,7 +62,9 @@ class Generator:
         # Threads inside a run read the weights once for all rows, which outweighs their overhead unless the model is small.
         threads, runs = EncoderOptions().engine(self.weight_bytes, options.engine.workers)
         workers = runs.runs
-        self._engine_options = replace(options.engine, workers=workers, slots=self._slots(options, workers))
+        limits = replace(options.engine.limits, refill_rows=1, gather_seconds=0.0)  # joining costs nothing
+        slots = self._slots(options, workers)
+        self._engine_options = replace(options.engine, limits=limits, workers=workers, slots=slots)
         sizes = PromptOptions(self.context, self._engine_options.slots, threads, options.prefix_cache_bytes)
         self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
         self._longest = max(map(len, self.tokenizer.get_vocab()))
