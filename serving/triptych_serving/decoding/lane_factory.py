@@ -197,7 +197,8 @@ class LaneFactory:
                 if place is not None:
                     place = replace(place, captures=graph == self._graphs.step)  # the others have too many shapes
                 path = self._bundle.path(graph)
-                kernels = native_attention(self._manifest.decoder.head_dim) if graph != self._graphs.encoder else None
+                steps = place is None and graph != self._graphs.encoder
+                kernels = native_attention(self._manifest.decoder.head_dim) if steps else None
                 self._sessions[graph, index] = Session(path, 1, self._graphs.saturation_free, place, kernels)
             return self._sessions[graph, index]
 

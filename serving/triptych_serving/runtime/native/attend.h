@@ -63,6 +63,11 @@ INLINE Floats exponential(Floats x) {
   return result;
 }
 
+template <typename T>
+INLINE void prefetch(const T* from, int64_t size) {
+  for (int64_t i = 0; i < size; i += 64 / sizeof(T)) __builtin_prefetch(from + i);
+}
+
 INLINE void put(float* to, const float* from, const float*, int64_t size) { std::memcpy(to, from, size * sizeof(float)); }
 
 INLINE void put(int8_t* to, const float* from, const float* scale, int64_t size) {
@@ -89,7 +94,7 @@ INLINE void attend(const Head<T>& head) {
   float largest = -FLT_MAX;
   for (int64_t t = 0; t < count; t++) {
     const T* key = head.keys + t * size;
-    __builtin_prefetch(key + 8 * size);
+    prefetch(head.values + t * size, size);
     Floats product = query[0] * load(key);
     for (int64_t i = 1; i < vectors; i++) product += query[i] * load(key + i * LANES);
     const float score = sum(product) + (head.bias ? head.bias[t] : 0.0f);
@@ -108,7 +113,7 @@ INLINE void attend(const Head<T>& head) {
   Floats context[N ? N : LARGEST_HEAD / LANES] = {};
   for (int64_t t = 0; t < count; t++) {
     const T* value = head.values + t * size;
-    __builtin_prefetch(value + 8 * size);
+    prefetch(head.next_keys + t * size, size);
     const float weight = head.scores[t];
     for (int64_t i = 0; i < vectors; i++) context[i] += weight * load(value + i * LANES);
   }

@@ -85,6 +85,7 @@ struct Head {
   const float* bias;  // null: none
   T* keys;            // [capacity, size]
   T* values;
+  const T* next_keys;  // of the head that follows in memory, which are prefetched
   float* context;
   float* scores;  // at least `last + 1`, rounded up to whole vectors
   int64_t size, last;
@@ -260,6 +261,7 @@ void compute(const Kernel& kernel, void* context) {
       }
       one.keys = present[0] + place;
       one.values = present[1] + place;
+      one.next_keys = one.keys + capacity * size;
       one.context = result + (row * heads + head) * size;
       one.scores = scores.data();
       one.size = size;
