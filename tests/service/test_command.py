@@ -1,12 +1,11 @@
 """Commands that call a server, and commands in pipelines."""
 
-import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from ..fixtures.toy import MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
+from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from ..unit.cli.conftest import Run
 from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
 
@@ -23,15 +22,6 @@ def test_stream_with_length_limit(server: ServerProcess, run: Run) -> None:
     assert result.out.startswith("\n")
     assert TARGET.startswith(result.out.strip())
     assert result.err == "standard input:2: the translation reached its length limit and is incomplete\n"
-
-
-@pytest.mark.parametrize("stream", [[], ["--stream"]])
-def test_a_long_sentence_is_translated_in_parts(server: ServerProcess, run: Run, stream: list[str]) -> None:
-    result = run("translate", "--server", server.address, *stream, " ".join([SOURCE[:-1]] * 20), SOURCE)
-    assert len(result.success.split()) > 20
-    assert result.out.endswith(f"\n{TARGET}\n")
-    result = run("translate", "--server", server.address, "--json", "1 " * 50)
-    assert (result.code, "101 tokens are too long for one sentence" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +46,6 @@ def test_list_models(server: ServerProcess, run: Run) -> None:
     assert row.split() == [
         *("toy", "1", "translation", "en", "to", "de,", "64", "tokens", "fp32,", "int8", "ready", "on", "cpu")
     ]
-
-
-def test_evaluate(server: ServerProcess, run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("sacrebleu")
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
-    assert json.loads(run("evaluate", "translation", "--server", server.address, "--json", pairs).success)["bleu"] == 100.0
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["lines", "stream"])

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from grpc import StatusCode, aio
+from grpc import aio
 
 from triptych.extras import install_command
 from triptych.v1 import translation_pb2
@@ -20,7 +20,6 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.repository.model_manager import ModelManager
-from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.server import Server
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
@@ -33,10 +32,8 @@ OBSERVED = replace(
     OPTIONS,
     observability=ObservabilityOptions(metrics_port=0, metrics_host="127.0.0.1"),
     translator=TranslatorOptions(engine=EngineOptions(workers=1, slots=SLOTS)),
-    limits=LimitOptions(queue_rows=len(SOURCES)),  # no more than one call brings
 )
 TOY = {"model": "toy", "version": "1"}
-OF_CALLS = {"method": "triptych.v1.TranslationService/Translate", **TOY}
 ALL = translation_pb2.TranslateRequest(contents=SOURCES)
 
 
@@ -56,16 +53,10 @@ class Watched:
     async def value(self, name: str, **labels: str) -> float | None:
         return (await asyncio.to_thread(Scrape, self._http)).value(name, **labels)
 
-    async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not await condition():
-                await asyncio.sleep(0.01)
-
     async def until_value(self, expected: float, name: str, **labels: str) -> None:
-        async def reached() -> bool:
-            return await self.value(name, **labels) == expected
-
-        await self.until(reached)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await self.value(name, **labels) != expected:
+                await asyncio.sleep(0.01)
 
     @property
     def _http(self) -> str:
@@ -143,39 +134,6 @@ def test_a_server_that_drains(pace: Pace) -> None:
         await waiting
         with pytest.raises(OSError, match="refused"):
             await watched.fetch("/healthz")
-
-    run(scenario)
-
-
-def test_a_cancelled_call_is_counted_and_so_are_its_slots(pace: Pace) -> None:
-    async def scenario(watched: Watched) -> None:
-        pace.slow.set()
-        call = watched.translation.Translate(ALL)
-        await watched.until_value(SLOTS, "num_requests_running", **TOY)
-        call.cancel()
-        await watched.until_value(1, "requests_total", code="CANCELLED", **OF_CALLS)
-        await watched.until_value(0, "num_requests_running", **TOY)
-        assert await watched.value("requests_cancelled_total", **TOY) == 1
-        assert await watched.value("slots_freed_total", **TOY) == len(SOURCES)
-        assert await watched.value("inference_failures_total", **OF_CALLS) == 1
-
-    run(scenario)
-
-
-def test_a_call_that_finds_the_queue_full_is_counted(pace: Pace) -> None:
-    async def scenario(watched: Watched) -> None:
-        pace.slow.set()
-        first = watched.translation.Translate(ALL)
-        await watched.until_value(SLOTS, "num_requests_running", **TOY)
-        with pytest.raises(aio.AioRpcError) as refused:
-            await watched.translation.Translate(ALL)
-        assert refused.value.code() is StatusCode.RESOURCE_EXHAUSTED
-        assert await watched.value("requests_rejected_total", **TOY) == 1
-        assert await watched.value("requests_total", code="RESOURCE_EXHAUSTED", **OF_CALLS) == 1
-        pace.slow.clear()
-        await first
-        assert await watched.value("requests_total", code="OK", **OF_CALLS) == 1
-        assert await watched.value("requests_cancelled_total", **TOY) == 0
 
     run(scenario)
 
