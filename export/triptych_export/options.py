@@ -23,8 +23,8 @@ class ExportOptions:
             there is a shortlist; fp16 (for CUDA) must be named. Parity is always checked on fp32.
         valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
         notes: Markdown for the model card: data, licence, intended use.
-        shortlist: files of sentence pairs, ideally the training data, from which a translation model's lexical shortlist is
-            learnt; empty: no shortlist.
+        shortlist: files of sentence pairs, ideally the training data, from which a translation model's lexicon is learnt: for
+            the choice of alignment heads and, if it is shipped, precision int8-shortlist.
         source_language: the only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the
             source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
         target_language: the same for targets.
@@ -61,10 +61,6 @@ class ExportOptions:
         """
         if SHORT_PRECISION in self.shipped and not self.shortlist:
             raise SourceError(f"precision: {SHORT_PRECISION} needs sentence pairs to learn from; add --shortlist FILE")
-        if self.shortlist and SHORT_PRECISION not in self.shipped:
-            raise SourceError(
-                f"shortlist: only used by {SHORT_PRECISION}; add --precision {SHORT_PRECISION} or remove --shortlist"
-            )
         known = (*PRECISIONS, *EXTRAS, *([SHORT_PRECISION] if self.shortlist else []))
         unknown = [precision for precision in self.shipped if precision not in known]
         if unknown or not self.shipped:

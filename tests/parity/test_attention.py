@@ -1,6 +1,7 @@
 """Attention graphs of imported checkpoints: the weights are those of transformers."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from transformers import PreTrainedModel
 
 from triptych_export.bundle_files import write_graph
 from triptych_export.errors import GraphError
+from triptych_export.families import translation as translation_family
+from triptych_export.families.alignment import AlignmentChoice, cross_attention
+from triptych_export.families.translation import write_translation
 from triptych_export.graphs.attention import expose_attention, write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.tracing import trace_image, trace_text, trace_translation
@@ -18,9 +22,18 @@ from triptych_export.graphs.translation import GraphSettings
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.quantization.weights_file import WeightsFile
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import AlignmentHeads
+from triptych_serving.models.attention import AttentionInput
+from triptych_serving.models.attention import attend as attend_with
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.session import Array, Session
 from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
+from triptych_training.checkpoints.translation import load_checkpoint
 
+from ..fixtures.toy import HERE, PAIRS, SOURCE, TARGET
 from .test_huggingface_images import QUICK, pictures, processor, save
 from .test_huggingface_images import build as build_classifier
 from .test_huggingface_text import BERT, DISTILBERT, MODERNBERT, ROBERTA, Family, build
@@ -112,6 +125,31 @@ def test_images(name: str, precision: str, tmp_path: Path) -> None:
     prepared = processor(case)(picture, return_tensors="pt", do_resize=False, do_center_crop=False)["pixel_values"]
     ours = attend(trace_image(checkpoint.model, mean, std, half=precision == "fp16"), tmp_path, {"pixels": pixels}, precision)
     check(ours["encoder"], theirs(model, pixel_values=prepared.float()).attentions, precision)
+
+
+@pytest.mark.full
+def test_alignments_are_those_of_the_chosen_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = AlignmentChoice(AlignmentHeads(0, (1,)), 0.9, 0.8)
+    monkeypatch.setattr(translation_family, "choose_alignment", lambda *_: choice)
+    source = TranslationSource.of(load_checkpoint(HERE / "checkpoint"))
+    made = write_translation(source, tmp_path / "bundle", lambda line: None, None, PAIRS, ("fp32",), short=False)
+    assert made is choice
+    with closing(Translator("toy", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions("fp32"))) as model:
+        assert model.manifest.alignment == choice.heads
+        [translation] = model.translate([SOURCE], DecodingOptions(return_alignment=True))
+        found = attend_with(model, AttentionInput(SOURCE))
+    alignment = translation.hypotheses[0].alignment
+    assert alignment is not None
+    assert found.cross is not None
+    np.testing.assert_allclose(alignment, found.cross[0, 1, :-1], atol=TOLERANCE)
+    ours = cross_attention(source.model, *teacher_forced(source))
+    np.testing.assert_allclose(ours, found.cross, atol=TOLERANCE)
+
+
+def teacher_forced(source: TranslationSource) -> tuple[list[int], list[int]]:
+    """The first pair, as the decoder reads it."""
+    ids, answer = (source.tokenizer.encode(text).ids for text in (SOURCE, TARGET))
+    return ids, [source.model.config.bos_id, *answer[:-1]]
 
 
 def test_windows_are_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Export of encoder-decoder models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from triptych_export.bundle_files import (
     written_precisions,
 )
 from triptych_export.card import Description
+from triptych_export.families.alignment import AlignmentChoice, choose_alignment
 from triptych_export.families.family import Report, Say
 from triptych_export.families.shortlist import (
     SHORT_FILES,
@@ -80,7 +81,7 @@ class TranslationFamily:
     Args:
         source: the model with tokenizers, languages and settings.
         pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: random sentences and no BLEU.
-        lexicon_pairs: sentence pairs from which a shortlist is learnt; empty: no shortlist.
+        lexicon_pairs: sentence pairs from which a lexicon is learnt, for a shortlist and the choice of alignment heads.
         shipped: precisions that the bundle will have.
         untrained: accept a model whose translations hardly differ.
 
@@ -100,6 +101,7 @@ class TranslationFamily:
         self.untrained = untrained
         self.pairs = pairs
         self.lexicon_pairs = lexicon_pairs
+        self._alignment: AlignmentChoice | None = None  # made when the graphs are written
         self.languages = FramedPair.first(source)
         self.precisions = written_precisions(shipped)
         self.default_precisions = shipped
@@ -128,7 +130,8 @@ class TranslationFamily:
     def write(self, folder: Path, say: Say) -> None:
         say("decoding in PyTorch")
         sample = self._calibration() if "int8" in self.precisions else None
-        write_translation(self.source, folder, say, sample, self.lexicon_pairs, self.precisions)
+        short = SHORT_PRECISION in self.default_precisions
+        self._alignment = write_translation(self.source, folder, say, sample, self.lexicon_pairs, self.precisions, short)
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
         """Check fp32 parity, measure agreement of the other precisions, and BLEU of all if there are references.
@@ -159,6 +162,8 @@ class TranslationFamily:
         if SHORT_PRECISION in bundle.manifest.precisions:
             shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
             metrics |= coverage(shortlist, sample.sources, sample.expected)
+        if self._alignment is not None:
+            metrics |= self._alignment.metrics
         return parity, metrics
 
     @torch.inference_mode()
@@ -243,12 +248,21 @@ def write_translation(
     sample: Sample | None = None,
     lexicon_pairs: Sequence[Pair] = (),
     precisions: Sequence[str] = PRECISIONS,
-) -> None:
-    """Write graphs in the given precisions, tokenizers, a first manifest, and a shortlist if there are pairs to learn from.
+    short: bool = True,
+) -> AlignmentChoice | None:
+    """Write graphs in the given precisions, tokenizers and a first manifest.
 
-    int8 is calibrated with `sample` and needs one.
+    int8 is calibrated with `sample` and needs one. `lexicon_pairs`, if there are any, decide which heads of attention are the
+    alignment; returns that choice. With `short`, they also give a shortlist.
     """
     folder.mkdir()
+    settings, choice, short = _settings(source), None, short and bool(lexicon_pairs)
+    if lexicon_pairs:
+        say(f"learning a lexicon from {len(lexicon_pairs):,} pairs")
+        lexicon = learn_shortlist(source, lexicon_pairs)
+        say("choosing the heads of the alignment")
+        choice = choose_alignment(source, lexicon, lexicon_pairs)
+        settings = replace(settings, alignment=None if choice is None else choice.heads)
     for precision in [each for each in precisions if each != INT8_CACHES]:
         weights, traced = WeightsFile(folder / f"weights.{precision}.bin"), source
         if precision == INT8:
@@ -259,21 +273,24 @@ def write_translation(
             traced = replace(source, model=calibrate(source.model, read, WEIGHT_BITS))
         for each in [each for each in precisions if each == precision or (precision, each) == (INT8, INT8_CACHES)]:
             say(f"tracing the graphs of {each}")
-            _write_graphs(traced, folder, each, weights)
-        if lexicon_pairs and precision == INT8:
-            write_short_graphs(traced, _settings(source), folder, weights)
+            _write_graphs(traced, settings, folder, each, weights)
+        if short and precision == INT8:
+            write_short_graphs(traced, settings, folder, weights)
         del traced
-    if lexicon_pairs:
-        say(f"learning the shortlist from {len(lexicon_pairs):,} pairs")
-        write_shortlist(learn_shortlist(source, lexicon_pairs), folder / SHORT_FILES["shortlist"])
+    if short:
+        write_shortlist(lexicon, folder / SHORT_FILES["shortlist"])
     write_tokenizer(source.tokenizer, folder / "tokenizer.json")
     if source.target_tokenizer is not None:
         write_tokenizer(source.target_tokenizer, folder / TARGET_TOKENIZER)
-    write_manifest(folder, translation_manifest(source, precisions, shortlist=bool(lexicon_pairs)))
+    write_manifest(folder, translation_manifest(source, precisions, short, choice))
+    return choice
 
 
 def translation_manifest(
-    source: TranslationSource, precisions: Sequence[str] = PRECISIONS, shortlist: bool = False
+    source: TranslationSource,
+    precisions: Sequence[str] = PRECISIONS,
+    shortlist: bool = False,
+    alignment: AlignmentChoice | None = None,
 ) -> dict[str, Any]:
     """Compose the manifest."""
     graphs = {p: graphs_member((*KINDS, ATTEND), p) for p in precisions}
@@ -293,12 +310,15 @@ def translation_manifest(
         limits={"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
         decoder={"layers": config.decoder_layers, "heads": config.decoder_block.heads, "head_dim": head_dim(source.model)},
         generation={"max_length": source.max_target - 1, **source.generation},
+        **({} if alignment is None else {"alignment": asdict(alignment.heads)}),
     )
 
 
-def _write_graphs(source: TranslationSource, folder: Path, precision: str, weights: WeightsFile) -> None:
+def _write_graphs(
+    source: TranslationSource, settings: GraphSettings, folder: Path, precision: str, weights: WeightsFile
+) -> None:
     """Write every graph in a precision; no graph is kept while the next one is traced."""
-    folded, plain, settings = fold_scales(source.model), fuse_norms(source.model), _settings(source)
+    folded, plain = fold_scales(source.model), fuse_norms(source.model)
     kinds: Sequence[str] = KINDS
     if precision == INT8_CACHES:
         folded, settings, kinds = fold_cache_scales(folded), replace(settings, int8_caches=True), CACHE_KINDS

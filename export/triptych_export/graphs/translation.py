@@ -28,6 +28,7 @@ from triptych_export.graphs.operators import (
     top_k,
 )
 from triptych_export.graphs.weight_folding import cache_scales
+from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.positions import RelativeBias
@@ -56,6 +57,7 @@ class GraphSettings:
     edits_last: bool = False  # edit log-probabilities after the softmax, as `generate` of transformers does
     renormalizes: bool = False  # normalise edited probabilities to a sum of 1; only with `edits_last`
     int8_caches: bool = False  # keys and values are int8; the model has their scales, see `fold_cache_scales`
+    alignment: AlignmentHeads | None = None  # cross-attention whose mean is the alignment; None: all heads of the last layer
 
 
 class EncoderGraph(nn.Module):
@@ -120,11 +122,13 @@ class CachedDecoder(nn.Module):
         self.heads = model.config.decoder_block.heads
         self.target_capacity, self.source_capacity = capacity(settings.max_target), capacity(settings.max_source)
         self.weights, self.int8_caches = weights, settings.int8_caches
+        every = AlignmentHeads(model.config.decoder_layers - 1, tuple(range(self.heads)))
+        self.alignment = settings.alignment or every
 
     def forward(
         self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], Tensor | None]:
-        """Compute hidden states `[B, 1, E]`, the caches, and with `weights` the last layer's attention `[B, H, 1, S]`.
+        """Compute hidden states `[B, 1, E]`, the caches, and with `weights` the alignment's attention `[B, heads, 1, S]`.
 
         Behind int8 caches comes the memory, too.
 
@@ -141,7 +145,7 @@ class CachedDecoder(nn.Module):
         attention = None
         for index, layer in enumerate(self.decoder.layers):
             assert isinstance(layer, DecoderLayer)
-            weights = self.weights and index == len(self.decoder.layers) - 1
+            weights = self.weights and index == self.alignment.layer
             scales = [cache_scales(part) if self.int8_caches else () for part in (layer.attention, layer.cross_attention)]
             own = KeyValues(cache[2 * index], cache[2 * index + 1], self.target_capacity, scales[0])
             other = KeyValues(memory[2 * index], memory[2 * index + 1], self.source_capacity, scales[1])
@@ -149,7 +153,9 @@ class CachedDecoder(nn.Module):
             context, key, value = cached_attention(packed, own, positions, self.heads, bias)
             x = layer.attention_residual.leave(x, layer.attention.output(context))
             query = layer.cross_attention.query(layer.cross_attention_residual.enter(x))
-            context, attention, unchanged = attend(query, other, weights)
+            context, found, unchanged = attend(query, other, weights)
+            if found is not None:
+                attention = found if len(self.alignment.heads) == self.heads else found[:, list(self.alignment.heads)]
             x = layer.cross_attention_residual.leave(x, layer.cross_attention.output(context))
             x = layer.feedforward_residual.around(x, layer.feedforward)
             present += [key, value]
@@ -258,8 +264,8 @@ class SearchGraph(nn.Module):
             cache, memory: as in StepGraph.
 
         Returns:
-            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the last layer's
-            attention to the source, mean over heads, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
+            The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, the mean
+            of the alignment heads' attention to the source, `[B, S]`, all log-probabilities `[B, V]`, and the caches.
         """
         *places, forced = vectors
         hidden, present, attention = self.decoder(places, cache, memory)

@@ -25,7 +25,8 @@ from triptych_cli.common.errors import needs, one_line
     "--shortlist",
     multiple=True,
     metavar="PAIRS",
-    help="Sentence pairs, best those of the training, to learn which target tokens a source may need. Repeatable.",
+    help="Sentence pairs, best those of the training, to learn which target tokens a source may need, and which heads of "
+    "attention give the alignment. Repeatable.",
 )
 @click.option(
     "--source-language",

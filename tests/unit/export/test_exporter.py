@@ -142,10 +142,6 @@ SHORTLIST = ("pairs.tsv",)
             {"precisions": ("int8", "int8-shortlist")},
             "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",
         ),
-        (
-            {"precisions": ("int8",), "shortlist": SHORTLIST},
-            "shortlist: only used by int8-shortlist; add --precision int8-shortlist or remove --shortlist",
-        ),
         ({"name": "toy", "version": 3}, "version: {}/toy/3 already exists; choose another number or remove it"),
         *(({"name": name}, f"name: {name!r} is not a plain folder name") for name in ("../toy", "a/b", "..", ".hidden")),
     ],
