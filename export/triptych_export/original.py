@@ -6,7 +6,8 @@ saved by, on a few inputs, before anything is traced.
 
 import importlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import Loaded
 from triptych_export.huggingface.folder import Folder, one_line
+from triptych_export.onnx_files.originals import run_seq2seq
+from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import draw_prompts
 from triptych_export.parity.image import generate_images
@@ -25,6 +28,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
 
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 INPUTS, TARGET_TOKENS, SEED = 8, 16, 21
 TOLERANCE = 1e-3  # relative to the output's largest value if above 1; measured on small models: at most 7e-5
 Compared = tuple[str, Tensor, Tensor]  # name, transformers' values, ours
@@ -41,6 +45,8 @@ def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False)
     Raises:
         ParityError: an output differs by more than the tolerance.
     """
+    if isinstance(loaded, TranslationSource) and not any(map(folder.has, WEIGHTS)) and (graphs := weight_graphs(folder.path)):
+        return _compare(folder, "the ONNX files", _onnx_translation(graphs, loaded), allowed)
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
@@ -50,9 +56,13 @@ def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False)
         theirs = _open(transformers, folder, loaded)
     except Exception as error:  # whatever the library raises for a checkpoint that it cannot load
         return f"not compared, {library} cannot load the checkpoint: {one_line(error)[:200]}"
+    return _compare(folder, library, _outputs(theirs, loaded), allowed)
+
+
+def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed: bool) -> str:
     count, largest = 0, 0.0
     with torch.inference_mode():
-        for name, wanted, found in _outputs(theirs, loaded):
+        for name, wanted, found in outputs:
             fault = f"{found.shape} instead of {wanted.shape}" if wanted.shape != found.shape else ""
             if not fault:
                 difference, limit = float((wanted - found).abs().max()), TOLERANCE * max(1.0, float(wanted.abs().max()))
@@ -97,11 +107,24 @@ def _row(ids: list[int]) -> Tensor:
 
 def _translation(theirs: Any, source: TranslationSource) -> Iterator[Compared]:
     """Compare the logits of random targets."""
+    for ids, target in zip(*_sentences(source), strict=True):
+        inputs, targets = torch.tensor([ids]), torch.tensor([target])
+        yield "logits", theirs(input_ids=inputs, decoder_input_ids=targets).logits, source.model(inputs, targets)
+
+
+def _onnx_translation(graphs: Sequence[Path], source: TranslationSource) -> Iterator[Compared]:
+    """Compare the logits of random targets with those of ONNX files."""
+    sources, targets = _sentences(source)
+    for wanted, ids, target in zip(run_seq2seq(graphs, sources, targets), sources, targets, strict=True):
+        yield "logits", torch.from_numpy(wanted)[None], source.model(torch.tensor([ids]), torch.tensor([target]))
+
+
+def _sentences(source: TranslationSource) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+    """Draw sources, and a random target for each."""
     config, dice = source.model.config, random.Random(SEED)
     ordinary = [token for token in range(config.vocabulary_size) if token not in (config.pad_id, config.bos_id, config.eos_id)]
-    for ids in draw_sentences(source, INPUTS)[0]:
-        inputs, target = torch.tensor([ids]), torch.tensor([[config.bos_id, *dice.choices(ordinary, k=TARGET_TOKENS)]])
-        yield "logits", theirs(input_ids=inputs, decoder_input_ids=target).logits, source.model(inputs, target)
+    sources = draw_sentences(source, INPUTS)[0]
+    return sources, [[config.bos_id, *dice.choices(ordinary, k=TARGET_TOKENS)] for _ in sources]
 
 
 def _text(theirs: Any, checkpoint: BertCheckpoint) -> Iterator[Compared]:

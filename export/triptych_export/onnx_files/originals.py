@@ -1,13 +1,15 @@
-"""Results of an original text encoder file, one text at a time, as the outputs that `graphs.text` has."""
+"""Results of original ONNX files, one text at a time: the outputs that `graphs.text` has, and logits of translation models."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import ValueInfoProto, helper
 
 from triptych_export.onnx_files.adapters import END, LOGITS, START, TextForm, fixed_sizes, states_of, text_inputs
+from triptych_export.onnx_files.checks import graph_inputs, read_model
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_export.parity.comparison import Floats, Outputs, softmax
@@ -56,3 +58,29 @@ def _outputs(form: TextForm, outputs: Arrays, row: TextRow, states: str) -> Outp
     if form.task == TOKEN_CLASSIFICATION:
         return answer | {"probabilities": softmax(logits[:length])}
     return answer | {"log_probabilities": np.log(softmax(logits[list(row.places)].astype(np.float64))).astype(np.float32)}
+
+
+def run_seq2seq(files: Sequence[Path], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Floats]:
+    """Compute the logits `[targets, V]` of targets after sources with Optimum's files: a decoder, and an encoder.
+
+    Raises:
+        SourceError: a file cannot be run.
+    """
+    decoder, encoder = (OnnxFile(path, read_model(path)) for path in files)
+    ids = [np.array([source]) for source in sources]
+    encoded = try_run(encoder.path, [{"input_ids": one, "attention_mask": np.ones_like(one)} for one in ids], encoder.bytes)
+    feeds = []
+    for one, states, target in zip(ids, encoded, targets, strict=True):
+        values = {
+            "input_ids": np.array([target]),
+            "encoder_hidden_states": states["last_hidden_state"],
+            "encoder_attention_mask": np.ones_like(one),
+            "use_cache_branch": np.array([False]),
+        }
+        feeds.append({given.name: values.get(given.name, _past(given)) for given in graph_inputs(decoder.model)})
+    return [outputs["logits"][0] for outputs in try_run(decoder.path, feeds, decoder.bytes)]
+
+
+def _past(given: ValueInfoProto) -> NDArray[Any]:
+    """Make one empty step of a past, which a merged decoder takes and does not read without a cache."""
+    return np.zeros([size.dim_value or 1 for size in given.type.tensor_type.shape.dim], np.float32)

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych_export.errors import SourceError
+from triptych_export.onnx_files.weights import GraphShard, weight_graphs
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
@@ -72,7 +73,7 @@ class StoredWeights(Mapping[str, torch.Size]):
 
 
 def open_weights(folder: Path) -> StoredWeights:
-    """Open the weights of a folder; safetensors take precedence.
+    """Open the weights of a folder; safetensors take precedence, ONNX files are the last choice.
 
     Raises:
         SourceError: there are none, or files are missing or damaged; lists all of them.
@@ -82,6 +83,8 @@ def open_weights(folder: Path) -> StoredWeights:
             return StoredWeights(_open([folder / name], opener))
         if (folder / f"{name}{INDEX}").exists():
             return StoredWeights(_open(_shard_paths(folder / f"{name}{INDEX}"), opener))
+    if graphs := weight_graphs(folder):
+        return StoredWeights({path: GraphShard(path) for path in graphs})
     there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
