@@ -17,8 +17,8 @@ from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Row
 
 BLOCK = 16  # tokens of a prefix that are shared or not
-CHUNK_SECONDS = 0.04  # of reading prompts between two steps: two lanes that both read stay below 100 ms
-SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 16, 512, 32  # tokens
+CHUNK_SECONDS = 0.03  # of reading prompts between two steps: streams wait less than 100 ms, even if two lanes read
+SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 8, 512, 32  # tokens
 LEARNS = 0.3  # weight of the latest chunk in the average cost of a token
 LEAST = 2  # tokens: one token would be a step
 

@@ -13,7 +13,7 @@ from triptych_serving.decoding.logits_processor import make_processor
 from triptych_serving.decoding.prompt_cache import PrefixCounters
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.errors import BundleError, InvalidInputError, UnsupportedError
 from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
@@ -54,6 +54,8 @@ class Generator:
         self.devices: tuple[Device, ...] = (CPU,)
         self.reserved: Mapping[Device, int] = {}
         self.manifest = bundle.manifest_of(TextGenerationManifest)
+        if self.manifest.colours is not None:
+            raise BundleError(bundle.folder, ["the model continues images, which this release does not serve"])
         self.capabilities = capabilities_of(self.manifest)
         self.precision = bundle.precision(options.precision)
         self.weight_bytes = bundle.weight_bytes(self.precision)
