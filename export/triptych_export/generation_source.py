@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from triptych_training.checkpoints.gpt import GPT, GptCheckpoint
 from triptych_training.models.gpt import Gpt
 
 
@@ -36,8 +37,21 @@ class GenerationSource:
     generation: Mapping[str, Any] = field(default_factory=dict)
     template: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    family: str = "triptych-gpt"
+    family: str = GPT
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[str] = ()
     colours: NDArray[np.float32] | None = None
     image: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def of(cls, checkpoint: GptCheckpoint) -> "GenerationSource":
+        """Wrap a checkpoint that was trained with triptych_training."""
+        return cls(
+            checkpoint.model,
+            checkpoint.tokenizer,
+            checkpoint.end,
+            (checkpoint.end,),
+            checkpoint.end,
+            provenance=checkpoint.provenance,
+            samples=checkpoint.samples,
+        )

@@ -31,12 +31,13 @@ from triptych_training.checkpoints.encoder import (
     load_bert_checkpoint,
     load_vit_checkpoint,
 )
+from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 
-OURS = (TRANSFORMER, BERT, VIT)
+OURS = (TRANSFORMER, BERT, VIT, GPT)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -142,6 +143,8 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         shipped = _translation_precisions(options)
         return TranslationFamily(source, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
     _refuse_translation_options(folder, options)
+    if architecture == GPT:
+        return _generation(GenerationSource.of(load_gpt_checkpoint(folder.path)), folder, options)
     _refuse_precisions((FOUR_BITS,), folder, options)
     if architecture == BERT:
         text = load_bert_checkpoint(folder.path)

@@ -25,7 +25,7 @@ from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
 from triptych_export.parity.comparison import spread
-from triptych_export.parity.generation import Sample, check_generation, compare_generation, draw_prompts, perplexity
+from triptych_export.parity.generation import LONGEST, Sample, check_generation, compare_generation, draw_prompts, perplexity
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
@@ -35,8 +35,9 @@ from triptych_serving.decoding.logits_processor import single_tokens
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
 MOST_PROMPTS, FEWEST_PROMPTS, WORK = 100, 32, 10_000_000_000  # parameters times prompts: some minutes
 NEW_TOKENS = 24  # of each prompt
-READ = 512  # tokens of a text for calibration and perplexity
+READ = 256  # tokens of a text for calibration and perplexity
 TEXTS = 64
+MOST_CHARACTERS = 16  # of a token; the rest of a long text is not tokenized
 
 
 class GenerationFamily:
@@ -80,10 +81,8 @@ class GenerationFamily:
         """Check fp32 token by token, measure the other precisions and, with texts, perplexity."""
         say("comparing the bundle with PyTorch, token by token")
         bundle = open_bundle(folder)
-        prompts = [text[: 1 + index % (len(text) - 1)] for index, text in enumerate(self._read)] or self._random
         longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
-        prompts = [prompt[: self.source.model.config.max_positions - longest] for prompt in prompts]
-        report, found = check_generation(self.source, bundle, Sample(spread(prompts, self._count), longest))
+        report, found = check_generation(self.source, bundle, Sample(self._prompts, longest))
         texts = self._read or found
         others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
         parity = {"fp32": report, **{p: compare_generation(self.source, bundle, p, texts) for p in others}}
@@ -99,6 +98,14 @@ class GenerationFamily:
         size = sum(parameter.numel() for parameter in self.source.model.parameters())
         return max(FEWEST_PROMPTS, min(MOST_PROMPTS, WORK // size))
 
+    @property
+    def _prompts(self) -> list[list[int]]:
+        """Return parts of the texts, of ragged lengths, or random tokens."""
+        texts, longest = self._read, self.source.model.config.max_positions // 2
+        starts = [(index // len(texts) * LONGEST, texts[index % len(texts)]) for index in range(self._count if texts else 0)]
+        cut = [text[start % len(text) :][: min(1 + index % LONGEST, longest)] for index, (start, text) in enumerate(starts)]
+        return cut or self._random
+
     @cached_property
     def _random(self) -> list[list[int]]:
         return draw_prompts(self.source, self._count)
@@ -108,9 +115,10 @@ class GenerationFamily:
         """Return the beginnings of the texts, in tokens."""
         if self.source.tokenizer is None:
             return []
-        texts = [encoding.ids for encoding in self.source.tokenizer.encode_batch(list(self.texts))]
         longest = min(READ, self.source.model.config.max_positions)
-        return [ids[:longest] for ids in spread([ids for ids in texts if len(ids) > 1], max(TEXTS, self._count))]
+        texts = [text[: longest * MOST_CHARACTERS] for text in spread(self.texts, max(TEXTS, self._count))]
+        found = [encoding.ids[:longest] for encoding in self.source.tokenizer.encode_batch(texts)]
+        return [ids for ids in found if len(ids) > 1]
 
 
 def write_generation(

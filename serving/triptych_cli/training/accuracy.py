@@ -5,22 +5,25 @@ from typing import Any
 
 import numpy as np
 
+from triptych.decoding import DecodingOptions
 from triptych_embedded.models import backend_errors, open_registry
 from triptych_embedded.request import BackendError, ModelChoice
-from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION
+from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, TEXT_GENERATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
+from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
-from triptych_training.data.documents import encode_documents, read_documents
+from triptych_training.data.documents import encode_documents, read_documents, read_texts
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
-from triptych_training.evaluation.metrics import masked_metrics, ranked_metrics
+from triptych_training.evaluation.metrics import masked_metrics, next_token_metrics, ranked_metrics
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
+CALL_TEXTS = 64  # prompts per call
 CALL_ROWS = 512  # rows per call of the engine
 
 
@@ -72,6 +75,36 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
         wanted = (SCORES, TOKENS, LOG_PROBABILITIES)
         rows.append(TextRow(ids.astype(np.int32), segments.astype(np.int32), wanted, places, 5, labels[places]))
     return rows
+
+
+def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: int) -> dict[str, Any]:
+    """Return the perplexity of documents, each read from its beginning up to `sequence_length` tokens.
+
+    Raises:
+        TrainingError: a text file cannot be used.
+        BackendError: the model cannot be used.
+    """
+    with open_registry(choice, TEXT_GENERATION) as registry, backend_errors():
+        model = registry.find_generator(ModelSelector(choice.model))
+        if not 1 < sequence_length < model.context:
+            raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {model.context - 1}, the model's limit")
+        encodings = model.tokenizer.encode_batch(list(read_texts(paths)), add_special_tokens=False)
+        texts = [model.tokenizer.decode(e.ids[:sequence_length]).rstrip("\ufffd") for e in encodings if len(e.ids) > 1]
+        surprise, tokens = 0.0, 0
+        for start in range(0, len(texts), CALL_TEXTS):
+            request = GenerationRequest(
+                prompts=texts[start : start + CALL_TEXTS],
+                options=DecodingOptions(sampling_topk=1),
+                max_tokens=1,
+                top_logprobs=0,
+                echo=True,
+            )
+            for result in model.generate(request):
+                found = result.choices[0].log_probabilities[: result.prompt_token_count - 1]
+                surprise -= sum(each.log_probability for each in found)
+                tokens += len(found)
+        perplexity = round(next_token_metrics(surprise, tokens)["perplexity"], 3)
+        return {"model": model.name, "precision": model.precision, "perplexity": perplexity, "tokens": tokens}
 
 
 def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float) -> dict[str, Any]:

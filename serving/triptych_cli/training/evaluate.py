@@ -79,6 +79,23 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
         _show(masked_accuracy(texts, ModelChoice(**values), sequence_length), as_json)
 
 
+@command.command(name="text-generation")
+@click.argument("texts", nargs=-1, required=True)
+@options.models
+@options.model
+@options.running
+@options.option("--sequence-length", default=256, help="Tokens per document, from its beginning.")
+@options.as_json
+def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
+    """Print the perplexity of TEXTS (files of paragraphs, a blank line between documents)."""
+    needs("triptych_training.evaluation.metrics", "train")
+    from triptych_cli.training.accuracy import text_perplexity
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError, BackendError):
+        _show(text_perplexity(texts, ModelChoice(**values), sequence_length), as_json)
+
+
 @command.command(name="image-classification")
 @click.argument("folders", nargs=-1, required=True)
 @options.models

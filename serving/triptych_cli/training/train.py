@@ -20,11 +20,13 @@ FIELDS = {
     "transformer": ("model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers"),
     "bert": ("model_dim", "heads", "feedforward_dim", "layers"),
     "vit": ("model_dim", "heads", "feedforward_dim", "layers"),
+    "gpt": ("model_dim", "heads", "kv_heads", "feedforward_dim", "layers"),
 }
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "transformer": {"tiny": (128, 4, 512, 2, 2), "small": (256, 4, 1024, 4, 2), "base": (512, 8, 2048, 6, 6)},
     "bert": {"tiny": (128, 2, 512, 2), "small": (256, 4, 1024, 4), "base": (768, 12, 3072, 12)},
     "vit": {"tiny": (192, 3, 768, 6), "small": (384, 6, 1536, 12), "base": (768, 12, 3072, 12)},
+    "gpt": {"tiny": (128, 4, 2, 384, 4), "small": (256, 4, 2, 768, 6), "base": (768, 12, 4, 2048, 12)},
 }
 
 
@@ -174,6 +176,41 @@ def bert(out: Path, resume: bool, **options: Any) -> None:
         return pretrain(recipe, BertConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(PretrainingRecipe, options, train)
+
+
+@command.command(name="gpt")
+@_files("Text (.gz and .xz too): paragraphs, a blank line between documents. Repeatable.", "Validation text. Repeatable.")
+@_option("--tokenizer", default="", help="A tokenizer.json with <|endoftext|>.  [default: train a byte-level BPE]")
+@_option("--vocabulary-size", default=8000, help="Size of the BPE vocabulary.")
+@_option("--sequence-length", default=256, help="Length of a training row, in tokens; documents are packed without gaps.")
+@_option(
+    "--style",
+    type=click.Choice(["modern", "gpt2"]),
+    default="modern",
+    help="modern: RMS norm, rotary positions, SwiGLU, no biases, as Llama; gpt2: layer norm, learned positions, GELU.",
+)
+@_sizes("gpt")
+@_option("--max-positions", default=1024, help="Longest text of the model, in tokens.")
+@_option("--tied/--no-tied", default=True, help="One matrix for embedding and output.")
+@_option("--dropout", default=0.0)
+@_option("--batch-tokens", default=8192, help="Tokens of a batch.")
+@_loop(epochs=1, learning_rate=3e-3, schedule="cosine", warmup_steps=200, label_smoothing=0.0, average=1)
+def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
+    """Train a decoder-only model on text: the next token."""
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import GptRecipe
+    from triptych_training.models.gpt import GPT2, GptConfig
+    from triptych_training.tasks.gpt import train_gpt
+
+    def train(recipe: GptRecipe, shape: dict[str, Any]) -> Path:
+        given = {name for name, value in shape.items() if value is not None}
+        shape = _sized("gpt", shape, out, resume)
+        if style == "gpt2":
+            classic = {"kv_heads": 0, "feedforward_dim": 4 * shape["model_dim"]}
+            shape |= {**GPT2, **{name: value for name, value in classic.items() if name not in given}}
+        return train_gpt(recipe, GptConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
+
+    _run(GptRecipe, options, train)
 
 
 def _finetuning(name: str, train_help: str, summary: str) -> None:

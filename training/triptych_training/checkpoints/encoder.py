@@ -155,7 +155,7 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
         BERT,
         {"bert": dict, "head": str, "next_sentence": bool, "labels": list, "pairs": bool},
         lambda config: _make_bert(config, folder / CONFIG),
-        {"samples": lambda _: _read_samples(folder / SAMPLES)},
+        {"samples": lambda _: read_samples(folder / SAMPLES)},
     )
     options = {name: config[name] for name in OPTIONS if name in config}
     labels, provenance = tuple(config["labels"]), config.get("provenance", {})
@@ -226,7 +226,12 @@ def _make_bert(config: Config, path: Path) -> BertModel:
     return make_member(path, "bert", lambda: makers[config["head"]](ENCODERS[encoder](**config["bert"])))
 
 
-def _read_samples(path: Path) -> Sequence[Sample]:
+def read_samples(path: Path) -> Sequence[Sample]:
+    """Read texts for the parity check; none if the file is absent.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
     if not path.exists():
         return ()
     try:

@@ -12,6 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from triptych_training.errors import CheckpointError
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+END = "<|endoftext|>"  # of decoder-only models: between two texts
 SPECIAL_TOKENS = [PAD, BOS, EOS, UNKNOWN]  # ids 0, 1, 2, 3
 
 # A word with the space before it; one digit; a sequence of punctuation marks; white space that precedes no word.
@@ -23,24 +24,38 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int, languages: Seque
 
     `languages` are additional special tokens.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    tokenizer = _byte_level(texts, vocabulary_size, [*SPECIAL_TOKENS, *languages], [normalizers.Prepend(" ")])
     tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary_size,
-        min_frequency=2,
-        special_tokens=[*SPECIAL_TOKENS, *languages],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {EOS}", special_tokens=[(EOS, SPECIAL_TOKENS.index(EOS))]
     )
     return literal(tokenizer)
+
+
+def train_gpt_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
+    """Learn a vocabulary of at most `vocabulary_size` pieces for generated text, where every space counts; END is id 0."""
+    tokenizer = _byte_level(texts, vocabulary_size, [END], [])
+    tokenizer.decoder = decoders.ByteLevel()
+    return literal(tokenizer)
+
+
+def _byte_level(
+    texts: Iterable[str], vocabulary_size: int, special: Sequence[str], others: Sequence[normalizers.Normalizer]
+) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *others])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        min_frequency=2,
+        special_tokens=list(special),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:

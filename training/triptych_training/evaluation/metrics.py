@@ -16,6 +16,12 @@ def masked_metrics(loss: float, first: int, fifth: int, masks: int) -> dict[str,
     return {"loss": mean, "perplexity": math.exp(mean), "top1": first / masks, "top5": fifth / masks, "masks": masks}
 
 
+def next_token_metrics(loss: float, tokens: int) -> dict[str, float]:
+    """Metrics of `tokens` next tokens, whose losses in nats have the sum `loss`."""
+    mean = loss / tokens
+    return {"loss": mean, "perplexity": math.exp(mean), "tokens": tokens}
+
+
 def ranked_metrics(first: int, fifth: int, images: int) -> dict[str, float]:
     """Accuracy of `images` classified images, of the best class and of the five best ones."""
     return {"accuracy": first / images, "top5": fifth / images, "images": images}

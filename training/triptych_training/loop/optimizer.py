@@ -65,7 +65,7 @@ def _fused(model: nn.Module) -> dict[Tensor, int]:
     fused: dict[Tensor, int] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention):
-            fused[module.query_key_value.weight] = 3
+            fused[module.query_key_value.weight] = sum(module.parts) // math.gcd(*module.parts)
         elif isinstance(module, CrossAttention):
             fused[module.key_value.weight] = 2
     return fused

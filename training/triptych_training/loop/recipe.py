@@ -157,6 +157,25 @@ class PretrainingRecipe(TextRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GptRecipe(TextRecipe):
+    """Options for decoder-only models; lengths and budgets are in tokens."""
+
+    tokenizer: str = ""  # a tokenizer.json with <|endoftext|>; empty: train a byte-level BPE
+    vocabulary_size: int = 8_000
+    sequence_length: int = 256  # of a row
+    batch_tokens: int = 8_192
+    schedule: str = "cosine"
+    label_smoothing: float = 0.0
+    average: int = 1
+
+    def check(self) -> None:
+        super().check()
+        at_least(2, self, "sequence_length")
+        at_least(self.sequence_length, self, "batch_tokens")
+        at_least(257, self, "vocabulary_size")  # 256 bytes and the end of a text
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinetuningRecipe(TextRecipe):
     """Options for the fine-tuning of a head on a pre-trained BERT; lengths and budgets are in tokens."""
 

@@ -1,0 +1,71 @@
+"""Checkpoint folders of decoder-only models.
+
+config.json         format, architecture, shape, provenance
+model.safetensors   weights
+tokenizer.json      Hugging Face tokenizers format
+samples.json        some validation texts, for the exporter's parity check (optional)
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from triptych_training.checkpoints.encoder import SAMPLES, read_samples
+from triptych_training.checkpoints.folder import CONFIG, TOKENIZER, load_folder, make_member, save_weights, write_config
+from triptych_training.data.tokenizer import END, save_tokenizer
+from triptych_training.errors import CheckpointError
+from triptych_training.models.gpt import Gpt, GptConfig
+
+GPT = "triptych-gpt"
+
+
+@dataclass(frozen=True)
+class GptCheckpoint:
+    """Trained decoder-only model with its tokenizer and metadata."""
+
+    model: Gpt
+    tokenizer: Tokenizer
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    samples: Sequence[str] = ()
+
+    @property
+    def end(self) -> int:
+        """Id of the end of a text, which also stands before its beginning."""
+        found = self.tokenizer.token_to_id(END)
+        assert found is not None  # checked when a checkpoint is read
+        return found
+
+
+def save_gpt_checkpoint(checkpoint: GptCheckpoint, folder: Path) -> None:
+    """Write `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    members = {"gpt": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)}
+    write_config(folder / CONFIG, GPT, members)
+    save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
+    if checkpoint.samples:
+        text = json.dumps(list(checkpoint.samples), ensure_ascii=False, indent=0)
+        (folder / SAMPLES).write_text(text + "\n", encoding="utf-8")
+    save_weights(checkpoint.model, folder)
+
+
+def load_gpt_checkpoint(folder: Path) -> GptCheckpoint:
+    """Read a checkpoint folder; the model is in evaluation mode on the CPU.
+
+    Raises:
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
+    """
+    config, model, parts = load_folder(
+        folder,
+        GPT,
+        {"gpt": dict},
+        lambda config: make_member(folder / CONFIG, "gpt", lambda: Gpt(GptConfig(**config["gpt"]))),
+        {"samples": lambda _: read_samples(folder / SAMPLES)},
+    )
+    if parts["tokenizer"].token_to_id(END) is None:
+        raise CheckpointError(f"{folder / TOKENIZER}: lacks {END}")
+    samples = [text for text in parts["samples"] if isinstance(text, str)]
+    return GptCheckpoint(model, parts["tokenizer"], config.get("provenance", {}), samples)

@@ -1,0 +1,158 @@
+"""Training of decoder-only models: the next token of packed documents (Radford et al. 2019)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+
+from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
+from triptych_training.data.batches import Indices
+from triptych_training.data.documents import Documents, encode_documents, load_documents, read_texts, save_documents
+from triptych_training.data.tokenizer import END, load_tokenizer, train_gpt_tokenizer
+from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.evaluation.metrics import next_token_metrics
+from triptych_training.evaluation.processes import share, total
+from triptych_training.loop.fabric import make_fabric
+from triptych_training.loop.recipe import GptRecipe
+from triptych_training.loop.run_folder import RunFolder
+from triptych_training.loop.trainer import Trainer
+from triptych_training.models.gpt import Gpt, GptConfig
+
+TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
+SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts stored with the final checkpoint
+
+
+def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = False) -> Path:
+    """Train a decoder-only model in the run folder `out`; returns the final checkpoint folder.
+
+    Args:
+        recipe: data and options.
+        shape: of the model; its vocabulary size is replaced by the tokenizer's.
+        out: the run folder (see run_folder.py).
+        resume: continue from the folder's last saved state.
+
+    Raises:
+        TrainingError: data, options or checkpoints cannot be used.
+    """
+    if recipe.sequence_length > shape.max_positions:
+        raise RecipeError(f"sequence_length: {recipe.sequence_length} is above max_positions {shape.max_positions}")
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "gpt", shape, resume)
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    end = tokenizer.token_to_id(END)
+    if end is None:
+        raise RecipeError(f"tokenizer: lacks {END}")
+    corpus = _encode(fabric, recipe, folder, tokenizer, end)
+    shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
+    return Trainer(fabric, recipe, folder, GptTask(recipe, shape, tokenizer, corpus)).run()
+
+
+@dataclass(frozen=True)
+class PackedCorpus:
+    """Tokens of all documents in one sequence, each document with an end before and after it, and some texts to keep."""
+
+    train: NDArray[np.int32]
+    valid: NDArray[np.int32]
+    texts: Sequence[str]
+
+
+class NextTokenLoss(nn.Module):
+    """Sum of the cross-entropies of next tokens."""
+
+    def __init__(self, model: Gpt, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """`[B, T+1]` -> scalar."""
+        logits = self.model(ids[:, :-1]).flatten(0, 1).float()
+        return functional.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=self.smoothing, reduction="sum")
+
+
+class GptTask:
+    """Language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
+
+    unit = "tokens"
+    headline = "perplexity"
+
+    def __init__(self, recipe: GptRecipe, shape: GptConfig, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
+        self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
+        self.model = Gpt(shape)
+        self.loss = NextTokenLoss(self.model, recipe.label_smoothing)
+        self._first = 0  # token of the epoch planned last
+
+    def describe(self) -> str:
+        return f"{len(self.corpus.train):,} tokens"
+
+    def plan(self, epoch: int) -> list[Indices]:
+        length = self.recipe.sequence_length
+        rng = np.random.default_rng((self.recipe.seed, epoch))
+        room = len(self.corpus.train) - length
+        self._first = int(rng.integers(min(length, room)))
+        order = rng.permutation((len(self.corpus.train) - 1 - self._first) // length)
+        rows = max(1, self.recipe.batch_tokens // length)
+        return [order[start : start + rows] for start in range(0, len(order), rows)]
+
+    def weight(self, indices: Indices) -> int:
+        return len(indices) * self.recipe.sequence_length
+
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
+        return (self._rows(self.corpus.train, indices, self._first),)
+
+    def validate(self) -> Mapping[str, float]:
+        """Measure loss (nats) and perplexity of the validation texts, read in rows without overlap."""
+        length, tokens = self.recipe.sequence_length, self.corpus.valid
+        device = next(self.model.parameters()).device
+        numbers, rows = np.arange((len(tokens) - 1) // length), max(1, self.recipe.batch_tokens // length)
+        loss, count, measure = 0.0, 0, NextTokenLoss(self.model)
+        for indices in share([numbers[start : start + rows] for start in range(0, len(numbers), rows)]):
+            loss += float(measure(self._rows(tokens, indices, 0).to(device)))
+            count += len(indices) * length
+        sums = total(loss, count)
+        return next_token_metrics(sums[0], int(sums[1]))
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        provenance = {**provenance, "training_tokens": len(self.corpus.train)}
+        samples = self.corpus.texts if final else ()
+        save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
+
+    def _rows(self, tokens: NDArray[np.int32], indices: Indices, first: int) -> Tensor:
+        """Cut rows of one token more than the sequence length, `[B, T+1]`."""
+        length = self.recipe.sequence_length
+        places = first + indices[:, None] * length + np.arange(length + 1)
+        return torch.from_numpy(tokens[places].astype(np.int64))
+
+
+def pack(documents: Documents, end: int) -> NDArray[np.int32]:
+    """Join documents into one sequence, with an end before the first and after each."""
+    starts = documents.sentences[documents.documents]
+    return np.insert(documents.ids, starts, end).astype(np.int32)
+
+
+def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
+    if recipe.tokenizer or recipe.initial:
+        return load_tokenizer(Path(recipe.tokenizer or Path(recipe.initial) / "tokenizer.json"))
+    return train_gpt_tokenizer(islice(read_texts(recipe.train), TOKENIZER_DOCUMENTS), recipe.vocabulary_size)
+
+
+def _encode(fabric: Fabric, recipe: GptRecipe, folder: RunFolder, tokenizer: Tokenizer, end: int) -> PackedCorpus:
+    """Tokenize the documents in the first process; the other processes and resumed runs read its file."""
+    if fabric.is_global_zero and not folder.documents.exists():
+        save_documents(encode_documents(tokenizer, ([text] for text in read_texts(recipe.train))), folder.documents)
+    fabric.barrier()
+    train = pack(load_documents(folder.documents), end)
+    valid = pack(encode_documents(tokenizer, ([text] for text in read_texts(recipe.valid))), end)
+    for name, tokens in (("train", train), ("valid", valid)):
+        if len(tokens) <= recipe.sequence_length:
+            raise CorpusError(f"{name}: {len(tokens):,} tokens are fewer than sequence_length {recipe.sequence_length} and one")
+    texts = [text[:SAMPLE_CHARACTERS] for text in islice(read_texts(recipe.valid), SAMPLE_TEXTS)]
+    return PackedCorpus(train, valid, texts)
