@@ -3,14 +3,11 @@
 import base64
 import html
 import json
-from array import array
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-KINDS = ("encoder", "decoder", "cross")
 
 
 def write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_pair: str) -> None:
@@ -26,7 +23,7 @@ def write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_p
     folder = files("triptych_serving.gateway") / "playground"
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "attention.js"))
     texts = "".join(f"<p>{html.escape(each)}</p>" for each in (text, text_pair, data["target"]) if each)
-    message = json.dumps(_message(data), ensure_ascii=False).replace("</", "<\\/")
+    message = json.dumps({_camel(name): value for name, value in data.items()}, ensure_ascii=False).replace("</", "<\\/")
     source = f"data:{_media_type(image)};base64,{base64.b64encode(image).decode()}" if image else ""
     path.write_text(
         f"""<!doctype html>
@@ -53,20 +50,6 @@ showAttention(document.getElementById("attention"), {message}, {json.dumps(sourc
 """,
         encoding="utf-8",
     )
-
-
-def _message(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the attention as the JSON of AttendResponse."""
-    given = {name: value for name, value in data.items() if name not in KINDS and value is not None}
-    weights = {kind: _weights(data[kind]) for kind in KINDS if kind in data}
-    return {**{_camel(name): value for name, value in given.items()}, **weights}
-
-
-def _weights(layers: list[list[list[list[float]]]]) -> dict[str, Any]:
-    sizes = len(layers), len(layers[0]), len(layers[0][0]), len(layers[0][0][0])
-    values = chain.from_iterable(row for layer in layers for head in layer for row in head)
-    content = base64.b64encode(array("f", values)).decode()
-    return {**dict(zip(("layers", "heads", "targets", "sources"), sizes, strict=True)), "values": content}
 
 
 def _camel(name: str) -> str:

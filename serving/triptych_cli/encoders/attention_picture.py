@@ -1,7 +1,6 @@
 """A picture of attention: the alignment of a translation, the heads of an encoder, or the rollout over an image."""
 
 import io
-import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,9 +40,7 @@ def write_picture(path: Path, data: dict[str, Any], image: bytes) -> None:
 
 def heat_map(rows: Sequence[Sequence[float]], targets: Sequence[str], sources: Sequence[str]) -> Image.Image:
     """Draw a matrix with its tokens: targets beside it, sources above, from bottom to top."""
-    font, has_accents = _font()
-    if not has_accents:
-        targets, sources = ([_plain(token) for token in tokens] for tokens in (targets, sources))
+    font = _font()
     left, top = (2 * MARGIN + round(max(map(font.getlength, tokens))) for tokens in (targets, sources))
     matrix = _shades(np.asarray(rows, np.float32)).resize((CELL * len(sources), CELL * len(targets)), Image.Resampling.NEAREST)
     picture = Image.new("RGB", (left + matrix.width + MARGIN, top + matrix.height + MARGIN), "white")
@@ -91,17 +88,12 @@ def over_image(data: dict[str, Any], image: bytes) -> Image.Image:
     return photo
 
 
-def _font() -> tuple[ImageFont.FreeTypeFont | ImageFont.ImageFont, bool]:
-    """Return a font of this machine, or Pillow's own, and whether it has letters with accents: Pillow's has none."""
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Return a font of this machine, or Pillow's own, which has no letters with accents."""
     for name in FONTS:
         with suppress(OSError):
-            return ImageFont.truetype(name, FONT_SIZE), True
-    return ImageFont.load_default(FONT_SIZE), False
-
-
-def _plain(token: str) -> str:
-    """Drop accents."""
-    return "".join(letter for letter in unicodedata.normalize("NFKD", token) if not unicodedata.combining(letter))
+            return ImageFont.truetype(name, FONT_SIZE)
+    return ImageFont.load_default(FONT_SIZE)
 
 
 def _shades(matrix: Floats) -> Image.Image:

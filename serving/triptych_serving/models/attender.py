@@ -59,7 +59,7 @@ class Attender:
 
     @property
     def engine(self) -> OneShotEngine:
-        """The engine, created at the first use; that takes some 0.1 s.
+        """The engine, created at the first use; that takes some tenths of a second.
 
         Raises:
             UnavailableError: the model is closed.

@@ -121,7 +121,7 @@ def check_source(model: Translator, given: AttentionInput) -> None:
 
 
 def prepare_attention(model: AttendingModel, given: AttentionInput) -> Work[Attention]:
-    """Check and tokenize an input, or decode the image; loads the graph if it is not. Takes up to some 0.1 s.
+    """Check and tokenize an input, or decode the image; loads the graph if it is not. That takes some tenths of a second.
 
     Raises:
         UnsupportedError: the model's bundle has no attention graph.

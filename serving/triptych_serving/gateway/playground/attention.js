@@ -1,4 +1,5 @@
-// Views of attention weights, in the form of AttendResponse as JSON. Imports nothing: `triptych attend --html` copies this file.
+// Views of attention weights, in the form of AttendResponse as JSON, or with weights as nested lists, as `triptych attend --json`
+// prints them. Imports nothing: `triptych attend --html` copies this file.
 
 const SVG = "http://www.w3.org/2000/svg";
 const WEAKEST_LINE = 0.04;
@@ -10,7 +11,7 @@ const KINDS = { cross: "Translation to text", decoder: "Translation to itself", 
 const VIEWS = { map: "Heat map", lines: "Lines", grid: "All heads", positions: "Positions" };
 const IMAGE_VIEWS = { rollout: "Rollout", head: "One head", grid: "All heads" };
 const NOTES = {
-  map: "Rows attend to columns; darker is more. Point at a cell to see its weight.",
+  map: "Rows attend to columns; a stronger colour is more. Point at a cell to see its weight.",
   lines: "Words on the left attend to words on the right, each head in its colour. Point at a word to see its lines alone.",
   grid: "A row for each layer, a column for each head. Choose one to enlarge it.",
   positions: "Sinusoids that the original Transformer adds to its tokens (Vaswani et al. 2017), where others learn vectors: a row for each position, a column for each dimension.",
@@ -25,8 +26,12 @@ function make(name, attributes = {}, ...children) {
   return made;
 }
 
-/** Weights of a message, with the values as floats. */
+/** Weights of a message or of nested lists, with the values as floats. */
 function read(message) {
+  if (Array.isArray(message)) {
+    const [layers, heads, targets, sources] = [message, message[0], message[0][0], message[0][0][0]].map((list) => list.length);
+    return { layers, heads, targets, sources, values: Float32Array.from(message.flat(3)) };
+  }
   const bytes = Uint8Array.from(atob(message.values), (letter) => letter.charCodeAt(0));
   return { ...message, values: new Float32Array(bytes.buffer) };
 }

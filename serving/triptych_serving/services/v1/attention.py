@@ -40,36 +40,21 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         self._registry, self._translations, self._offload = registry, translations, Offload(pool)
 
     async def Attend(self, request: attention_pb2.AttendRequest, context: GrpcContext) -> Any:
-        arrival = Arrival.now(context)
-        given = AttentionInput(
-            request.text,
-            request.target,
-            request.text_pair,
-            request.image,
-            request.source_language_code,
-            request.target_language_code,
-        )
-        model = find_attending(
-            self._registry(), ModelSelector(request.model, request.model_version, *languages_of(request)), given
-        )
+        arrival, languages = Arrival.now(context), (request.source_language_code, request.target_language_code)
+        given = AttentionInput(request.text, request.target, request.text_pair, request.image, *languages)
+        model = find_attending(self._registry(), ModelSelector(request.model, request.model_version, *languages), given)
         given.check(model)
         with UseModel(model) as use:
             if isinstance(model, Translator) and not given.target:
                 await self._offload.run_in_thread(check_source, model, given)
-                query = TranslationQuery(
-                    ModelSelector(model.name, str(model.version), *languages_of(request)), [given.text], WHOLE
-                )
+                selector = ModelSelector(model.name, str(model.version), *languages)
+                query = TranslationQuery(selector, [given.text], WHOLE)
                 [translation], _ = await self._translations.translate_with(model, query, context)
                 given = replace(given, target=translation.text)
             work = await self._offload.run_in_thread(prepare_attention, model, given)
             call = await EngineCall.run(model.attender.engine, work, arrival, use)
             [attention] = work.read()
             return await call.postprocessed(self._offload.run_in_thread(_response, attention, served_by(use)))
-
-
-def languages_of(request: attention_pb2.AttendRequest) -> tuple[str, str]:
-    """Return the language codes of a request."""
-    return request.source_language_code, request.target_language_code
 
 
 def find_attending(registry: Registry, selector: ModelSelector, given: AttentionInput) -> AttendingModel:
