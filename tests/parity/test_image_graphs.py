@@ -57,7 +57,8 @@ FULL = ("one layer", "distilled")  # the quick tier compares a distilled model w
 )
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     model, folder = make_model(request.param), tmp_path_factory.mktemp("graph")
-    write_encoder(folder, (HALF_PRECISION,), lambda half: trace_image(model, MEAN, STD, half=half))
+    precisions, attends = ("fp32", "int8", HALF_PRECISION), isinstance(model, Vit)
+    write_encoder(folder, precisions, lambda half: trace_image(model, MEAN, STD, half=half), attends)
     return model, folder
 
 

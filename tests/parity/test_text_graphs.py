@@ -60,7 +60,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     model = request.param()
     enlarge(model)
     folder = tmp_path_factory.mktemp("graph")
-    write_encoder(folder, ("fp32", HALF_PRECISION), lambda half: trace_text(model, half=half))
+    write_encoder(folder, ("fp32", "int8", HALF_PRECISION), lambda half: trace_text(model, half=half))
     return model, folder
 
 
