@@ -1,0 +1,154 @@
+"""An imported ONNX text encoder in Triptych beside a plain server of ONNX Runtime and grpc.aio.
+
+    python tests/benchmarks/onnx_encoder.py MODEL.onnx CHECKPOINT --texts FILE [--rounds 5] [--count 400]
+    python tests/benchmarks/onnx_encoder.py MODEL.onnx CHECKPOINT --texts FILE --compare
+
+CHECKPOINT has config.json and tokenizer.json; texts are lines of FILE, up to the first tab. Both servers get the same texts in
+closed loops of 1, 16 and 64 requests in flight and take turns in every round; the table has medians. The plain server runs one
+text at a time in a pool of threads, as examples of ONNX Runtime do. --compare prints how close the
+file's vectors are to those of the checkpoint's own weights in fp32.
+"""
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
+import numpy as np
+import onnxruntime
+from grpc import aio
+from numpy.typing import NDArray
+from servers.start import script_server
+from tokenizers import Tokenizer
+
+from triptych.v1 import embedding_pb2, embedding_pb2_grpc
+from triptych_bench.load.loops import run_closed_loop
+from triptych_bench.server.process import TriptychServer
+from triptych_embedded.models import open_registry
+from triptych_embedded.request import ModelChoice
+from triptych_export.exporter import ExportOptions, export
+from triptych_serving.models.text.tasks import EMBEDDING_TASK
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.runtime.cpu_info import usable_cpus
+
+SERVICE, METHOD = "plain.Encoder", "Embed"
+IN_FLIGHT = (1, 16, 64)
+NAME, ORIGINAL = "encoder", "original"
+
+
+class PlainEncoder:
+    """Mean of the hidden states of one text at a time."""
+
+    def __init__(self, model: str, folder: str) -> None:
+        self._tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # the pool has a thread for each CPU
+        self._session = onnxruntime.InferenceSession(model, options)
+        self._inputs = [one.name for one in self._session.get_inputs()]
+        outputs = self._session.get_outputs()
+        self._states = next(one.name for one in outputs if len(one.shape) == 3 and one.type == "tensor(float)")
+
+    def embed(self, text: str) -> NDArray[np.float32]:
+        """Compute the vector of a text."""
+        ids = np.array([self._tokenizer.encode(text).ids])
+        values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        [states] = self._session.run([self._states], {name: values[name] for name in self._inputs})
+        mean: NDArray[np.float32] = states[0].mean(0)
+        return mean
+
+
+async def serve(model: str, folder: str) -> None:
+    """Run the plain server."""
+    encoder, pool = PlainEncoder(model, folder), ThreadPoolExecutor(usable_cpus())
+
+    async def embed(request: bytes, _: Any) -> bytes:
+        return (await asyncio.get_running_loop().run_in_executor(pool, encoder.embed, request.decode())).tobytes()
+
+    server = aio.server()
+    handlers = {METHOD: grpc.unary_unary_rpc_method_handler(embed)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    sys.stderr.write(f"ready on 127.0.0.1:{port}\n")
+    sys.stderr.flush()
+    await server.wait_for_termination()
+
+
+async def measure(own: str, plain: str, texts: list[str], rounds: int, count: int) -> None:
+    """Print rates and latencies of both servers."""
+    async with aio.insecure_channel(own) as first, aio.insecure_channel(plain) as second:
+        stub, call = embedding_pb2_grpc.EmbeddingServiceStub(first), second.unary_unary(f"/{SERVICE}/{METHOD}")
+        sends: dict[str, Any] = {
+            "Triptych": lambda text: stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=[text])),
+            "plain": lambda text: call(text.encode()),
+        }
+        for in_flight in IN_FLIGHT:
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in sends}
+            for turn in range(rounds + 1):
+                for name, send in sends.items():
+                    log = await run_closed_loop(send, texts, in_flight, count=count, seed=turn)
+                    if log.messages:
+                        raise RuntimeError(f"{name}: {log.messages}")
+                    times = [1_000 * (record.received - record.sent) for record in log.records]
+                    rate = count / (log.records[-1].received - log.started)
+                    if turn:  # the first warms up
+                        found[name].append((rate, float(np.percentile(times, 99))))
+            medians = {
+                name: [statistics.median(values) for values in zip(*pairs, strict=True)] for name, pairs in found.items()
+            }
+            for name, (rate, p99) in medians.items():
+                ratios = f"{rate / medians['plain'][0]:6.2f} x rate, {p99 / medians['plain'][1]:.2f} x p99"
+                click.echo(f"{in_flight:3} in flight  {name:9}{rate:8.0f}/s  p99 {p99:7.1f} ms {ratios}")
+
+
+def compare(repository: Path, texts: list[str]) -> None:
+    """Print the cosines of two models' vectors, and how much the similarities of neighbouring texts change."""
+    vectors = []
+    for name in (NAME, ORIGINAL):
+        with open_registry(ModelChoice(repository, name), EMBEDDING_TASK.name) as registry:
+            found = registry.find_text(ModelSelector(name), EMBEDDING_TASK.name).run(EMBEDDING_TASK, texts, normalize=True)
+            vectors.append(np.array([one.values for one in found]))
+    cosines = (vectors[0] * vectors[1]).sum(1)
+    pairs = [(each[0::2] * each[1::2]).sum(1) for each in vectors]
+    change = np.abs(pairs[0] - pairs[1])
+    click.echo(f"{len(texts):,} texts: cosine mean {cosines.mean():.5f}, least {cosines.min():.5f}")
+    click.echo(f"{len(change):,} pairs: similarity changes by {change.mean():.5f} on average, at most {change.max():.5f}")
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True))
+@click.argument("checkpoint", type=click.Path(exists=True, file_okay=False))
+@click.option("--texts", "file", type=click.File(encoding="utf-8"), required=False)
+@click.option("--compare", "compares", is_flag=True)
+@click.option("--rounds", default=5)
+@click.option("--count", default=400)
+@click.option("--serve-plain", is_flag=True, hidden=True)
+def main(model: str, checkpoint: str, file: Any, compares: bool, rounds: int, count: int, serve_plain: bool) -> None:
+    """Print the comparison."""
+    if serve_plain:
+        asyncio.run(serve(model, checkpoint))
+        return
+    texts = [text for line in file or ["The house is small.\n"] if (text := line.partition("\t")[0].strip())][:2_000]
+    texts = texts[: len(texts) // 2 * 2]
+    with tempfile.TemporaryDirectory() as folder:
+        options = ExportOptions(Path(folder), NAME, config_from=Path(checkpoint))
+        export(model, options, click.echo)
+        if compares:
+            export(checkpoint, ExportOptions(Path(folder), ORIGINAL, precisions=["fp32"]), click.echo)
+            compare(Path(folder), texts)
+            return
+        with (
+            TriptychServer(["--models", folder]) as own,
+            script_server(Path(__file__).name, model, checkpoint, "--serve-plain") as plain,
+        ):
+            asyncio.run(measure(own.address, plain.address, texts, rounds, count))
+
+
+if __name__ == "__main__":
+    main()
