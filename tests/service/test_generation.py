@@ -24,7 +24,7 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
 
 from ..fixtures.decoders import decoder_bundle, decoder_source
-from .support.in_process import options_of, serving
+from .support.in_process import Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -104,6 +104,8 @@ def test_samples_are_reproducible_whatever_else_runs(served: Served) -> None:
             texts == [choice.text for choice in generation.choices] or generation.prompt_token_count != first.prompt_token_count
         )
     assert [choice.text for choice in served.client.generate(PROMPTS[0], **options).choices] == texts
+    several = served.client.generate_many(PROMPTS[:1] * 2, **{**options, "seed": None})
+    assert several[0].text != several[1].text
 
 
 def test_streams_send_whole_characters_and_hold_back_stop_sequences(served: Served) -> None:
@@ -139,12 +141,14 @@ def test_a_chat_is_rendered_by_the_models_template(served: Served) -> None:
     assert found.text.startswith(served.tokenizer.decode([token]).rstrip("\ufffd"))
 
 
-def test_a_cancelled_stream_frees_its_row(served: Served) -> None:
-    before = served.generator.engine.counters.freed
+def test_a_cancelled_stream_frees_its_row(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = served.generator.engine.counters
+    Pace(monkeypatch).slow.set()
     with served.client.generate_stream("x", sampling_topk=0, seed=1, max_tokens=120) as stream:
         next(stream)
     eventually(lambda: served.generator.load() == (0, 0))
-    assert served.generator.engine.counters.freed >= before
+    after = served.generator.engine.counters
+    assert (after.cancelled, after.freed) == (before.cancelled + 1, before.freed + 1)
     with pytest.raises(DeadlineExceededError):
         served.client.generate_many(PROMPTS, max_tokens=40, timeout_seconds=0.001)
 

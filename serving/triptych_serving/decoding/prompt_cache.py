@@ -155,6 +155,12 @@ class PrefixCache:
                 self.counters.hits += BLOCK
             return block
 
+    def clear(self) -> None:
+        """Drop all blocks and counts."""
+        with self._lock:
+            self._blocks.clear()
+            self.counters = PrefixCounters()
+
     def has(self, key: bytes) -> bool:
         """Return True if a block is kept."""
         return key in self._blocks

@@ -54,6 +54,8 @@ def warm(model: Model, warm_up: WarmUp) -> None:
         _run_sizes(model, run, sizes)
     for engine in model.engines:
         engine.forget()
+    if isinstance(model, Generator):
+        model.lanes.prefixes.clear()
     logger.debug("model %s version %d: warmed up in %.2f s", model.name, model.version, time.monotonic() - began)
 
 

@@ -201,7 +201,7 @@ class Generator:
     def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:
         if request.top_logprobs is None:
             return
-        tokens = prompts * len(resolved.searches) * (self.context if request.echo else resolved.max_tokens)
+        tokens = prompts * len(resolved.searches()) * (self.context if request.echo else resolved.max_tokens)
         size = LOGPROB_BYTES * tokens * (1 + request.top_logprobs)
         check_results("top_logprobs", size, f"{tokens:,} tokens", self._limits, "lower top_logprobs, n or max_tokens")
 
@@ -258,7 +258,7 @@ class Generator:
         if resolved.max_tokens > left and not resolved.is_default:
             problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._room}"
             raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
-        rows = [self._row(ids, min(left, resolved.max_tokens), search, request) for search in resolved.searches]
+        rows = [self._row(ids, min(left, resolved.max_tokens), search, request) for search in resolved.searches()]
         return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
 
     def _row(self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest) -> Row:

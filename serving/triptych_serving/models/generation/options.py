@@ -1,5 +1,6 @@
 """A request to continue texts: its options, checked and with the model's defaults."""
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,12 +47,15 @@ class ResolvedGeneration:
     max_tokens: int
     is_default: bool  # max_tokens are the model's, fewer will do
 
-    @property
+    is_seeded: bool  # the request has a seed, from which each prompt begins
+
     def searches(self) -> list[SearchParams]:
-        """Parameters of the rows of a prompt: one, or one for each sample."""
-        if not self.search.samples:
-            return [self.search]
-        return [replace(self.search, num_hypotheses=1, sample=index) for index in range(self.search.num_hypotheses)]
+        """Return the parameters of the rows of a prompt: one, or one for each sample."""
+        search = self.search
+        if not search.samples:
+            return [search]
+        seed = search.seed if self.is_seeded else secrets.randbits(64)
+        return [replace(search, num_hypotheses=1, seed=seed, sample=index) for index in range(search.num_hypotheses)]
 
 
 def resolve_generation(
@@ -95,7 +99,7 @@ def resolve_generation(
         if value and resolved.search.beam_size > 1:
             raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
     search = replace(resolved.search, top_log_probabilities=top)
-    return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None)
+    return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None, options.seed is not None)
 
 
 def _same(options: DecodingOptions, name: str, value: Any) -> DecodingOptions:
