@@ -16,7 +16,7 @@ class NativeBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         compiler = runpy.run_path(str(Path(self.root) / NATIVE / "compiler.py"))
         if fault := compiler["compile_library"]():
-            self.app.display_warning(f"native attention is not built: {fault}")
+            self.app.display_warning(f"native kernels are not built: {fault}")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data |= {"pure_python": False, "tag": f"py3-none-{platform}"}

@@ -24,7 +24,7 @@ from candidates.triptych_model import find_model
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.runtime.native.attention import native_attention
+from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import DTYPES
 from triptych_serving.runtime.session_options import cpu_entries
 
@@ -46,8 +46,8 @@ def main(repository: Path, model: str, precision: str, graph: str, rows: str, po
     bundle = open_bundle(find_model(repository, model).folder)
     manifest = bundle.manifest_of(TranslationManifest)
     path = bundle.path(getattr(manifest.precisions[precision], graph))
-    kernels = None if stock else native_attention(manifest.decoder.head_dim)
-    click.echo(f"{path.name}, {'native' if kernels else 'stock'} attention")
+    kernels = None if stock else native_kernels(manifest.decoder.head_dim)
+    click.echo(f"{path.name}, {'native' if kernels else 'stock'} kernels")
     places = [int(position) for position in positions.split(",")]
     for count in map(int, rows.split(",")):
         profiles: dict[int, Durations] = {place: defaultdict(list) for place in places}

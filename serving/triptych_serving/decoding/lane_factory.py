@@ -21,7 +21,7 @@ from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
-from triptych_serving.runtime.native.attention import native_attention
+from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
@@ -198,7 +198,7 @@ class LaneFactory:
                     place = replace(place, captures=graph == self._graphs.step)  # the others have too many shapes
                 path = self._bundle.path(graph)
                 steps = place is None and graph != self._graphs.encoder
-                kernels = native_attention(self._manifest.decoder.head_dim) if steps else None
+                kernels = native_kernels(self._manifest.decoder.head_dim) if steps else None
                 self._sessions[graph, index] = Session(path, 1, self._graphs.saturation_free, place, kernels)
             return self._sessions[graph, index]
 

@@ -12,7 +12,7 @@ from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_n
 from triptych_serving.runtime.memory.budget import MemoryLimit, parse_limit
 from triptych_serving.runtime.memory.cudart import find_gpus
 from triptych_serving.runtime.memory.sizes import show_bytes
-from triptych_serving.runtime.native.attention import prefers_int8_caches
+from triptych_serving.runtime.native.library import prefers_int8_caches
 from triptych_serving.runtime.session import has_cuda
 
 Value = TypeVar("Value")

@@ -30,7 +30,7 @@ from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.model_devices import ModelDevices
-from triptych_serving.runtime.native.attention import native_attention
+from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
@@ -287,8 +287,8 @@ class Translator:
         engine = self._options.engine
         where = ", ".join(map(str, self.devices)) if engine.on_gpus else "CPU"
         by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
-        if not engine.on_gpus and native_attention(self.manifest.decoder.head_dim):
-            by += ", native attention"
+        if not engine.on_gpus and native_kernels(self.manifest.decoder.head_dim):
+            by += ", native kernels"
         return (
             f"{describe_pair(self.manifest)}, {where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "
             f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"

@@ -1,4 +1,4 @@
-// The arithmetic of decode_attention.cpp, which includes this file once for each level of instructions.
+// The arithmetic of decoding.cpp, which includes this file once for each level of instructions.
 
 #if LEVEL == AVX512
 constexpr int LANES = 16;

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("decode_attention.cpp")
+SOURCE = Path(__file__).with_name("decoding.cpp")
 LIBRARY = SOURCE.with_suffix(".so")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-math-errno", "-w")

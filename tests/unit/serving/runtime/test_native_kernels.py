@@ -1,4 +1,4 @@
-"""The kernel for attention of decoding steps, compiled here, against float64."""
+"""The kernels for decoding graphs, compiled here, against float64."""
 
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.native import attention
-from triptych_serving.runtime.native.attention import LEVEL, native_attention
+from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import compile_library
+from triptych_serving.runtime.native.library import LEVEL, native_kernels
 from triptych_serving.runtime.session import Session
 
 ROWS, HEADS, CAPACITY = 3, 2, 37
@@ -126,6 +126,42 @@ def test_attention_equals_float64(
         np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("level", ["", "avx2", "plain"])
+@pytest.mark.parametrize("shape", [(1, 5), (3, 64), (2, 1_003), (2, 3, 70)])
+def test_the_best_tokens_equal_float64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, shape: tuple[int, ...]
+) -> None:
+    """Equal numbers keep their order, and banned tokens have a very small one."""
+    monkeypatch.setenv(LEVEL, level)
+    sizes = [f"size{index}" for index in range(len(shape))]
+    infos = [
+        [
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, sizes),
+            helper.make_tensor_value_info("k", TensorProto.INT64, [1]),
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("log_probabilities", "best")],
+    ]
+    infos[1].append(helper.make_tensor_value_info("places", TensorProto.INT64, None))
+    nodes = [
+        helper.make_node("LogSoftmax", ["logits"], ["log_probabilities"], axis=-1),
+        helper.make_node("TopK", ["logits", "k"], ["best", "places"]),
+    ]
+    graph = helper.make_graph(nodes, "selection", *infos)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "graph.onnx")
+    session = Session(tmp_path / "graph.onnx", kernels=library)
+    logits = np.random.default_rng(1).integers(-90, 30, shape).astype(np.float32) / 3
+    logits[..., 1] = -1e9
+    for k in (1, 4, shape[-1]):
+        log_probabilities, best, places = session.run({"logits": logits, "k": np.array([k])})
+        exact = logits - np.log(np.exp(logits.astype(np.float64)).sum(-1, keepdims=True))
+        np.testing.assert_allclose(log_probabilities, exact, rtol=1e-6, atol=1e-5)
+        order = np.argsort(-logits, axis=-1, kind="stable")[..., :k]
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(best, np.take_along_axis(logits, order, -1))
+    with pytest.raises(EngineError, match="k is not between 1 and the number of values"):  # the kernels', not the runtime's
+        session.run({"logits": logits, "k": np.array([0])})
+
+
 def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Path, library: Path) -> None:
     """The runtime's own operator would take it: so it is replaced."""
     session = Session(write_graph(tmp_path, 16, True, False, False, False), kernels=library)
@@ -139,17 +175,17 @@ def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Pat
 def test_the_library_is_used_where_it_loads_and_heads_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path
 ) -> None:
-    monkeypatch.setattr(attention, "LIBRARY", library)
+    monkeypatch.setattr(installed, "LIBRARY", library)
     monkeypatch.delenv(LEVEL, raising=False)
-    assert [native_attention(size) for size in (64, 40, 512)] == [library, None, None]
+    assert [native_kernels(size) for size in (64, 40, 512)] == [library, None, None]
     monkeypatch.setenv(LEVEL, "off")
-    assert native_attention(64) is None
+    assert native_kernels(64) is None
     monkeypatch.setenv(LEVEL, "plain")
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"not a library")
     for other in (broken, tmp_path / "absent.so"):
-        monkeypatch.setattr(attention, "LIBRARY", other)
-        assert native_attention(64) is None
+        monkeypatch.setattr(installed, "LIBRARY", other)
+        assert native_kernels(64) is None
 
 
 def test_without_a_compiler_nothing_is_built_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

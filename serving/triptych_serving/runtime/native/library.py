@@ -1,4 +1,4 @@
-"""The kernel for the attention of decoding steps: whether it is installed, and which caches it makes the better ones."""
+"""The library of kernels for decoding graphs: whether it is installed, and which caches it makes the better ones."""
 
 import ctypes
 import logging
@@ -9,14 +9,14 @@ from pathlib import Path
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native.compiler import LIBRARY
 
-LEVEL = "TRIPTYCH_NATIVE_ATTENTION"  # environment: "off", or a level that the kernel reads
+LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 
 logger = logging.getLogger(__name__)
 
 
-def native_attention(head_dim: int = HEAD_MULTIPLE) -> Path | None:
-    """Return the library with the kernel; None: not installed, switched off, or not for heads of this size."""
+def native_kernels(head_dim: int = HEAD_MULTIPLE) -> Path | None:
+    """Return the library; None: not installed, switched off, or not for heads of this size."""
     if os.environ.get(LEVEL) == "off" or head_dim % HEAD_MULTIPLE or head_dim > LARGEST_HEAD:
         return None
     return LIBRARY if _loads(LIBRARY) else None
@@ -25,10 +25,10 @@ def native_attention(head_dim: int = HEAD_MULTIPLE) -> Path | None:
 def prefers_int8_caches() -> bool:
     """Return True if attention to int8 caches is faster than to float32 ones.
 
-    Measured with AVX512-VNNI, and the kernel's AVX2 path. ONNX Runtime's own is slower with int8 on processors without VNNI.
+    Measured with AVX512-VNNI, and the library's AVX2 path. ONNX Runtime's own is slower with int8 on processors without VNNI.
     """
     extension = integer_extension()
-    return extension in VNNI or (extension == "avx2" and native_attention() is not None)
+    return extension in VNNI or (extension == "avx2" and native_kernels() is not None)
 
 
 @cache
@@ -38,6 +38,6 @@ def _loads(library: Path) -> bool:
     try:
         ctypes.CDLL(str(library))
     except OSError as error:
-        logger.warning("native attention cannot be loaded, ONNX Runtime's is used: %s", error)
+        logger.warning("native kernels cannot be loaded, ONNX Runtime's are used: %s", error)
         return False
     return True

@@ -1,9 +1,9 @@
-// Attention of one new token per row over static caches, for ONNX Runtime on CPUs: a kernel for the GroupQueryAttention nodes of
-// decoding graphs, which takes precedence over the runtime's own in sessions that register this library.
+// Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
+// library: GroupQueryAttention of one new token per row over static caches, and LogSoftmax and TopK over the last dimension.
 //
 // Caches are float32, or int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What the runtime's
 // operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. It runs in one thread,
-// with AVX-512, AVX2, or neither; TRIPTYCH_NATIVE_ATTENTION=avx2 or plain chooses a lower level than the processor's.
+// with AVX-512, AVX2, or neither; TRIPTYCH_NATIVE_KERNELS=avx2 or plain chooses a lower level than the processor's.
 
 #include <cfloat>
 #include <cmath>
@@ -46,7 +46,7 @@ enum Place {  // in the table of functions
   RELEASE_SHAPE = 99,
 };
 
-enum Type { FLOAT = 1, INT8 = 3, INT32 = 6 };
+enum Type { FLOAT = 1, INT8 = 3, INT32 = 6, INT64 = 7 };
 
 struct CustomOp {  // OrtCustomOp
   uint32_t version;
@@ -68,7 +68,9 @@ struct CustomOp {  // OrtCustomOp
   Status (*infer_shapes)(const CustomOp*, void*);
   int (*start_version)(const CustomOp*);
   int (*end_version)(const CustomOp*);
-  Type cache;  // ours: the type of the caches
+  const char* own_name;  // ours, from here on
+  size_t inputs, outputs;
+  Type cache;
 };
 
 #define INLINE inline __attribute__((always_inline))
@@ -92,8 +94,12 @@ struct Head {
   float scale;
 };
 
-template <typename T>
-using Attend = void (*)(const Head<T>&);
+struct Level {
+  void (*attend_to_floats)(const Head<float>&);
+  void (*attend_to_bytes)(const Head<int8_t>&);
+  void (*log_softmax)(const float*, float*, int64_t);
+  void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
+};
 
 }  // namespace
 
@@ -103,6 +109,8 @@ using Attend = void (*)(const Head<T>&);
 #define LEVEL PLAIN
 namespace plain {
 #include "attend.h"
+#include "select.h"
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
 }
 #if defined(__x86_64__)
 #pragma GCC push_options
@@ -111,12 +119,16 @@ namespace avx2 {
 #undef LEVEL
 #define LEVEL AVX2
 #include "attend.h"
+#include "select.h"
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
 }
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 namespace avx512 {
 #undef LEVEL
 #define LEVEL AVX512
 #include "attend.h"
+#include "select.h"
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
 }
 #pragma GCC pop_options
 #endif
@@ -124,18 +136,17 @@ namespace avx512 {
 namespace {
 
 // The best level that the processor has, or the one that is asked for.
-template <typename T>
-Attend<T> choose() {
+const Level& choose() {
 #if defined(__x86_64__)
-  const char* wanted = std::getenv("TRIPTYCH_NATIVE_ATTENTION");
+  const char* wanted = std::getenv("TRIPTYCH_NATIVE_KERNELS");
   const bool lower = wanted && !std::strcmp(wanted, "plain"), half = wanted && !std::strcmp(wanted, "avx2");
   const bool avx2 = !lower && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && !half && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx512) return avx512::attend_any<T>;
-  if (avx2) return avx2::attend_any<T>;
+  if (avx512) return avx512::LEVEL_OF_KERNELS;
+  if (avx2) return avx2::LEVEL_OF_KERNELS;
 #endif
-  return plain::attend_any<T>;
+  return plain::LEVEL_OF_KERNELS;
 }
 
 struct Fault {
@@ -147,8 +158,7 @@ struct Kernel {
   int64_t heads;
   float scale;
   bool weights;  // the last output is the attention
-  Attend<float> of_floats = choose<float>();
-  Attend<int8_t> of_bytes = choose<int8_t>();
+  const Level& level = choose();
 
   template <typename Function>
   Function at(Place place) const { return reinterpret_cast<Function>(const_cast<void*>(api[place])); }
@@ -186,6 +196,13 @@ struct Kernel {
     T* data = nullptr;
     int64_t shape[4] = {};
     size_t rank = 0;
+
+    // Number of vectors along the last dimension.
+    int64_t rows() const {
+      int64_t count = rank ? 1 : 0;
+      for (size_t i = 0; i + 1 < rank; i++) count *= shape[i];
+      return count;
+    }
   };
 
   template <typename T>
@@ -220,7 +237,7 @@ struct Kernel {
 };
 
 template <typename T>
-void compute(const Kernel& kernel, void* context) {
+void compute_attention(const Kernel& kernel, void* context) {
   const auto query = kernel.input<float>(context, 0), key = kernel.input<float>(context, 1);
   const auto keys = kernel.input<T>(context, 3), values = kernel.input<T>(context, 4);
   const auto last = kernel.input<int32_t>(context, 5);
@@ -268,9 +285,9 @@ void compute(const Kernel& kernel, void* context) {
       one.last = last.data[row];
       one.scale = kernel.scale;
       if constexpr (sizeof(T) == 1) {
-        kernel.of_bytes(one);
+        kernel.level.attend_to_bytes(one);
       } else {
-        kernel.of_floats(one);
+        kernel.level.attend_to_floats(one);
       }
       if (weights) {
         float* to = weights + (row * heads + head) * capacity;
@@ -281,11 +298,31 @@ void compute(const Kernel& kernel, void* context) {
   }
 }
 
-template <typename T>
+void compute_log_softmax(const Kernel& kernel, void* context) {
+  const auto values = kernel.input<float>(context, 0);
+  float* result = kernel.output<float>(context, 0, values.shape, values.rank);
+  const int64_t size = values.rank ? values.shape[values.rank - 1] : 0;
+  for (int64_t row = 0; row < values.rows(); row++) kernel.level.log_softmax(values.data + row * size, result + row * size, size);
+}
+
+void compute_top_k(const Kernel& kernel, void* context) {
+  const auto values = kernel.input<float>(context, 0);
+  const auto wanted = kernel.input<int64_t>(context, 1);
+  const int64_t size = values.rank ? values.shape[values.rank - 1] : 0, count = *wanted.data;
+  if (count < 1 || count > size) throw Fault{"TopK: k is not between 1 and the number of values"};
+  int64_t shape[4] = {values.shape[0], values.shape[1], values.shape[2], values.shape[3]};
+  shape[values.rank - 1] = count;
+  float* best = kernel.output<float>(context, 0, shape, values.rank);
+  int64_t* places = kernel.output<int64_t>(context, 1, shape, values.rank);
+  for (int64_t row = 0; row < values.rows(); row++)
+    kernel.level.top_k(values.data + row * size, size, count, best + row * count, places + row * count);
+}
+
+template <void (*COMPUTE)(const Kernel&, void*)>
 Status compute_safely(void* kernel, void* context) {
   const Kernel& self = *static_cast<Kernel*>(kernel);
   try {
-    compute<T>(self, context);
+    COMPUTE(self, context);
     return nullptr;
   } catch (const Fault& fault) {
     return self.fail(fault.text);
@@ -294,7 +331,7 @@ Status compute_safely(void* kernel, void* context) {
   }
 }
 
-Status create(const CustomOp*, const void* const* api, const void* info, void** kernel) {
+Status create_attention(const CustomOp*, const void* const* api, const void* info, void** kernel) {
   Kernel made{api, 0, 1.0f, false};
   made.heads = made.integer(info, "num_heads", 0);
   made.scale = made.number(info, "scale", 0.0f);
@@ -308,35 +345,51 @@ Status create(const CustomOp*, const void* const* api, const void* info, void** 
   return nullptr;
 }
 
-// Registration.
+Status create_last(const CustomOp*, const void* const* api, const void* info, void** kernel) {
+  Kernel made{api, 0, 1.0f, false};
+  if (made.integer(info, "axis", -1) != -1 || made.integer(info, "largest", 1) != 1 || made.integer(info, "sorted", 1) != 1)
+    return made.fail("only the largest along the last dimension, sorted");
+  *kernel = new Kernel(made);
+  return nullptr;
+}
 
-constexpr size_t INPUTS = 14, OUTPUTS = 4;
+// Registration. The functions that describe an operator get its own struct.
 
-Type input_type(const CustomOp* op, size_t index) {
+Type attention_input(const CustomOp* op, size_t index) {
   return index == 3 || index == 4 ? op->cache : index == 5 || index == 6 ? INT32 : FLOAT;
 }
-Type output_type(const CustomOp* op, size_t index) { return index == 1 || index == 2 ? op->cache : FLOAT; }
-int optional_input(const CustomOp*, size_t index) { return index == 1 || index == 2 || index > 6; }
-int optional_output(const CustomOp*, size_t index) { return index > 0; }
+Type attention_output(const CustomOp* op, size_t index) { return index == 1 || index == 2 ? op->cache : FLOAT; }
+Type selection_type(const CustomOp*, size_t index) { return index ? INT64 : FLOAT; }
 
-template <typename T>
-CustomOp make_op(Type cache) {
+CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compute)(void*, void*)) {
   CustomOp op{};
   op.version = API_VERSION;
-  op.name = [](const CustomOp*) { return "GroupQueryAttention"; };
+  op.name = [](const CustomOp* self) { return self->own_name; };
   op.provider = [](const CustomOp*) -> const char* { return nullptr; };
-  op.input_type = input_type;
-  op.input_count = [](const CustomOp*) { return INPUTS; };
-  op.output_type = output_type;
-  op.output_count = [](const CustomOp*) { return OUTPUTS; };
+  op.input_type = op.output_type = selection_type;
+  op.input_count = [](const CustomOp* self) { return self->inputs; };
+  op.output_count = [](const CustomOp* self) { return self->outputs; };
   op.destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
-  op.input_characteristic = optional_input;
-  op.output_characteristic = optional_output;
+  op.input_characteristic = op.output_characteristic = [](const CustomOp*, size_t) { return 0; };
   op.input_memory = [](const CustomOp*, size_t) { return 0; };
-  op.create2 = create;
-  op.compute2 = compute_safely<T>;
+  op.create2 = create_last;
+  op.compute2 = compute;
   op.start_version = [](const CustomOp*) { return 1; };
-  op.end_version = [](const CustomOp*) { return 1; };
+  op.end_version = [](const CustomOp*) { return INT32_MAX; };
+  op.own_name = name;
+  op.inputs = inputs;
+  op.outputs = outputs;
+  return op;
+}
+
+template <typename T>
+CustomOp make_attention(Type cache) {
+  CustomOp op = make_op("GroupQueryAttention", 14, 4, compute_safely<compute_attention<T>>);
+  op.input_type = attention_input;
+  op.output_type = attention_output;
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index == 1 || index == 2 || index > 6; };
+  op.output_characteristic = [](const CustomOp*, size_t index) -> int { return index > 0; };
+  op.create2 = create_attention;
   op.cache = cache;
   return op;
 }
@@ -344,14 +397,19 @@ CustomOp make_op(Type cache) {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void* options, const ApiBase* base) {
-  static const CustomOp floats = make_op<float>(FLOAT), bytes = make_op<int8_t>(INT8);
+  static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
+  static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
+  static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
-  auto call = [api](Place place) { return const_cast<void*>(api[place]); };
-  void* domain = nullptr;
-  Status status = reinterpret_cast<Status (*)(const char*, void**)>(call(CREATE_DOMAIN))("com.microsoft", &domain);
-  for (const CustomOp* op : {&floats, &bytes})
-    if (!status) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
-  if (!status) status = reinterpret_cast<Status (*)(void*, void*)>(call(ADD_DOMAIN))(options, domain);
-  return status;
+  const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
+  const auto add = [&](const char* name, std::initializer_list<const CustomOp*> ops) {
+    void* domain = nullptr;
+    Status status = reinterpret_cast<Status (*)(const char*, void**)>(call(CREATE_DOMAIN))(name, &domain);
+    for (const CustomOp* op : ops)
+      if (!status) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
+    return status ? status : reinterpret_cast<Status (*)(void*, void*)>(call(ADD_DOMAIN))(options, domain);
+  };
+  const Status status = add("com.microsoft", {&floats, &bytes});
+  return status ? status : add("", {&log_softmax, &top_k});
 }

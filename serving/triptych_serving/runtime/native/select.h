@@ -1,0 +1,44 @@
+// The arithmetic of choosing tokens, included by decoding.cpp after attend.h, once for each level of instructions.
+
+INLINE Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+
+INLINE float maximum(const float* from, int64_t size) {
+  Floats most = -FLT_MAX - Floats{};
+  int64_t i = 0;
+  for (; i + LANES <= size; i += LANES) most = greater(load(from + i), most);
+  float result = most[0];
+  for (int lane = 1; lane < LANES; lane++) result = most[lane] > result ? most[lane] : result;
+  for (; i < size; i++) result = from[i] > result ? from[i] : result;
+  return result;
+}
+
+// One row of LogSoftmax.
+void log_softmax(const float* from, float* to, int64_t size) {
+  const float most = maximum(from, size);
+  Floats total{};
+  int64_t i = 0;
+  for (; i + LANES <= size; i += LANES) total += exponential(load(from + i) - most);
+  float rest = sum(total);
+  for (; i < size; i++) rest += std::exp(from[i] - most);
+  const float shift = std::log(rest);
+  for (i = 0; i + LANES <= size; i += LANES) store(to + i, (load(from + i) - most) - shift);
+  for (; i < size; i++) to[i] = (from[i] - most) - shift;
+}
+
+// One row of TopK: the `count` largest, descending, the first of equal ones first. Few numbers are larger than the smallest of the
+// best so far, so most blocks are only compared with it.
+void top_k(const float* from, int64_t size, int64_t count, float* best, int64_t* places) {
+  constexpr int64_t BLOCK = 64;
+  int64_t known = 0;
+  for (int64_t start = 0; start < size; start += BLOCK) {
+    const int64_t stop = start + BLOCK < size ? start + BLOCK : size;
+    if (known == count && !(maximum(from + start, stop - start) > best[count - 1])) continue;
+    for (int64_t i = start; i < stop; i++) {
+      if (known == count && !(from[i] > best[count - 1])) continue;
+      int64_t place = known < count ? known++ : count - 1;
+      for (; place > 0 && from[i] > best[place - 1]; place--) best[place] = best[place - 1], places[place] = places[place - 1];
+      best[place] = from[i];
+      places[place] = i;
+    }
+  }
+}
