@@ -39,12 +39,14 @@ class HypothesisGroup:
         row: the text and its search options.
         slot: of its first hypothesis.
         processor: edits the logits, if the options need it.
+        ends: number of tokens that end the text.
     """
 
-    def __init__(self, row: Row, slot: int, processor: LogitsProcessor | None) -> None:
+    def __init__(self, row: Row, slot: int, processor: LogitsProcessor | None, ends: int = 1) -> None:
         self.row, self.search = row, row.search
         self.width = self.search.slots  # hypotheses at once, and so slots that it may take
         self.slots = [slot]  # of the running hypotheses
+        self.choices = 1 + max(1, ends)  # continuations for each beam, so that enough of them go on
         self.length = 0  # tokens of each
         self.processor = processor
         self.finished: list[Hypothesis] = []
@@ -70,7 +72,7 @@ class HypothesisGroup:
     def candidates(self) -> int:
         """Number of continuations of each hypothesis to choose from; 0: all tokens."""
         search = self.search
-        return search.sampling_topk if search.samples else 2 * search.beam_size
+        return search.sampling_topk if search.samples else self.choices * search.beam_size
 
     @property
     def is_cut(self) -> bool:
@@ -111,8 +113,8 @@ class HypothesisGroup:
     def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], ends: frozenset[int]) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
-        Of the `2k` best continuations, those among the first `k` that end the sentence are finished. Of those that do not
-        end it, the `k` best go on.
+        Of the `2k` best continuations, or `(1 + n) k` with n ends, those among the first `k` that end the sentence are done.
+        Of those that do not end it, the `k` best go on.
 
         Args:
             totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`.
@@ -120,7 +122,7 @@ class HypothesisGroup:
             ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
-        count = 2 * width  # the batch may have more, for other rows
+        count = self.choices * width  # the batch may have more, for other rows
         flat = [total for slot in self.slots for total in totals[slot][:count]]
         best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         step = SearchStep()

@@ -66,7 +66,8 @@ class SearchLane:
         for similar in group_by_length(rows, self._slots.cache.padding):
             slots = self._slots.encode([row.source for row in similar])
             for row, slot in zip(similar, slots, strict=True):
-                group = HypothesisGroup(row, slot, row.processor or make_processor(row, self._tokens, self._vocabulary))
+                processor = row.processor or make_processor(row, self._tokens, self._vocabulary)
+                group = HypothesisGroup(row, slot, processor, len(self._ends))
                 self._slots.so_far[slot] = 0.0
                 self._groups.append(group)
                 self._owners.append(group)

@@ -1,0 +1,73 @@
+"""Imported decoder-only models in the engine against `generate()` of transformers, alone and in company."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from triptych.decoding import DecodingOptions
+from triptych_export.families.generation import write_generation
+from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.folder import Folder
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.options import GenerationRequest
+from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.scheduling.engine import run_rows
+from triptych_text.steps import finish
+
+from ..fixtures.decoders import small_decoder
+from ..fixtures.sentences import SENTENCES
+
+PROMPTS = [SENTENCES[place][: 1 + 3 * place % 60] for place in range(24)]
+NEW = 12
+# Decoding options and the arguments of `generate()`.
+SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "greedy": ({}, {}),
+    "repetition penalty": ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
+    "n-grams and length": ({"no_repeat_ngram_size": 2, "min_length": 6}, {"no_repeat_ngram_size": 2, "min_new_tokens": 6}),
+    "beams": (
+        {"beam_size": 3, "num_hypotheses": 2, "length_penalty": 0.5},
+        {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.5},
+    ),
+    "penalized beams": ({"beam_size": 2, "repetition_penalty": 1.4}, {"num_beams": 2, "repetition_penalty": 1.4}),
+}
+
+
+@pytest.fixture(scope="module", params=["llama", pytest.param("gpt2", marks=pytest.mark.full)])
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = tmp_path_factory.mktemp("decoder")
+    model = small_decoder(request.param, folder / "checkpoint")
+    source = load(Folder(folder / "checkpoint"))
+    assert isinstance(source, GenerationSource)
+    write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
+    generator = Generator("model", 1, open_bundle(folder / "bundle"), TranslatorOptions(engine=EngineOptions(workers=1)))
+    yield model, generator
+    generator.close(drain=False)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@torch.inference_mode()
+def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
+    model, generator = models
+    given, arguments = SEARCHES[search]
+    options = DecodingOptions(sampling_topk=1, **given)
+    request = GenerationRequest(prompts=PROMPTS, options=options, max_tokens=NEW)
+    prepared = finish(generator.admit_steps(None, request))
+    generator.load_graphs_for(prepared)
+    run_rows(generator.engine, prepared.rows, "prompts")
+    ends = generator.manifest.tokens.ends
+    for row in prepared.rows:
+        ids = torch.tensor([[*row.source, *row.prefix]])
+        found = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=NEW, do_sample=False, pad_token_id=ends[0], **arguments
+        )
+        wanted = [_until(tokens, ends) for tokens in found[:, ids.shape[1] :].tolist()]
+        assert [list(one.tokens[row.prompt :]) for one in row.hypotheses] == wanted
+
+
+def _until(tokens: list[int], ends: Any) -> list[int]:
+    return tokens[: next((place for place, token in enumerate(tokens) if token in ends), len(tokens))]
