@@ -212,7 +212,7 @@ def patch_grid(positions: int, height: int, width: int) -> tuple[int, int]:
 def _tokens(text: str, spans: Sequence[Span], pieces: Sequence[str]) -> list[Token]:
     """Return tokens with the text of their spans; those without, such as [CLS], are as in the vocabulary."""
     found = zip(spans, pieces, strict=True)
-    return [Token(text[start:end] or piece.strip(WORD_MARKS) or piece, start, end) for (start, end), piece in found]
+    return [Token(text[start:end] or piece.strip(WORD_MARKS) or "␣", start, end) for (start, end), piece in found]
 
 
 def _work(item: Item, read: Callable[[Mapping[str, Array]], Attention], name: str) -> Work[Attention]:
