@@ -36,12 +36,13 @@ from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORME
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
+from triptych_training.models.image_gpt import ImageGpt
 
 OURS = (TRANSFORMER, BERT, VIT, GPT)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
-    HALF_PRECISION: f"translation models, {ENCODERS}",
+    HALF_PRECISION: f"translation models, {ENCODERS} but ImageGPT",
     INT8_CACHES: "translation models",
     FOUR_BITS: "decoder-only models",
 }
@@ -95,7 +96,8 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
         if isinstance(loaded, GenerationSource):
             family = _generation(loaded, folder, options)
         else:
-            _refuse_precisions((FOUR_BITS,), folder, options)
+            image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
+            _refuse_precisions((FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
             family = _encoder(loaded, options)
     return Opened(family, weight_files(folder.path), folder.origin)
 

@@ -27,6 +27,7 @@ from triptych_export.parity.text import RowForm, answer_in_torch, random_rows
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
+from triptych_training.models.image_gpt import ImageGpt
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 INPUTS, TARGET_TOKENS, SEED = 8, 16, 21
@@ -156,4 +157,5 @@ def _images(theirs: Any, model: nn.Module, size: tuple[int, int]) -> Iterator[Co
     """Compare the logits of generated images."""
     for pixels in generate_images(INPUTS, *size):
         image = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1
-        yield "logits", theirs(pixel_values=image).logits, model(image)
+        given = {"input_ids": model.closeness(image).argmax(-1)} if isinstance(model, ImageGpt) else {"pixel_values": image}
+        yield "logits", theirs(**given).logits, model(image)

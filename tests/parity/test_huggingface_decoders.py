@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from triptych_export.errors import SourceError
 from triptych_export.families.generation import write_generation
+from triptych_export.families.image import ImageFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
 from triptych_export.parity.generation import BundleDecoder, draw_prompts
+from triptych_export.parity.image import answer_images_in_torch
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_training.checkpoints.encoder import ImageCheckpoint
 
-from ..fixtures.decoders import END, VARIANTS, small_decoder
+from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
 
 FIRST = "llama odd"  # heads of 10 dimensions, one of keys and values; the full tier has all
 PROMPTS, NEW = 100, 16
@@ -164,3 +169,37 @@ def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@torch.inference_mode()
+def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
+    model = small_image_gpt("ImageClassification", tmp_path / "checkpoint")
+    loaded = load(Folder(tmp_path / "checkpoint"))
+    assert isinstance(loaded, ImageCheckpoint)
+    family = ImageFamily(loaded, shipped=("fp32", "int8"))
+    family.write(tmp_path / "bundle", lambda line: None)
+    parity, _ = family.measure(tmp_path / "bundle", lambda line: None)  # graphs against our module
+    assert parity["int8"]["near_agreement_percent"] > 60
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
+    for pixels in family.images:
+        expected = model(**processor(pixels, return_tensors="pt")).logits.softmax(-1)[0]
+        found = answer_images_in_torch(loaded.model, pixels, loaded.image.mean, loaded.image.std)["probabilities"]
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.full
+@torch.inference_mode()
+def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> None:
+    model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint")
+    source = load_decoder(tmp_path / "checkpoint")
+    write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
+    bundle = open_bundle(tmp_path / "bundle")
+    manifest = bundle.manifest_of(TextGenerationManifest)
+    assert (manifest.vocabulary_size, manifest.tokens.start, manifest.tokens.ends) == (32, 32, ())
+    assert manifest.colours is not None
+    assert np.load(bundle.path(manifest.colours.file)).shape == (32, 3)
+    prompts = [[32, *prompt[: 1 + index]] for index, prompt in enumerate(draw_prompts(source, 12))]
+    outputs = BundleDecoder(bundle, "fp32", 5).generate(prompts, 12)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        expected = model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :].tolist()
+        assert output == expected

@@ -25,6 +25,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.models.image_gpt import ImageGptConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -33,7 +34,7 @@ GENERATED_IMAGES = 40  # without image files
 
 
 class ImageFamily(EncoderFamily):
-    """A ViT, DeiT or Swin classifier.
+    """A ViT, DeiT, Swin or ImageGPT classifier.
 
     Args:
         checkpoint: model, labels and preprocessing.
@@ -103,11 +104,14 @@ def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PREC
 
 
 def _attends(checkpoint: ImageCheckpoint) -> bool:
-    """Return False for Swin, whose attention within windows is not one matrix for each head."""
+    """Return whether the exporter can write the attention of each head: not within Swin's windows, nor of ImageGPT."""
     return isinstance(checkpoint.model, Vit)
 
 
-def _describe(config: VitConfig | SwinConfig) -> dict[str, Any]:
+def _describe(config: VitConfig | SwinConfig | ImageGptConfig) -> dict[str, Any]:
+    if isinstance(config, ImageGptConfig):
+        shape = config.gpt
+        return {"layers, heads, width": f"{shape.layers}, {shape.heads}, {shape.model_dim}", "colours": config.colours}
     if isinstance(config, VitConfig):
         return {"layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}"}
     stages = range(len(config.depths))

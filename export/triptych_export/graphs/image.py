@@ -17,8 +17,11 @@ from torch.nn import functional
 
 from triptych_export.graphs.image_stems import PatchStem, PixelStem
 from triptych_export.graphs.layers import FirstPositionLayer, FusedLayer, GatheredMerging, WindowLayer
-from triptych_export.graphs.operators import top_k
+from triptych_export.graphs.operators import fused_attention, top_k
+from triptych_export.graphs.translation import arg_max, block_width
+from triptych_export.graphs.weight_folding import fuse_norms
 from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.models.vit import Vit
 
@@ -124,8 +127,39 @@ class SwinGraph(ImageGraph):
         return y
 
 
-def image_graph(model: Vit | Swin, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:
+class ImageGptGraph(ImageGraph):
+    """Graph of ImageGPT; arguments as for VitGraph. A convolution compares colours, since int8 leaves it alone."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, model: ImageGpt, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        self.model = fuse_norms(model)
+        self.columns = block_width(model.config.colours)
+        self.register_buffer("scale", 1 / (255 * torch.tensor(std)))
+        self.register_buffer("shift", -torch.tensor(mean) / torch.tensor(std))
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        gpt, (height, width) = self.model.gpt, self.image
+        colours = (pixels.float() * self.scale + self.shift).permute(0, 3, 1, 2)
+        closeness = self.model.closeness(colours).reshape(-1, self.model.config.colours)
+        ids = arg_max(closeness, self.columns).reshape(-1, height * width)
+        assert gpt.positions is not None
+        x = gpt.tokens(ids) + gpt.positions.weight[: height * width]
+        for layer in gpt.blocks:
+            frame, own = layer.attention_residual, layer.attention
+            query, key, value = own.query_key_value(frame.enter(x)).chunk(3, dim=-1)
+            context = fused_attention(query, key, value, own.heads, causal=True)
+            x = layer.feedforward_residual.around(frame.leave(x, own.output(context)), layer.feedforward)
+        y: Tensor = self.model.classifier(gpt.norm(x).mean(1))
+        return y
+
+
+def image_graph(model: Vit | Swin | ImageGpt, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:
     """Build the graph of a model; `half` makes the variant for CUDA."""
+    if isinstance(model, ImageGpt):
+        return ImageGptGraph(model, mean, std)
     if isinstance(model, Swin):
         return SwinGraph(model, mean, std)
     return PaddedVitGraph(model, mean, std) if half else VitGraph(model, mean, std)

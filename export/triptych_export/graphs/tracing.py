@@ -31,6 +31,7 @@ from triptych_export.graphs.translation import (
 from triptych_export.graphs.weight_folding import cache_head_dim, head_dim
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
+from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.swin import Swin
 from triptych_training.models.transformer import Transformer
 from triptych_training.models.vit import Vit
@@ -197,7 +198,7 @@ def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False)
     return _name_ranks(_trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half))
 
 
-def trace_image(model: Vit | Swin, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
+def trace_image(model: Vit | Swin | ImageGpt, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
     """Trace an image classifier, dynamic in rows; in float16 the classifier stays float32.
 
     `mean` and `std` are those of each channel, 0 to 1.

@@ -42,7 +42,7 @@ class Sample:
 def draw_prompts(source: GenerationSource, count: int) -> list[Ids]:
     """Draw random prompts of ragged lengths; the seed is fixed."""
     dice, config = random.Random(SEED), source.model.config
-    usual = [id for id in range(config.vocabulary_size) if id not in {*source.ends, source.pad}]
+    usual = [id for id in range(config.output_count) if id not in {*source.ends, source.pad}]
     longest = min(LONGEST, config.max_positions // 2)
     return [dice.choices(usual, k=dice.randint(SHORTEST, longest)) for _ in range(count)]
 

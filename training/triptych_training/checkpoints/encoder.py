@@ -28,6 +28,7 @@ from triptych_training.models.bert import (
     BertModel,
     EncoderConfig,
 )
+from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.swin import Swin
 from triptych_training.models.vit import Vit, VitConfig
@@ -107,7 +108,7 @@ class ImagePreprocessing:
 class ImageCheckpoint:
     """Image classifier with its metadata; `samples` are image files, `family` names the architecture."""
 
-    model: Vit | Swin
+    model: Vit | Swin | ImageGpt
     labels: Sequence[str]
     image: ImagePreprocessing
     provenance: Mapping[str, Any] = field(default_factory=dict)

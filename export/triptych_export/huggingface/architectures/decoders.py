@@ -78,12 +78,14 @@ def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) ->
     """Make the network of a folder."""
     tied = folder.config.get("tie_word_embeddings", mapping is GPT2_MAPPING) is not False
     try:
-        config = GptConfig(vocabulary_size=integer(folder, "vocab_size"), tied=tied, **mapping.members(folder))
+        config = GptConfig(**{"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)})
         with torch.device("meta"):
             model = Gpt(config)
     except (TypeError, ValueError) as error:
         raise folder.config_error(str(error)) from error
-    load_rules(model, weights, mapping.rules, (*mapping.ignored, *(["lm_head.weight"] if tied else [])), (mapping.prefix,))
+    load_rules(
+        model, weights, mapping.rules, (*mapping.ignored, *(["lm_head.weight"] if config.tied else [])), (mapping.prefix,)
+    )
     return model
 
 
@@ -124,7 +126,8 @@ def _read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
     return str(given), {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
 
 
-def _gpt2_members(folder: Folder) -> Mapping[str, Any]:
+def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[str, Any]:
+    """Members of GptConfig from those of GPT-2 and ImageGPT."""
     width = integer(folder, "n_embd")
     return {
         **GPT2,
@@ -133,7 +136,7 @@ def _gpt2_members(folder: Folder) -> Mapping[str, Any]:
         "feedforward_dim": integer(folder, "n_inner", 4 * width),
         "layers": integer(folder, "n_layer"),
         "max_positions": integer(folder, "n_positions"),
-        "activation": activation(folder, "activation_function", "gelu_new"),
+        "activation": activation(folder, "activation_function", default_activation),
         "norm_epsilon": folder.config.get("layer_norm_epsilon", 1e-5),
     }
 
@@ -248,7 +251,7 @@ def _llama_rules() -> Sequence[Rule]:
 
 
 GPT2_MAPPING = DecoderMapping(
-    "GPT2LMHeadModel", _gpt2_members, _gpt2_rules(), "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
+    "GPT2LMHeadModel", gpt2_members, _gpt2_rules(), "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
 )
 CONSTANTS = ("*.rotary_emb.inv_freq",)
 DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {

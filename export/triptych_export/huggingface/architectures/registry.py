@@ -5,7 +5,7 @@ from functools import partial
 
 from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, marian, modernbert, t5
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, marian, modernbert, t5
 from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
@@ -27,11 +27,12 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "t5": (t5.load_t5, t5.NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
-LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint], Neutral]] = {
+LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
+    "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
     "modernbert": (partial(load_text, mapping=modernbert.MODERNBERT), modernbert.NEUTRAL),
     "roberta": _ROBERTA,
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),

@@ -91,6 +91,7 @@ PROCESSORS: Mapping[str, Members] = {
     "Beit": {},
     "Siglip": {"default_to_square": False},
     "Pvt": {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD},
+    "ImageGPT": {"resample": 2, "size": {"height": 256, "width": 256}},
     "CLIP": _CLIP,
     "Bit": _CLIP,
     "ConvNext": {"size": {"shortest_edge": WARPED}, "default_to_square": False, "crop_pct": 224 / 256},
@@ -101,12 +102,13 @@ KNOWN = neutral(
     + """
     image_processor_type feature_extractor_type processor_class _processor_class _valid_processor_keys crop_pct
     do_convert_rgb data_format input_data_format return_tensors device disable_grouping pad_size do_reduce_labels reduce_labels
-    _name_or_path transformers_version
+    _name_or_path transformers_version clusters
     """,
+    do_color_quantize=(True,),
     do_flip_channel_order=(False,),
     rescale_offset=(False,),
 )
-USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT"}  # by model_type, if the file names no processor
+USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT", "imagegpt": "ImageGPT"}  # by model_type, if the file names no processor
 
 
 def read_image_processor(folder: Folder) -> ImagePreprocessing:

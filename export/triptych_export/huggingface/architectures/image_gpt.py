@@ -1,0 +1,76 @@
+"""ImageGPT checkpoints (Chen et al. 2020): classifiers of images, and models that complete them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.decoders import GPT2_MAPPING, GPT2_NEUTRAL, gpt2_members, load_gpt, make_source
+from triptych_export.huggingface.checkpoint.config import check_architecture, integer
+from triptych_export.huggingface.checkpoint.image import FILE, class_names, read_image_processor
+from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
+from triptych_export.huggingface.checkpoint.weights import open_weights
+from triptych_export.huggingface.folder import Folder
+from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.models.gpt import GptConfig
+from triptych_training.models.image_gpt import ImageGpt, ImageGptConfig
+
+CLASSIFIER, COMPLETER = "ImageGPTForImageClassification", "ImageGPTForCausalImageModeling"
+NEUTRAL = {**GPT2_NEUTRAL, "tie_word_embeddings": (False,)}
+
+
+def _members(folder: Folder) -> Mapping[str, Any]:
+    return {**gpt2_members(folder, "quick_gelu"), "norm_kind": "rms"}
+
+
+def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
+    """Load the model of a folder.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other, or something is not supported.
+    """
+    check_architecture(folder, CLASSIFIER, COMPLETER, required=True)
+    image, colours = read_image_processor(folder), _colours(folder)
+    if folder.architecture == COMPLETER:
+        outputs = integer(folder, "vocab_size") - 1  # all but the start of an image
+        if len(colours) != outputs:
+            raise folder.config_error(f"vocab_size: {outputs + 1} is not one more than the {len(colours)} clusters of {FILE}")
+        mapping = replace(
+            GPT2_MAPPING, architecture=COMPLETER, members=lambda folder: {**_members(folder), "tied": False, "outputs": outputs}
+        )
+        source = make_source(folder, load_gpt(folder, mapping, open_weights(folder.path)), None)
+        return replace(source, pad=0, ends=(), start=outputs, colours=colours, image=(image.height, image.width))
+    weights = open_weights(folder.path)
+    rows = weights.get("score.weight")
+    try:
+        gpt = GptConfig(vocabulary_size=integer(folder, "vocab_size"), **_members(folder))  # tied: without an output
+        with torch.device("meta"):
+            model = ImageGpt(ImageGptConfig(gpt, len(colours), rows[0] if rows else 1, (image.height, image.width)))
+    except (TypeError, ValueError) as error:
+        raise folder.config_error(str(error)) from error
+    model.colours = torch.from_numpy(colours)
+    rules = [*(Rule(f"gpt.{rule.ours}", *rule.theirs, change=rule.change) for rule in GPT2_MAPPING.rules)]
+    load_rules(
+        model,
+        weights,
+        [*rules, Rule("classifier", "score")],
+        (*GPT2_MAPPING.ignored, "lm_head.weight"),
+        (GPT2_MAPPING.prefix,),
+    )
+    labels = class_names(folder, model.config.classes)
+    return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)
+
+
+def _colours(folder: Folder) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Read the colours, `[tokens, 3]` from -1 to 1."""
+    given = (folder.read_json(FILE) or {}).get("clusters")
+    try:
+        colours = np.array(given, np.float32)
+    except (TypeError, ValueError):
+        colours = np.zeros(0, np.float32)
+    if colours.ndim != 2 or colours.shape[1] != 3 or not len(colours):
+        raise folder.config_error(f"clusters of {FILE}: {given!r:.40}, expected a list of colours of three numbers")
+    return colours
