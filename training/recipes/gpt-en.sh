@@ -18,7 +18,7 @@ resume=()
   --train "$DATA/books_en.train.txt.xz" --train "$DATA/wikipedia_en.train.txt.xz" \
   --valid "$DATA/books_en.valid.txt.xz" --valid "$DATA/wikipedia_en.valid.txt.xz" \
   --vocabulary-size 8000 --sequence-length 256 --max-positions 1024 \
-  --model-dim 256 --heads 4 --kv-heads 2 --feedforward-dim 768 --layers 6 \
+  --model-dim 224 --heads 7 --kv-heads 1 --feedforward-dim 640 --layers 6 \
   --optimizer muon --learning-rate 3e-3 --schedule linear --warmup-steps 100 \
   --max-minutes "${MINUTES:-240}" --batch-tokens 8192 --save-steps 50 --seed 1
 
