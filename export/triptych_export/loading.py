@@ -38,6 +38,7 @@ from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
 
+GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
 OURS = (TRANSFORMER, BERT, VIT, GPT)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
@@ -64,12 +65,12 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
         TrainingError: a checkpoint of triptych_training, or a file of samples, cannot be read.
         ParityError: our model does not compute what that of transformers computes.
     """
-    if has_graphs(Path(name)) and not weight_files(Path(name)):
+    if _is_kept(Path(name)):
         return _open_graphs(Path(name), options)
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
-    if has_graphs(folder.path) and not weight_files(folder.path):
+    if _is_kept(folder.path):
         return _open_graphs(folder.path, options, folder.origin)
     if options.ignore_config:
         folder = _noted(replace(folder, ignored=options.ignore_config), "ignored_config", ", ".join(options.ignore_config))
@@ -77,6 +78,14 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
     if architecture in OURS:
         return Opened(_open_ours(folder, architecture, options), weight_files(folder.path), folder.origin)
     return _open_theirs(folder, architecture, options)
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether ONNX files are served as they are: all but those of generative models, of which only the weights are read."""
+    if not has_graphs(path) or weight_files(path):
+        return False
+    folder = Folder(path)
+    return path.is_file() or not folder.has(CONFIG) or not folder.architecture.endswith(GENERATIVE)
 
 
 def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> Opened:

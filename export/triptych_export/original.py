@@ -17,7 +17,7 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import Loaded
 from triptych_export.huggingface.folder import Folder, one_line
-from triptych_export.onnx_files.originals import run_seq2seq
+from triptych_export.onnx_files.originals import run_decoder, run_seq2seq
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import draw_prompts
@@ -46,8 +46,8 @@ def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False)
     Raises:
         ParityError: an output differs by more than the tolerance.
     """
-    if isinstance(loaded, TranslationSource) and not any(map(folder.has, WEIGHTS)) and (graphs := weight_graphs(folder.path)):
-        return _compare(folder, "the ONNX files", _onnx_translation(graphs, loaded), allowed)
+    if not any(map(folder.has, WEIGHTS)) and (graphs := weight_graphs(folder.path)):
+        return _compare(folder, "the ONNX files", _onnx_outputs(graphs, loaded), allowed)
     try:
         transformers = importlib.import_module("transformers")
     except ImportError:
@@ -102,7 +102,7 @@ def _outputs(theirs: Any, loaded: Loaded) -> Iterator[Compared]:
     return _images(theirs, loaded.model, loaded.model.config.image)
 
 
-def _row(ids: list[int]) -> Tensor:
+def _row(ids: Sequence[int]) -> Tensor:
     return torch.tensor([ids])
 
 
@@ -113,11 +113,16 @@ def _translation(theirs: Any, source: TranslationSource) -> Iterator[Compared]:
         yield "logits", theirs(input_ids=inputs, decoder_input_ids=targets).logits, source.model(inputs, targets)
 
 
-def _onnx_translation(graphs: Sequence[Path], source: TranslationSource) -> Iterator[Compared]:
-    """Compare the logits of random targets with those of ONNX files."""
-    sources, targets = _sentences(source)
-    for wanted, ids, target in zip(run_seq2seq(graphs, sources, targets), sources, targets, strict=True):
-        yield "logits", torch.from_numpy(wanted)[None], source.model(torch.tensor([ids]), torch.tensor([target]))
+def _onnx_outputs(graphs: Sequence[Path], loaded: Loaded) -> Iterator[Compared]:
+    """Compare the logits of generative models with those of ONNX files."""
+    if isinstance(loaded, GenerationSource):
+        prompts = draw_prompts(loaded, INPUTS)
+        for wanted, prompt in zip(run_decoder(graphs[0], prompts), prompts, strict=True):
+            yield "logits", torch.from_numpy(wanted)[None], loaded.model(_row(prompt))
+    if isinstance(loaded, TranslationSource):
+        sources, targets = _sentences(loaded)
+        for wanted, ids, target in zip(run_seq2seq(graphs, sources, targets), sources, targets, strict=True):
+            yield "logits", torch.from_numpy(wanted)[None], loaded.model(_row(ids), _row(target))
 
 
 def _sentences(source: TranslationSource) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:

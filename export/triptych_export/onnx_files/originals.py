@@ -66,21 +66,32 @@ def run_seq2seq(files: Sequence[Path], sources: Sequence[Sequence[int]], targets
     Raises:
         SourceError: a file cannot be run.
     """
-    decoder, encoder = (OnnxFile(path, read_model(path)) for path in files)
+    [encoder] = [OnnxFile(path, read_model(path)) for path in files[1:]]
     ids = [np.array([source]) for source in sources]
     encoded = try_run(encoder.path, [{"input_ids": one, "attention_mask": np.ones_like(one)} for one in ids], encoder.bytes)
-    feeds = []
-    for one, states, target in zip(ids, encoded, targets, strict=True):
-        values = {
-            "input_ids": np.array([target]),
-            "encoder_hidden_states": states["last_hidden_state"],
-            "encoder_attention_mask": np.ones_like(one),
-            "use_cache_branch": np.array([False]),
-        }
-        feeds.append({given.name: values.get(given.name, _past(given)) for given in graph_inputs(decoder.model)})
-    return [outputs["logits"][0] for outputs in try_run(decoder.path, feeds, decoder.bytes)]
+    more = [
+        {"encoder_hidden_states": states["last_hidden_state"], "encoder_attention_mask": np.ones_like(one)}
+        for one, states in zip(ids, encoded, strict=True)
+    ]
+    return run_decoder(files[0], targets, more)
+
+
+def run_decoder(path: Path, targets: Sequence[Sequence[int]], more: Sequence[Arrays] = ()) -> list[Floats]:
+    """Compute the logits `[targets, V]` of each target with Optimum's decoder; `more` are further inputs of each.
+
+    Raises:
+        SourceError: the file cannot be run.
+    """
+    file, feeds = OnnxFile(path, read_model(path)), []
+    for target, own in zip(targets, more or [{}] * len(targets), strict=True):
+        ids = np.array([target])
+        numbered = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.size)[None]}
+        values = {**numbered, "use_cache_branch": np.array([False]), **own}
+        feeds.append({given.name: values.get(given.name, _past(given)) for given in graph_inputs(file.model)})
+    return [outputs["logits"][0] for outputs in try_run(file.path, feeds, file.bytes)]
 
 
 def _past(given: ValueInfoProto) -> NDArray[Any]:
-    """Make one empty step of a past, which a merged decoder takes and does not read without a cache."""
-    return np.zeros([size.dim_value or 1 for size in given.type.tensor_type.shape.dim], np.float32)
+    """Make an empty past, of one row."""
+    first, *sizes = (size.dim_value for size in given.type.tensor_type.shape.dim)
+    return np.zeros([first or 1, *sizes], np.float32)
