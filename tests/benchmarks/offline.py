@@ -2,15 +2,17 @@
 
     python tests/benchmarks/offline.py CHECKPOINT REPOSITORY --pairs FILE [--pairs FILE ...]
         [--beam 1,4] [--batches 1,8,32,128] [--precisions fp32,int8] [--cpus 1] [--sentences 512] [--rounds 5]
-        [--candidates ctranslate2,triptych,grpc,pytorch] [--length N] [--json FILE]
+        [--candidates ctranslate2,triptych,grpc,pytorch] [--length N] [--clock cpu] [--json FILE]
 
 CHECKPOINT is the output of `triptych train` (or base.py); REPOSITORY contains its bundle. FILE has source<TAB>target lines, or
 is SOURCE::TARGET, two files; .gz and .xz too. The sentences are drawn with a fixed seed; sources too long for the model are
 skipped and counted.
 
 Every candidate has a process of its own and measures its own times; they take turns in every round, in changing order, so that
-a noisy machine disturbs all equally. Speeds are medians of rounds. A candidate that cannot be loaded or fails is listed at the
-end with the reason. "ratio" is to CTranslate2 of the same precision, beam and batch, "PyTorch" to PyTorch.
+a noisy machine disturbs all equally. Speeds are medians of rounds. With `--clock cpu`, for a machine with other work, they are
+by the CPU time of the candidates' processes (not for grpc, which computes in the server). A candidate that cannot be loaded or
+fails is listed at the end with the reason. "ratio" is to CTranslate2 of the same precision, beam and batch, "PyTorch" to
+PyTorch.
 
 On the CPU everything runs on `--cpus` CPUs. CTranslate2 gets the back end, the division of the CPUs into workers and threads,
 and the batch size that are fastest in a short calibration; all others run with their defaults. PyTorch
@@ -27,6 +29,7 @@ sacreBLEU's paired bootstrap. With --length every translation has exactly so man
 quality is not measured. CTranslate2 needs `pip install ctranslate2`.
 """
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -36,7 +39,7 @@ from pathlib import Path
 
 import click
 import torch
-from candidates.candidate import Candidate, Decoding
+from candidates.candidate import CLOCK, Candidate, Decoding
 from candidates.contest import Case, Examples, Measured, Texts, measure, read_examples, reference_texts
 from candidates.remote import SPECS, RemoteError, Setup, choose_backend, open_candidates
 from candidates.triptych_model import find_model
@@ -84,6 +87,7 @@ class Plan:
 @click.option("--beam", "beams", multiple=True, default=["1"], show_default=True, help="Repeatable, or with commas.")
 @click.option("--precisions", "--precision", default="", help="[default: the bundle's]")
 @click.option("--candidates", "names", default=CPU_CANDIDATES, show_default=True, help=f"Of {', '.join(SPECS)}.")
+@click.option("--clock", type=click.Choice(["wall", "cpu"]), default="wall", show_default=True)
 @click.option("--compile/--no-compile", "compiles", default=True, help="torch.compile.")
 @click.option("--tiny", is_flag=True, help="Rehearsal of gpu_offline.py: nothing is compiled, ceilings mean nothing.")
 def main(
@@ -104,11 +108,13 @@ def main(
     length: int | None,
     slots: int | None,
     serve_options: str,
+    clock: str,
     compiles: bool,
     tiny: bool,
     json_file: Path | None,
 ) -> None:
     """Run the benchmark."""
+    os.environ[CLOCK] = clock  # the workers inherit it
     if cpus:
         cpu_sets.pin(cpu_sets.choose(cpus)[0])
     loaded, entry = load_checkpoint(checkpoint), find_model(repository, model)
