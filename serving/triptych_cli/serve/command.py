@@ -83,7 +83,7 @@ def command(
         host=host,
         port=port,
         reflection=reflection,
-        translator=TranslatorOptions(precision, engine, False, max_context, prefix_cache_bytes),
+        translator=TranslatorOptions(precision, engine, max_context=max_context, prefix_cache_bytes=prefix_cache_bytes),
         encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
         hardware=hardware,
         limits=flags.take_limits(values),

@@ -216,8 +216,10 @@ class PromptReader:
         self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
-    def read(self, readings: Sequence[Reading]) -> None:
-        """Read on, and set the positions that have been reached. Rows that are not named any more are forgotten.
+    def read(self, readings: Sequence[Reading]) -> bool:
+        """Read on, and set the positions that have been reached; False if a step must read the last tokens.
+
+        Rows that are not named any more are forgotten.
 
         Raises:
             EngineError: the runtime failed.
@@ -234,7 +236,8 @@ class PromptReader:
             if by_row[row].position < by_row[row].end:
                 self._turns[row] = keys  # after the others
             if left < LEAST:
-                return
+                break
+        return any(reading.end - reading.position >= LEAST for reading in readings)
 
     def _advance(self, reading: Reading, most: int, keys: Sequence[bytes]) -> int:
         """Read up to `most` tokens of one row; return their number."""

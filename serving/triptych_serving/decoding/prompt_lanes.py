@@ -37,10 +37,10 @@ class PromptGreedyLane(GreedyLane):
     def step(self) -> list[Row]:
         readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if len(row.tokens) < row.prompt]
         if readings:
-            self._reader.read(readings)
+            reads_on = self._reader.read(readings)
             for reading in readings:
                 self._advance(reading)
-            if len(readings) == len(self.rows) and all(len(row.tokens) < row.prompt for row in self.rows):
+            if reads_on and len(readings) == len(self.rows) and all(len(row.tokens) < row.prompt for row in self.rows):
                 return []
         return super().step()
 
@@ -74,10 +74,10 @@ class PromptSearchLane(SearchLane):
         groups = [group for group in self._groups if group.length < group.row.prompt and not group.row.scored]
         if groups:
             readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
-            self._reader.read(readings)
+            reads_on = self._reader.read(readings)
             for group, reading in zip(groups, readings, strict=True):
                 self._advance(group, reading)
-            if len(groups) == len(self._groups) and all(group.length < group.row.prompt for group in groups):
+            if reads_on and len(groups) == len(self._groups) and all(group.length < group.row.prompt for group in groups):
                 return []
         return super().step()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
+from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.prompt_cache import BLOCK, PrefixCache
 from triptych_serving.models.generation.text import StopCheck
 from triptych_serving.scheduling.request import Finish, Row
@@ -87,6 +88,18 @@ def test_a_long_prompt_is_read_in_chunks_between_steps() -> None:
     run(lane, [[first], [long]])
     assert max(graph.reads) < long.prompt
     assert generated(first) == greedy([4, 5], 40)
+
+
+@pytest.mark.parametrize("searches", [False, True])
+@pytest.mark.parametrize("chunk", [2, 7, 16])
+def test_prompts_of_every_length_end(searches: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_cache, "SMALLEST_CHUNK", chunk)
+    monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", chunk)
+    for size in range(1, 36):  # also those of which the chunks leave a single token
+        lane, _ = make_lane(searches, prefixes=PrefixCache(1 << 20))
+        row = row_of([5] * size, 2, search=SCORED if searches else SearchParams())
+        run(lane, [[row]])
+        assert generated(row) == greedy([5] * size, 2)
 
 
 def test_prefix_cache_is_bounded_and_counted() -> None:
