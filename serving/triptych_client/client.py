@@ -291,7 +291,7 @@ class Client(BaseClient):
     def generate(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> Generation:
         """Continue a text, or answer a chat.
 
-            client.generate("Once upon a time", max_tokens=50, stop=["\n"]).text
+            client.generate("Once upon a time", max_tokens=50, stop=["."]).text
             client.generate([{"role": "user", "content": "Hello!"}], sampling_topp=0.9, seed=7).text
 
         Args:

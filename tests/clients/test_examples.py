@@ -121,13 +121,13 @@ def blocks_of(page: str) -> Iterator[Block]:
 
 
 def docstring_examples() -> Iterator[Block]:
-    """Yield the indented code in the docstrings of the Python client that uses a client."""
+    """Yield the indented code in the docstrings of the Python client that uses a client and embedded models."""
     for path in sorted(CLIENT.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for code in INDENTED.findall(f"{ast.get_docstring(node) or ''}\n"):
-                if re.search(r"\bclient\.", code) and not code.lstrip().startswith(("*", "-")):
+                if re.search(r"\bclient\.(?!generate)", code) and not code.lstrip().startswith(("*", "-")):
                     yield Block(f"{path.name}:{getattr(node, 'name', '')}", "python", as_program(code))
 
 
