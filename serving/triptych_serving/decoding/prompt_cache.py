@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -18,6 +18,7 @@ from triptych_serving.scheduling.request import Row
 
 BLOCK = 16  # tokens of a prefix that are shared or not
 CHUNK_SECONDS = 0.03  # of reading prompts between two steps: streams wait less than 100 ms, even if two lanes read
+LONGEST_SECONDS = 0.2  # the same while no row decodes: longer chunks take less time for each token
 SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 8, 512, 32  # tokens
 LEARNS = 0.3  # weight of the latest chunk in the average cost of a token
 LEAST = 2  # tokens: one token would be a step
@@ -209,10 +210,12 @@ class PromptReader:
     Args:
         cache: of the lane.
         prefixes: shared by the model's lanes.
+        is_decoding: tells whether a row of the thread's lanes decodes.
     """
 
-    def __init__(self, cache: PromptKVCache, prefixes: PrefixCache) -> None:
+    def __init__(self, cache: PromptKVCache, prefixes: PrefixCache, is_decoding: Callable[[], bool] = lambda: True) -> None:
         self._cache, self._prefixes = cache, prefixes
+        self._is_decoding = is_decoding
         self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
@@ -229,7 +232,8 @@ class PromptReader:
         for row, reading in by_row.items():
             if row not in self._turns:
                 self._turns[row] = self._prefixes.keys(reading.tokens(0, reading.end))
-        left = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(CHUNK_SECONDS / self._seconds)))
+        seconds = CHUNK_SECONDS if self._is_decoding() else LONGEST_SECONDS
+        left = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(seconds / self._seconds)))
         for row in list(self._turns):
             keys = self._turns.pop(row)
             left -= self._advance(by_row[row], left, keys)

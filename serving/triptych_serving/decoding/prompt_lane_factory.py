@@ -92,6 +92,7 @@ class PromptLaneFactory:
         self.prefixes = PrefixCache(options.prefix_bytes)
         self._lock = threading.RLock()
         self._sessions: dict[str, Session] = {}  # by file name
+        self._lanes: dict[int, dict[LaneKind, Lane]] = {}  # by worker, whose thread alone uses them
         self._session(self._graphs.step)
 
     def is_open_for(self, rows: Sequence[Row]) -> bool:
@@ -137,16 +138,20 @@ class PromptLaneFactory:
             step = reader if greedy else self._session(self._graphs.search)
         count = self._options.slots * (1 if greedy else SEARCH_SLOTS)
         cache = PromptKVCache(reader, step, spec.shape, self._options.context, count)
-        prompts = PromptReader(cache, self.prefixes)
+        lanes = self._lanes.setdefault(worker, {})
+        prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()))
         if greedy:
-            return PromptGreedyLane(Slots(cache, spec), prompts, spec.tokens)
-        slots = SearchSlots(cache, spec, step.output_width("log_probabilities"))
-        return PromptSearchLane(slots, prompts, spec.tokens, self.vocabulary)
+            lanes[kind] = PromptGreedyLane(Slots(cache, spec), prompts, spec.tokens)
+        else:
+            slots = SearchSlots(cache, spec, step.output_width("log_probabilities"))
+            lanes[kind] = PromptSearchLane(slots, prompts, spec.tokens, self.vocabulary)
+        return lanes[kind]
 
     def close(self) -> None:
         """Drop the sessions and their memory. After it no lane may be made or used."""
         with self._lock:
             self._sessions.clear()
+            self._lanes.clear()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
