@@ -32,20 +32,20 @@ def test_tritonclient_finds_and_runs_it(every_model: str) -> None:
         tensor = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
         wanted = [triton.InferRequestedOutput("bits")]
         result = client.infer("tensors", [tensor], outputs=wanted)
-        np.testing.assert_array_equal(result.as_numpy("bits"), NUMBERS.sum(1).astype(np.float16))
+        np.testing.assert_array_equal(result.as_numpy("bits"), NUMBERS.sum(1, keepdims=True).astype(np.float16))
         assert result.as_numpy("sum") is None
 
 
 def test_our_client_and_command_run_it(client: Client, every_model: str, run: Run, tmp_path: Path) -> None:
     results = client.infer("tensors", {"numbers": NUMBERS})
     for name, kind in (("sum", np.float32), ("bits", np.float16)):
-        np.testing.assert_array_equal(np.asarray(results[name]), NUMBERS.sum(1).astype(kind))
+        np.testing.assert_array_equal(np.asarray(results[name]), NUMBERS.sum(1, keepdims=True).astype(kind))
     np.save(tmp_path / "numbers.npy", NUMBERS)
     given = ("--model", "tensors", "--input", f"numbers={tmp_path / 'numbers.npy'}")
     out = tmp_path / "out.npz"
     run("infer", "--server", every_model, *given, "--output", str(out))
     with np.load(out) as stored:
-        np.testing.assert_array_equal(stored["sum"], NUMBERS.sum(1))
+        np.testing.assert_array_equal(stored["sum"], NUMBERS.sum(1, keepdims=True))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_requests_of_equal_sizes_run_together(tmp_path: Path) -> None:
         assert sorted(len(part.items) for part in batch) == [1, 2]
         runner.finish(items, runner.run(batch))
         for width, work in zip((3, 2, 3), works, strict=True):
-            np.testing.assert_array_equal(next(work.read())["sum"], (NUMBERS[:, :width] + width).sum(1))
+            np.testing.assert_array_equal(next(work.read())["sum"], (NUMBERS[:, :width] + width).sum(1, keepdims=True))
     finally:
         model.close()

@@ -132,12 +132,15 @@ SHORTLIST = ("pairs.tsv",)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"precisions": ("bf16",)}, "precision: bf16 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights"),
         (
-            {"precisions": ("fp32", "int4")},
-            "precision: int4 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights",
+            {"precisions": ("bf16",)},
+            "precision: bf16 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4",
         ),
-        ({"precisions": ()}, "precision: none is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights"),
+        (
+            {"precisions": ("fp32", "int2")},
+            "precision: int2 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4",
+        ),
+        ({"precisions": ()}, "precision: none is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4"),
         (
             {"precisions": ("int8", "int8-shortlist")},
             "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",
