@@ -12,12 +12,13 @@ from triptych_export.families.generation import GenerationFamily
 from triptych_export.families.image import ImageFamily
 from triptych_export.families.onnx_encoders import OnnxImageClassifier, OnnxTextEncoder, task_of
 from triptych_export.families.tensors import TensorsFamily
-from triptych_export.families.text import TextFamily, read_samples
+from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_samples
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
+from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
@@ -34,12 +35,13 @@ from triptych_training.checkpoints.encoder import (
 from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
 from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
 from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.checkpoints.word2vec import WORD2VEC, load_word_vectors
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
-OURS = (TRANSFORMER, BERT, VIT, GPT)
+OURS = (TRANSFORMER, BERT, VIT, GPT, WORD2VEC)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -69,9 +71,14 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
         return _open_graphs(Path(name), options)
     if options.config_from:
         raise SourceError(f"config_from: only for ONNX files; {name} is none")
+    if is_word_file(Path(name)):
+        return Opened(_static(load_word_file(Path(name)), name, options), (Path(name),), {})
     folder = open_gguf(Path(name)) if name.endswith(SUFFIX) else open_folder(name, options.revision)
     if _is_kept(folder.path):
         return _open_graphs(folder.path, options, folder.origin)
+    if static_kind(folder):
+        checkpoint, weights = load_static_folder(folder)
+        return Opened(_static(checkpoint, str(folder.path), options), (weights,), folder.origin)
     if options.ignore_config:
         folder = _noted(replace(folder, ignored=options.ignore_config), "ignored_config", ", ".join(options.ignore_config))
     architecture = str(folder.config.get("architecture", ""))
@@ -115,6 +122,16 @@ def _encoder(loaded: BertCheckpoint | ImageCheckpoint, options: ExportOptions) -
     if isinstance(loaded, BertCheckpoint):
         return TextFamily(loaded, read_samples(options.valid), options.shipped)
     return ImageFamily(loaded, options.valid, options.shipped)
+
+
+def _static(checkpoint: BertCheckpoint, name: str, options: ExportOptions) -> Family:
+    """Open a table of vectors."""
+    others = ("shortlist", "source_language", "target_language", "ignore_config", "allow_different")
+    if given := [name for name in others if getattr(options, name)]:
+        raise SourceError(f"{given[0]}: not for static embeddings, {name}")
+    if wrong := [precision for precision in options.precisions or () if precision not in STATIC_PRECISIONS]:
+        raise SourceError(f"precision {wrong[0]}: static embeddings have fp32 only, {name}")
+    return TextFamily(checkpoint, read_samples(options.valid), STATIC_PRECISIONS)
 
 
 def _noted(folder: Folder, name: str, value: str) -> Folder:
@@ -162,6 +179,8 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         samples = read_samples(options.valid) or text.samples
         _require_samples(folder, "texts", "texts", bool(samples))
         return TextFamily(text, samples, options.shipped)
+    if architecture == WORD2VEC:
+        return _static(load_word_vectors(folder.path), str(folder.path), options)
     image = load_vit_checkpoint(folder.path)
     _require_samples(folder, "images", "images", bool(options.valid or image.samples))
     return ImageFamily(image, options.valid, options.shipped)

@@ -37,8 +37,10 @@ from triptych_training.models.bert import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from triptych_training.models.word2vec import StaticEmbedding
 
 PARITY_TEXTS = 300
+STATIC_PRECISIONS = ("fp32",)  # a table of vectors has no matrix to quantize
 
 TASKS: Mapping[type, str] = {
     BertForPretraining: FILL_MASK,
@@ -46,6 +48,7 @@ TASKS: Mapping[type, str] = {
     BertForTokenClassification: TOKEN_CLASSIFICATION,
     BertForQuestionAnswering: QUESTION_ANSWERING,
     BertForEmbedding: TEXT_EMBEDDING,
+    StaticEmbedding: TEXT_EMBEDDING,
 }
 SENTENCES = {
     FILL_MASK: "Fills masked tokens and turns texts into vectors.",
@@ -66,12 +69,13 @@ class TextFamily(EncoderFamily):
     """
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:
-        self.embeds = isinstance(checkpoint.model, BertForEmbedding)
+        self.embeds = TASKS[type(checkpoint.model)] == TEXT_EMBEDDING
+        static = isinstance(checkpoint.model, StaticEmbedding)
         quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
-        both = quantized if self.embeds and set(quantized) & set(shipped) else ()
+        both = quantized if self.embeds and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
         if self.embeds:  # quantized activations would change which texts are nearest
-            self.default_precisions = (WEIGHT_PRECISION, "fp32")
+            self.default_precisions = STATIC_PRECISIONS if static else (WEIGHT_PRECISION, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
         self._absent = absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size)
 
@@ -118,7 +122,8 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: S
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half))
+    attends = checkpoint.model.config.layers > 0
+    write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half), attends)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
 
@@ -130,7 +135,7 @@ def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECIS
     manifest = first_manifest(
         task,
         checkpoint.family,
-        encoder_precisions(precisions),
+        encoder_precisions(precisions, attends=config.layers > 0),
         tokens={"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
         limits={"max_tokens": config.max_positions},
         hidden_size=config.model_dim,

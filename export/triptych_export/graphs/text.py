@@ -27,6 +27,7 @@ from triptych_training.models.bert import (
 )
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.modernbert import ModernBert, ModernBertLayer
+from triptych_training.models.word2vec import StaticEmbedding
 
 NEVER = float("-inf")
 
@@ -104,6 +105,7 @@ class TextGraph(nn.Module):
 
     def __init__(self, model: BertModel) -> None:
         super().__init__()
+        assert not isinstance(model, StaticEmbedding)
         self.encoder = TextEncoder(model.bert)
         self.max_positions = model.config.max_positions
 
@@ -214,9 +216,25 @@ class QuestionAnsweringGraph(TextGraph):
         return mean, cls, start.masked_fill(padding, NEVER), end.masked_fill(padding, NEVER)
 
 
+class StaticGraph(TextGraph):
+    """Graph of a table of vectors; without states, `cls` is the mean too."""
+
+    def __init__(self, model: StaticEmbedding) -> None:
+        nn.Module.__init__(self)
+        self.table, self.max_positions = model.bert, model.config.max_positions
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, E]` twice."""
+        numbers = torch.arange(ids.shape[1], dtype=torch.int32)[None]
+        mean = self.table(ids, (numbers < lengths[:, None]).float())
+        return mean, mean.clone()
+
+
 def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> TextGraph:
     """Build the graph for a model's head; `absent` ids never fill a mask, `half` makes the variant for CUDA."""
     match model:
+        case StaticEmbedding():
+            return StaticGraph(model)
         case BertForPretraining(next_sentence=None):
             graph: TextGraph = FillMaskGraph(model, absent)
         case BertForPretraining():
@@ -229,6 +247,6 @@ def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False)
             graph = TokenClassificationGraph(model)
         case BertForQuestionAnswering():
             graph = QuestionAnsweringGraph(model)
-    if half:
+    if half and not isinstance(model, StaticEmbedding):
         graph.encoder = TextEncoder(model.bert, counted=True)
     return graph

@@ -24,6 +24,7 @@ from triptych_training.models.bert import (
     BertForSequenceClassification,
     BertModel,
 )
+from triptych_training.models.word2vec import StaticEmbedding
 
 MASK_EVERY = 7  # tokens, if the text has no masks
 TOP = 5
@@ -130,6 +131,9 @@ def _masked(form: RowForm, ids: Sequence[int], segments: Sequence[int], special:
 
 def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
     """Compute the expected outputs of one text in PyTorch."""
+    if isinstance(model, StaticEmbedding):
+        vector = model(torch.tensor(row.ids)).numpy()
+        return {"mean": vector, "cls": vector}
     hidden: list[Tensor] = []
     hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
     ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])

@@ -213,6 +213,32 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
     _run(GptRecipe, options, train)
 
 
+@command.command(name="word2vec")
+@_files("Text (.gz and .xz too): paragraphs, a blank line between documents. Repeatable.", "Validation text. Repeatable.")
+@_option(
+    "--architecture",
+    type=click.Choice(["skip-gram", "cbow"]),
+    default="skip-gram",
+    help="Predict the words around a word, or a word from those around it.",
+)
+@_option("--model-dim", default=100, help="Length of the vectors.")
+@_option("--vocabulary-size", default=50_000, help="Words to learn, the most frequent.")
+@_option("--min-count", default=5, help="Least occurrences of a word.")
+@_option("--lowercase/--no-lowercase", default=True, help="Convert to lower case.")
+@_option("--window", default=5, help="Largest distance of the words around a word.")
+@_option("--negatives", default=5, help="Negative samples for each word.")
+@_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
+@_option("--batch-words", default=4096)
+@_loop(epochs=5, learning_rate=2e-3, schedule="linear", label_smoothing=0.0, average=1)
+def word2vec(out: Path, resume: bool, **options: Any) -> None:
+    """Train word vectors (Word2Vec); exported, they embed texts and find neighbours of words."""
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import WordRecipe
+    from triptych_training.tasks.word2vec import train_word2vec
+
+    _run(WordRecipe, options, lambda recipe, shape: train_word2vec(recipe, shape["model_dim"], out, resume))
+
+
 def _finetuning(name: str, train_help: str, summary: str) -> None:
     """Add the command of a head; the heads differ only in their data."""
 

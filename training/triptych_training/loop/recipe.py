@@ -8,6 +8,7 @@ from triptych_training.errors import RecipeError
 from triptych_training.loop.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+WORD_ARCHITECTURES = ("skip-gram", "cbow")
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
@@ -173,6 +174,32 @@ class GptRecipe(TextRecipe):
         at_least(2, self, "sequence_length")
         at_least(self.sequence_length, self, "batch_tokens")
         at_least(257, self, "vocabulary_size")  # 256 bytes and the end of a text
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordRecipe(TextRecipe):
+    """Options for the training of word vectors (Word2Vec)."""
+
+    architecture: str = "skip-gram"
+    vocabulary_size: int = 50_000
+    min_count: int = 5  # occurrences of a word in the training text
+    lowercase: bool = True
+    window: int = 5  # largest distance of the words around a word
+    negatives: int = 5  # negative samples for each word
+    subsample: float = 1e-4  # share of the text from which words are left out at random; 0: none are
+    batch_words: int = 4_096
+    epochs: int = 5
+    learning_rate: float = 2e-3
+    schedule: str = "linear"
+    label_smoothing: float = 0.0
+    average: int = 1
+
+    def check(self) -> None:
+        super().check()
+        one_of(WORD_ARCHITECTURES, self, "architecture")
+        at_least(2, self, "vocabulary_size")
+        at_least(1, self, "min_count", "window", "negatives", "batch_words")
+        at_least(0, self, "subsample")
 
 
 @dataclass(frozen=True, kw_only=True)

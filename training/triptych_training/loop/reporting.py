@@ -29,6 +29,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.loss = 0.0
+        self.measured = False  # a loss was read
         self.speed = 0.0
         self.units = 0
         self._weight = 0.0
@@ -63,6 +64,7 @@ class Meter:
                 f"then resume from the last saved state or start again"
             )
         self.loss += share * (loss - self.loss)
+        self.measured = True
 
 
 class TrainingProgress:
@@ -95,13 +97,15 @@ class TrainingProgress:
 
     def update(self, epoch: int, step: int, meter: Meter, limit: float = math.inf) -> None:
         """Show the state after optimizer step `step`; the training ends within `limit` seconds."""
-        self._bar.update(self._task, completed=step, epoch=epoch, loss=meter.loss, speed=meter.speed)
+        self._bar.update(self._task, completed=step, epoch=epoch, speed=meter.speed)
+        if meter.measured:
+            self._bar.update(self._task, loss=meter.loss)
         now, done = time.monotonic(), step - self._start_step
         left = min(limit, (now - self._started) / max(1, done) * (self._total - step))
         if done == ESTIMATE_STEPS and left > MINUTE:
             hint = "; --max-minutes or a smaller --size would shorten it" if left > LONG_SECONDS and limit == math.inf else ""
             self.say(f"about {left / MINUTE:,.0f} min on this machine, without validations{hint}")
-        if not self._console.is_terminal and now - self._logged >= LOG_SECONDS:
+        if meter.measured and not self._console.is_terminal and now - self._logged >= LOG_SECONDS:
             self._logged = now
             figures = f"loss {meter.loss:.3f} {meter.speed:,.0f} {self._unit}/s {left / 60:.0f} min left"
             total = f"/{self._total}" if limit == math.inf else ""

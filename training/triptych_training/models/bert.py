@@ -17,6 +17,7 @@ from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import sinusoid_table
+from triptych_training.models.word2vec import StaticEmbedding
 
 DEVIATION = 0.02  # standard deviation of initial weights
 DENSE_ACTIVATIONS = {**ACTIVATIONS, "tanh": torch.tanh}
@@ -262,6 +263,7 @@ BertModel = (
     | BertForTokenClassification
     | BertForQuestionAnswering
     | BertForEmbedding
+    | StaticEmbedding
 )
 
 

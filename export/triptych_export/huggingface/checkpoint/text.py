@@ -29,6 +29,7 @@ from triptych_training.models.bert import (
     BertModel,
     EncoderConfig,
 )
+from triptych_training.models.word2vec import StaticEmbedding
 
 MODULES = "modules.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
@@ -154,6 +155,7 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
 
 def _shorten(model: BertModel, limit: int) -> None:
     """Reduce a model's positions to `limit`."""
+    assert not isinstance(model, StaticEmbedding)
     model.config = model.bert.config = replace(model.config, max_positions=limit)
     if isinstance(model.bert, Bert):
         positions = model.bert.embedding.positions

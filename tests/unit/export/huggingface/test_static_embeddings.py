@@ -1,0 +1,92 @@
+"""Tables of vectors, from files and folders of other software to a served bundle."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from triptych_export.errors import SourceError
+from triptych_export.exporter import export
+from triptych_export.huggingface.static_embeddings import load_word_file
+from triptych_export.options import ExportOptions
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.text.tasks import EMBEDDING_TASK
+from triptych_serving.models.text.text_model import TextModel
+from triptych_training.data.words import word_tokenizer
+
+WORDS = ["king", "queen", "man", "river"]
+TABLE = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+
+
+def write_text(folder: Path) -> Path:
+    rows = (" ".join([word, *map(repr, row.tolist())]) for word, row in zip(WORDS, TABLE, strict=True))
+    (path := folder / "vectors.txt").write_text("4 8\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def write_binary(folder: Path) -> Path:
+    rows = (word.encode() + b" " + row.tobytes() for word, row in zip(WORDS, TABLE, strict=True))
+    (path := folder / "vectors.bin").write_bytes(b"4 8\n" + b"\n".join(rows) + b"\n")
+    return path
+
+
+def write_tables(folder: Path, name: str, unknown: float) -> None:
+    folder.mkdir(exist_ok=True)
+    word_tokenizer(WORDS, lowercase=True).save(str(folder / "tokenizer.json"))
+    content = (folder / "tokenizer.json").read_text().replace("[BOUNDARY]", "[UNK]")
+    (folder / "tokenizer.json").write_text(content)
+    save_file(
+        {name: torch.from_numpy(np.concatenate((np.full((1, 8), unknown, np.float32), TABLE)))}, folder / "model.safetensors"
+    )
+
+
+def write_model2vec(folder: Path) -> Path:
+    write_tables(folder, "embeddings", 9.0)  # left out
+    (folder / "config.json").write_text(json.dumps({"model_type": "model2vec", "normalize": True}))
+    return folder
+
+
+def write_sentence_transformers(folder: Path) -> Path:
+    write_tables(folder / "0_StaticEmbedding", "embedding.weight", 0.0)  # counts
+    kinds = {"StaticEmbedding": "0_StaticEmbedding"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("write", "scale"),
+    [(write_text, 1.0), (write_binary, 1.0), (write_model2vec, None), (write_sentence_transformers, 2 / 3)],
+    ids=["text", "binary", "model2vec", "sentence-transformers"],
+)
+def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write, scale: float | None) -> None:
+    (tmp_path / "source").mkdir()
+    bundle = export(write(tmp_path / "source"), ExportOptions(tmp_path / "models", name="words"), lambda _: None)
+    model = TextModel("words", 1, open_bundle(bundle))
+    try:
+        first, unknown = model.run(EMBEDDING_TASK, ["King zzz river", "zzz"])
+    finally:
+        model.close()
+    mean = TABLE[[0, 3]].mean(0)
+    expected = mean * scale if scale else mean / np.linalg.norm(mean)
+    np.testing.assert_allclose(first.values, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(unknown.values, 0)
+
+
+def test_few_short_numbers_are_not_taken_for_binary_ones(tmp_path: Path) -> None:
+    (path := tmp_path / "vectors.txt").write_text("2 2\nking 1 0\nqueen 0.5 1\n")
+    assert load_word_file(path).model(torch.tensor([1, 2])).tolist() == [0.75, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"2 3\nking 1 2 3\n", "1 vectors, expected 2"), (b"1 3\nking 1 2\n", "expected 3"), (b"", "no vectors")],
+    ids=["fewer", "narrow", "empty"],
+)
+def test_damaged_files_of_words_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
+    (path := tmp_path / "vectors.txt").write_bytes(content)
+    with pytest.raises(SourceError, match=problem):
+        load_word_file(path)
