@@ -33,15 +33,14 @@ from triptych_training.checkpoints.encoder import (
     load_vit_checkpoint,
 )
 from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
-from triptych_training.checkpoints.translation import ARCHITECTURE as TRANSFORMER
-from triptych_training.checkpoints.translation import load_checkpoint
+from triptych_training.checkpoints.translation import CONFIGS, RNN, load_checkpoint
 from triptych_training.checkpoints.word2vec import WORD2VEC, load_word_vectors
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
-OURS = (TRANSFORMER, BERT, VIT, GPT, WORD2VEC)
+OURS = (*CONFIGS, BERT, VIT, GPT, WORD2VEC)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -163,7 +162,9 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
     for name in ("ignore_config", "allow_different"):
         if getattr(options, name):
             raise SourceError(f"{name}: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
-    if architecture == TRANSFORMER:
+    if architecture == RNN:
+        options = _only_float32(folder, options)
+    if architecture in CONFIGS:
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))
         pairs = read_pairs(options.valid) or source.samples
@@ -206,6 +207,15 @@ def _translation_precisions(options: ExportOptions) -> Sequence[str]:
     """Return the precisions of a translation model, which by default has int8 caches, too."""
     shipped = options.shipped
     return shipped if options.precisions is not None else (*shipped[:1], INT8_CACHES, *shipped[1:])
+
+
+def _only_float32(folder: Folder, options: ExportOptions) -> ExportOptions:
+    """Check the options for a recurrent model, and set its only precision."""
+    if options.shortlist:
+        raise SourceError(f"shortlist: only for Transformers; {folder.path} is a {_kind(folder)}")
+    if wrong := [precision for precision in options.precisions or () if precision != "fp32"]:
+        raise SourceError(f"precision {', '.join(wrong)}: recurrent models have fp32 only; {folder.path} is a {_kind(folder)}")
+    return replace(options, precisions=("fp32",))
 
 
 def _refuse_precisions(precisions: Sequence[str], folder: Folder, options: ExportOptions) -> None:

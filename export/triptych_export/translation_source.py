@@ -7,9 +7,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
-from triptych_training.checkpoints.translation import ARCHITECTURE, Checkpoint
+from triptych_training.checkpoints.translation import ARCHITECTURE, RNN, Checkpoint
 from triptych_training.data.corpus import Pair
-from triptych_training.models.transformer import Transformer
+from triptych_training.models.rnn import Rnn, TranslationModel
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TranslationSource:
         splits: whether texts are split into sentences by default.
     """
 
-    model: Transformer
+    model: TranslationModel
     tokenizer: Tokenizer
     sources: Mapping[str, SourceFrame]
     targets: Mapping[str, TargetFrame]
@@ -54,6 +54,7 @@ class TranslationSource:
             targets or {checkpoint.target_language: TargetFrame()},
             limit,
             limit,
+            family=RNN if isinstance(checkpoint.model, Rnn) else ARCHITECTURE,
             provenance=checkpoint.provenance,
             samples=checkpoint.samples,
         )

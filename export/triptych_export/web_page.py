@@ -36,6 +36,8 @@ def export_web(folder: Path, out: Path) -> None:
     if out.exists() and any(out.iterdir()):
         raise SourceError(f"{out}: not empty; choose a new folder")
     bundle = open_bundle(folder)
+    if isinstance(bundle.manifest, TranslationManifest) and bundle.manifest.decoder.state_vectors:
+        raise SourceError(f"{folder}: a recurrent model; the page runs Transformers only")
     precision = next((one for one in PRECISIONS if one in bundle.manifest.precisions), "")
     if not precision:
         raise SourceError(f"precision: {folder} has none of {', '.join(PRECISIONS)}; export it with --precision int8")

@@ -56,6 +56,7 @@ def choose_alignment(source: TranslationSource, lexicon: Lexicon, pairs: Sequenc
         lexicon: over the model's tokens.
         pairs: sentence pairs.
     """
+    assert isinstance(source.model, Transformer)
     config = source.model.config
     keys = _keys(lexicon, config.vocabulary_size)
     found: list[tuple[Weights, Links]] = []

@@ -22,6 +22,7 @@ from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.shortlist import Shortlist
 from triptych_training.data.corpus import Pair
 from triptych_training.data.lexicon import Lexicon, LexiconOptions, learn_lexicon
+from triptych_training.models.transformer import Transformer
 
 SHORT_PRECISION = "int8-shortlist"
 SHORT_FILES: Mapping[str, str] = {
@@ -86,6 +87,7 @@ def write_short_graphs(source: TranslationSource, settings: GraphSettings, folde
         folder: the bundle's folder.
         weights: the weights file of int8, which these graphs share.
     """
+    assert isinstance(source.model, Transformer)
     folded = fuse_norms(fold_scales(source.model))
     for kind in ("short_step", "short_search"):
         write_graph(trace_translation(kind, folded, settings), folder / SHORT_FILES[kind], weights, "int8")

@@ -36,7 +36,7 @@ from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
-from triptych_export.graphs.weight_folding import fold_cache_scales, fold_scales, fuse_norms, head_dim
+from triptych_export.graphs.weight_folding import decoder_shape, fold_cache_scales, fold_scales, fuse_norms
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
@@ -60,9 +60,9 @@ from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
 from triptych_text.languages import UNDETERMINED
 from triptych_text.translation_scores import score_translations
-from triptych_training.checkpoints.translation import ARCHITECTURE
+from triptych_training.checkpoints.translation import CONFIGS
 from triptych_training.data.corpus import Pair
-from triptych_training.models.transformer import Transformer
+from triptych_training.models.rnn import Rnn, RnnConfig, make_translation_model
 
 CACHE_KINDS = ("encoder", "step", "search")
 KINDS = (*CACHE_KINDS, "score")
@@ -120,9 +120,13 @@ class TranslationFamily:
 
     def describe(self) -> Description:
         config = self.source.model.config
-        shape = f"{config.decoder_layers}, {config.decoder_block.heads}, {config.decoder_block.attention.head_dim}"
+        if isinstance(config, RnnConfig):
+            shape = {"decoder cells, layers, attention": f"{config.cell}, {config.decoder_layers}, {config.attention}"}
+        else:
+            sizes = config.decoder_layers, config.decoder_block.heads, config.decoder_block.attention.head_dim
+            shape = {"decoder layers, heads, head size": ", ".join(map(str, sizes))}
         rows = {
-            "decoder layers, heads, head size": shape,
+            **shape,
             "longest source, target (tokens)": f"{self.source.max_source}, {self.source.max_target}",
         }
         return Description(_sentence(self.source), rows)
@@ -187,7 +191,7 @@ class TranslationFamily:
             parameter.data = torch.empty(0)
         trim_heap()
         with torch.device("meta"):
-            self.source = replace(self.source, model=Transformer(self.source.model.config))
+            self.source = replace(self.source, model=make_translation_model(self.source.model.config))
 
     @cached_property
     def _known_pairs(self) -> tuple[list[list[int]], list[str]]:
@@ -202,7 +206,7 @@ class TranslationFamily:
     def _sample(self) -> Sample:
         """PyTorch's translations of sentences that are given or, for a model trained elsewhere, drawn at random."""
         (sources, _), model, longest = self._known_pairs, self.source.model, self.source.max_target - 1
-        if self.source.family == ARCHITECTURE:
+        if self.source.family in CONFIGS:
             return make_sample(model, spread(sources, PARITY_SENTENCES), longest, self.untrained)
         if sources:
             chosen = spread(sources, self._random_sentences)
@@ -293,7 +297,8 @@ def translation_manifest(
     alignment: AlignmentChoice | None = None,
 ) -> dict[str, Any]:
     """Compose the manifest."""
-    graphs = {p: graphs_member((*KINDS, ATTEND), p) for p in precisions}
+    kinds = CACHE_KINDS if isinstance(source.model, Rnn) else (*KINDS, ATTEND)
+    graphs = {p: graphs_member(kinds, p) for p in precisions}
     if INT8_CACHES in graphs:  # the other graphs have no caches
         graphs[INT8_CACHES] |= {kind: graphs[INT8][kind] for kind in (*KINDS, ATTEND) if kind not in CACHE_KINDS}
     if shortlist:
@@ -308,7 +313,7 @@ def translation_manifest(
         **_optional(source),
         tokens={"pad": config.pad_id, "start": config.bos_id, "end": config.eos_id},
         limits={"max_source_tokens": source.max_source, "max_target_tokens": source.max_target},
-        decoder={"layers": config.decoder_layers, "heads": config.decoder_block.heads, "head_dim": head_dim(source.model)},
+        decoder={name: value for name, value in asdict(decoder_shape(source.model)).items() if value},
         generation={"max_length": source.max_target - 1, **source.generation},
         **({} if alignment is None else {"alignment": asdict(alignment.heads)}),
     )
@@ -318,6 +323,12 @@ def _write_graphs(
     source: TranslationSource, settings: GraphSettings, folder: Path, precision: str, weights: WeightsFile
 ) -> None:
     """Write every graph in a precision; no graph is kept while the next one is traced."""
+    if isinstance(source.model, Rnn):
+        for kind in CACHE_KINDS:
+            write_graph(
+                trace_translation(kind, source.model, settings), folder / f"{kind}.{precision}.onnx", weights, precision
+            )
+        return
     folded, plain = fold_scales(source.model), fuse_norms(source.model)
     kinds: Sequence[str] = KINDS
     if precision == INT8_CACHES:

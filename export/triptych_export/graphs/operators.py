@@ -264,6 +264,28 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return _operator("SimplifiedLayerNormalization", (x, weight), x, attributes)
 
 
+def bidirectional_rnn(cell: str, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
+    """Run a layer of "gru" or "lstm" cells in both directions over rows of different lengths.
+
+    Args:
+        cell: which operator.
+        x: `[S, B, E]`.
+        weight: `[2, gates * N, E]`, of the inputs.
+        recurrent: `[2, gates * N, N]`, of the states.
+        bias: `[2, 2 * gates * N]`.
+        lengths: `[B]` int32.
+
+    Returns:
+        States `[S, 2, B, N]`, zeros after a row's length.
+    """
+    size = recurrent.shape[2]
+    attributes: Attributes = {"hidden_size": size, "direction": "bidirectional"}
+    if cell == "gru":
+        attributes["linear_before_reset"] = 1
+    arguments = (x, weight, recurrent, bias, lengths)
+    return _operator(cell.upper(), arguments, x, attributes, (x.shape[0], 2, x.shape[1], size), version=14)
+
+
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Return the `k` (`[1]` int64) largest of `[N, C]`, descending, and their indices; both `[N, k]`.
 

@@ -15,6 +15,7 @@ from triptych_export.graphs.generation import GenerationScore, GenerationSearch,
 from triptych_export.graphs.image import image_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
+from triptych_export.graphs.recurrent import RecurrentEncoderGraph
 from triptych_export.graphs.skip_norms import fuse_skip_norms
 from triptych_export.graphs.text import text_graph
 from triptych_export.graphs.translation import (
@@ -28,10 +29,11 @@ from triptych_export.graphs.translation import (
     StepGraph,
     capacity,
 )
-from triptych_export.graphs.weight_folding import cache_head_dim, head_dim
+from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
 from triptych_training.models.image_gpt import ImageGpt
+from triptych_training.models.rnn import Rnn, TranslationModel
 from triptych_training.models.swin import Swin
 from triptych_training.models.transformer import Transformer
 from triptych_training.models.vit import Vit
@@ -51,12 +53,12 @@ EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
-def trace_translation(kind: str, model: Transformer, settings: GraphSettings, half: bool = False) -> Graph:
+def trace_translation(kind: str, model: TranslationModel, settings: GraphSettings, half: bool = False) -> Graph:
     """Trace one graph of a translation bundle.
 
     Args:
-        kind: "encoder", "score" or one of STEP_GRAPHS. The encoder and score graphs are dynamic in rows and lengths, step
-            graphs in rows and, where they have them, in edits, candidates and shortlist columns.
+        kind: "encoder", "score" (Transformers only) or one of STEP_GRAPHS. The encoder and score graphs are dynamic in rows
+            and lengths, step graphs in rows and, where they have them, in edits, candidates and shortlist columns.
         model: prepared by `fold_scales`, except for the score graph, and for int8 caches by `fold_cache_scales`.
         settings: limits and decoding rules.
         half: trace the float16 graph for CUDA; there are none with a shortlist.
@@ -64,6 +66,8 @@ def trace_translation(kind: str, model: Transformer, settings: GraphSettings, ha
     if kind in STEP_GRAPHS:
         return _trace_step(kind, model, settings, half)
     source, lengths, shapes = _source(settings)
+    if isinstance(model, Rnn):
+        return _trace(RecurrentEncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     if kind == "encoder":
         encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model, settings.int8_caches)
         return _trace(encoder, (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
@@ -91,15 +95,17 @@ class _Examples:
     shapes: tuple[Any, ...]
 
 
-def _trace_step(kind: str, model: Transformer, settings: GraphSettings, half: bool) -> Graph:
+def _trace_step(kind: str, model: TranslationModel, settings: GraphSettings, half: bool) -> Graph:
     """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
-    graph: nn.Module = HALF_STEP_GRAPHS[kind](model, settings) if half else STEP_GRAPHS[kind](model, settings)
+    graph: nn.Module = STEP_GRAPHS[kind](model, settings)
+    if half and isinstance(model, Transformer):
+        graph = HALF_STEP_GRAPHS[kind](model, settings)
     between = []
     if kind.endswith("search"):
         between.append(_edits())
     if kind.startswith("short"):
         between.append(_columns(model.config.model_dim))
-    names = cache_names(model.config.decoder_layers)
+    names = cache_names(decoder_shape(model).layers)
     row = {0: torch.export.Dim("rows", min=1, max=65_535)}
     parts = (_vectors(row, half), *between, _caches(model, settings, row, half))
     values = tuple(value for part in parts for value in part.values)
@@ -120,11 +126,15 @@ def _vectors(row: dict[int, Any], half: bool) -> _Examples:
     return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([row] * 4,))
 
 
-def _caches(model: Transformer, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
+def _caches(model: TranslationModel, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
     """Example caches of targets and sources."""
-    heads, size, names = model.config.decoder_block.heads, head_dim(model), cache_names(model.config.decoder_layers)
+    shape = decoder_shape(model)
+    heads, size, names = shape.heads, shape.head_dim, cache_names(shape.layers)
     source = capacity(settings.max_source)
-    shapes = (heads, capacity(settings.max_target), size), (1, source, heads * size) if half else (heads, source, size)
+    shapes = (
+        (heads, shape.state_vectors or capacity(settings.max_target), size),
+        (1, source, heads * size) if half else (heads, source, size),
+    )
     dtype = torch.int8 if settings.int8_caches else torch.float16 if half else torch.float32
     caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=dtype) for _ in names] for shape in shapes)
     return _Examples(caches, ([row] * len(names),) * 2)

@@ -27,11 +27,13 @@ from triptych_export.graphs.operators import (
     round_to_int8,
     top_k,
 )
+from triptych_export.graphs.recurrent import RecurrentDecoder
 from triptych_export.graphs.weight_folding import cache_scales
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.positions import RelativeBias
+from triptych_training.models.rnn import Rnn, TranslationModel
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
 NEVER = -1e9  # logit of a suppressed token
@@ -181,9 +183,9 @@ class StepGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+    def __init__(self, model: TranslationModel, settings: GraphSettings) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, settings, weights=False)
+        self.decoder = step_decoder(model, settings, weights=False)
         self.projection = suppress(model.projection, settings.suppressed)
         self.columns = block_width(model.projection.out_features)
 
@@ -242,9 +244,9 @@ class SearchGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: Transformer, settings: GraphSettings) -> None:
+    def __init__(self, model: TranslationModel, settings: GraphSettings) -> None:
         super().__init__()
-        self.decoder = CachedDecoder(model, settings, weights=True)
+        self.decoder = step_decoder(model, settings, weights=True)
         self.projection = model.projection
         self.settings = settings
 
@@ -366,6 +368,11 @@ class TargetLayer(nn.Module):
             return packed_attention(marked, self.weight, self.bias, None, own.heads, causal=True)
         query, key, value = own.query_key_value(x).chunk(3, dim=-1)
         return fused_attention(query, key, value, own.heads, None, own.scale, bias, causal=True)
+
+
+def step_decoder(model: TranslationModel, settings: GraphSettings, weights: bool) -> CachedDecoder | RecurrentDecoder:
+    """Make the decoder of a step graph."""
+    return RecurrentDecoder(model) if isinstance(model, Rnn) else CachedDecoder(model, settings, weights)
 
 
 def capacity(tokens: int) -> int:

@@ -18,7 +18,7 @@ from triptych_serving.models.translation.translator import Translator, Translato
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Row
 from triptych_training.decoding.greedy import greedy
-from triptych_training.models.transformer import Transformer
+from triptych_training.models.rnn import TranslationModel
 
 BATCHES = (1, 3, 16)
 CACHE_BYTES = 768 << 20  # for all rows together
@@ -39,7 +39,7 @@ class Sample:
     ties: Sequence[Ties] = ()  # empty, or PyTorch's ties for each source
 
 
-def make_sample(model: Transformer, sources: Sequence[Ids], max_length: int, untrained: bool = False) -> Sample:
+def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int, untrained: bool = False) -> Sample:
     """Decode `sources` in PyTorch; an `untrained` model may give few distinct translations.
 
     Raises:
@@ -60,7 +60,7 @@ def make_sample(model: Transformer, sources: Sequence[Ids], max_length: int, unt
 
 
 def make_framed_sample(
-    model: Transformer,
+    model: TranslationModel,
     sources: Sequence[Ids],
     prefixes: Sequence[tuple[int, ...]],
     max_length: int,
@@ -82,7 +82,7 @@ def make_framed_sample(
 
 
 def translate_framed(
-    model: Transformer,
+    model: TranslationModel,
     sources: Sequence[Ids],
     prefixes: Sequence[tuple[int, ...]],
     max_length: int,
@@ -100,7 +100,7 @@ def translate_framed(
 
 @torch.inference_mode()
 def find_ties(
-    model: Transformer, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()
+    model: TranslationModel, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()
 ) -> list[Ties]:
     """Find positions and tokens whose logit is within TIE of the generated token's."""
     found: list[Ties] = []

@@ -2,11 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import Function, several
@@ -18,12 +19,14 @@ BY_SIZE = "[default: by --size]"
 # Shapes of the models by --size.
 FIELDS = {
     "transformer": ("model_dim", "heads", "feedforward_dim", "encoder_layers", "decoder_layers"),
+    "rnn": ("model_dim", "encoder_layers", "decoder_layers"),
     "bert": ("model_dim", "heads", "feedforward_dim", "layers"),
     "vit": ("model_dim", "heads", "feedforward_dim", "layers"),
     "gpt": ("model_dim", "heads", "kv_heads", "feedforward_dim", "layers"),
 }
 SIZES: dict[str, dict[str, tuple[int, ...]]] = {
     "transformer": {"tiny": (128, 4, 512, 2, 2), "small": (256, 4, 1024, 4, 2), "base": (512, 8, 2048, 6, 6)},
+    "rnn": {"tiny": (256, 1, 1), "small": (512, 1, 1), "base": (1024, 2, 2)},
     "bert": {"tiny": (128, 2, 512, 2), "small": (256, 4, 1024, 4), "base": (768, 12, 3072, 12)},
     "vit": {"tiny": (192, 3, 768, 6), "small": (384, 6, 1536, 12), "base": (768, 12, 3072, 12)},
     "gpt": {"tiny": (128, 4, 2, 384, 4), "small": (256, 4, 2, 768, 6), "base": (768, 12, 4, 2048, 12)},
@@ -125,6 +128,11 @@ def _loop(
 @_option("--vocabulary-size", default=8000, help="Size of the shared BPE vocabulary.")
 @_option("--max-length", default=200, help="Longest side of a training pair, in tokens; longer pairs are left out.")
 @_sizes("transformer")
+@_option("--architecture", type=click.Choice(["transformer", "rnn"]), default="transformer")
+@_option("--cell", type=click.Choice(["gru", "lstm"]), default="gru", help="Of --architecture rnn, as the next three.")
+@_option("--attention", type=click.Choice(["additive", "multiplicative", "none"]), default="additive", help="Of the decoder.")
+@_option("--teacher-forcing", default=1.0, help="Probability of reading the target in training, not a prediction.")
+@_option("--truncate", default=0, help="Target tokens through which a gradient flows back from state to state; 0: all.")
 @_option("--norm", type=click.Choice(["post", "pre"]), default="post")
 @_option("--activation", type=click.Choice(["relu", "gelu", "silu"]), default="relu")
 @_option("--positions", type=click.Choice(["sinusoidal", "learned"]), default="sinusoidal")
@@ -133,16 +141,23 @@ def _loop(
 @_option("--dropout", default=0.1)
 @_option("--batch-tokens", default=4000, help="Size of a batch: rows x longest side.")
 @_loop()
-def translation(out: Path, resume: bool, **options: Any) -> None:
-    """Train an encoder-decoder Transformer on sentence pairs."""
+def translation(out: Path, resume: bool, architecture: str, **options: Any) -> None:
+    """Train an encoder-decoder on sentence pairs: a Transformer or a recurrent network."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import TranslationRecipe
+    from triptych_training.models.rnn import RnnConfig, TranslationConfig
     from triptych_training.models.transformer import TransformerConfig
     from triptych_training.tasks.translation import train_translation
 
+    kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
+    kind = kinds[architecture]
+    foreign = {name for each in kinds.values() for name in each.__dataclass_fields__} - kind.__dataclass_fields__.keys()
+    _refuse_given(foreign & options.keys(), architecture)
+
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized("transformer", shape, out, resume)
-        return train_translation(recipe, TransformerConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
+        shape = {name: value for name, value in shape.items() if name not in foreign}
+        shape = _sized(architecture, shape, out, resume)
+        return train_translation(recipe, kind(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(TranslationRecipe, options, train)
 
@@ -309,6 +324,14 @@ def vit(out: Path, resume: bool, **options: Any) -> None:
         return train_vit(recipe, VitConfig(classes=2, **_sized("vit", shape, out, resume)), out, resume)
 
     _run(ImageRecipe, options, train)
+
+
+def _refuse_given(names: Iterable[str], architecture: str) -> None:
+    """Refuse options of another architecture that were given; their defaults do not matter."""
+    source = click.get_current_context().get_parameter_source
+    for name in sorted(names):
+        if source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')}: not an option of --architecture {architecture}")
 
 
 def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool) -> dict[str, Any]:

@@ -95,13 +95,15 @@ class HostKVCache:
     def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
         self._encoder, self._step = encoder, step
         shape = manifest.decoder
+        self._recurrent = shape.state_vectors > 0
+        targets, sources = cache_lengths(manifest.limits)
         self.count = count
         self._returned = frozenset(step.outputs)
         self._names = cache_names(shape.layers)
         kind = step.dtype(f"cache_{self._names[0]}")
         self.cache, self.memory = (
             np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), kind)
-            for length in cache_lengths(manifest.limits)
+            for length in (shape.state_vectors or targets, sources)
         )
 
     @property
@@ -117,6 +119,8 @@ class HostKVCache:
         self.memory[:, first : first + rows, :, :longest] = memory
 
     def copy(self, source: int, target: int, positions: slice, length: int = 0) -> None:
+        if self._recurrent:  # the state is one for all positions
+            positions = slice(None)
         self.cache[:, target, :, positions] = self.cache[:, source, :, positions]
         if length:
             self.memory[:, target, :, :length] = self.memory[:, source, :, :length]

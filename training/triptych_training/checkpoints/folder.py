@@ -51,6 +51,14 @@ def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Con
     return config
 
 
+def named_architecture(path: Path) -> str:
+    """Return the architecture that a config.json names; empty if it cannot be read."""
+    try:
+        return str(_read_object(path).get("architecture", ""))
+    except CheckpointError:
+        return ""
+
+
 def need_files(folder: Path, names: Sequence[str]) -> None:
     """Reject a folder that lacks one of `names`.
 

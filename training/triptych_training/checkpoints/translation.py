@@ -13,15 +13,27 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import CONFIG, TOKENIZER, Config, load_folder, make_member, save_weights, write_config
+from triptych_training.checkpoints.folder import (
+    CONFIG,
+    TOKENIZER,
+    Config,
+    load_folder,
+    make_member,
+    named_architecture,
+    save_weights,
+    write_config,
+)
 from triptych_training.data.batches import Ids
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.data.languages import ModelLanguages
 from triptych_training.data.tokenizer import save_tokenizer
 from triptych_training.errors import RecipeError
-from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.rnn import Rnn, RnnConfig, TranslationModel, make_translation_model
+from triptych_training.models.transformer import TransformerConfig
 
 ARCHITECTURE = "triptych-transformer"
+RNN = "triptych-rnn"
+CONFIGS = {ARCHITECTURE: ("transformer", TransformerConfig), RNN: ("rnn", RnnConfig)}  # member of config.json, and its type
 SAMPLES = "samples.tsv"
 
 
@@ -33,7 +45,7 @@ class Checkpoint:
     first direction, which is also that of the samples.
     """
 
-    model: Transformer
+    model: TranslationModel
     tokenizer: Tokenizer
     source_language: str
     target_language: str
@@ -59,15 +71,16 @@ class Checkpoint:
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    architecture = RNN if isinstance(checkpoint.model, Rnn) else ARCHITECTURE
     members = {
-        "transformer": asdict(checkpoint.model.config),
+        CONFIGS[architecture][0]: asdict(checkpoint.model.config),
         "source_language": checkpoint.source_language,
         "target_language": checkpoint.target_language,
         "provenance": dict(checkpoint.provenance),
     }
     if checkpoint.languages.targets:
         members["languages"] = checkpoint.languages.as_member()
-    write_config(folder / CONFIG, ARCHITECTURE, members)
+    write_config(folder / CONFIG, architecture, members)
     save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     if checkpoint.samples:
         lines = ["\t".join(text.replace("\t", " ") for text in pair) + "\n" for pair in checkpoint.samples]
@@ -82,9 +95,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
     path, samples = folder / CONFIG, folder / SAMPLES
+    architecture = RNN if named_architecture(path) == RNN else ARCHITECTURE
+    member, kind = CONFIGS[architecture]
 
-    def make_model(config: Config) -> Transformer:
-        return make_member(path, "transformer", lambda: Transformer(TransformerConfig(**config["transformer"])))
+    def make_model(config: Config) -> TranslationModel:
+        return make_member(path, member, lambda: make_translation_model(kind(**config[member])))
 
     def read_languages(config: Config) -> ModelLanguages:
         if "languages" not in config:
@@ -93,8 +108,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 
     config, model, parts = load_folder(
         folder,
-        ARCHITECTURE,
-        {"transformer": dict, "source_language": str, "target_language": str},
+        architecture,
+        {member: dict, "source_language": str, "target_language": str},
         make_model,
         {"samples": lambda _: read_pairs([str(samples)]) if samples.exists() else (), "languages": read_languages},
     )

@@ -17,7 +17,7 @@ from torch.nn import functional
 from triptych_training.checks import at_least
 from triptych_training.data.batches import Ids, by_length, pad
 from triptych_training.models.attention import KeyValues
-from triptych_training.models.transformer import Transformer
+from triptych_training.models.rnn import TranslationModel
 
 CHECK_STEPS = 4  # steps between two checks for finished sentences
 SHRINK_BELOW = 0.75  # drop finished sentences from the batch if at most this share is still running
@@ -53,7 +53,7 @@ class BeamHypothesis:
 
 
 @torch.inference_mode()
-def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> list[list[BeamHypothesis]]:
+def search(model: TranslationModel, sources: Sequence[Ids], options: SearchOptions) -> list[list[BeamHypothesis]]:
     """Find the best translations of each source (ids, EOS last), in the order of the sources.
 
     Does not change the model's mode: call `eval()` first.
@@ -69,7 +69,7 @@ def search(model: Transformer, sources: Sequence[Ids], options: SearchOptions) -
 class _Batch:
     """State of the sentences that are searched together."""
 
-    def __init__(self, model: Transformer, sources: Sequence[Ids], options: SearchOptions) -> None:
+    def __init__(self, model: TranslationModel, sources: Sequence[Ids], options: SearchOptions) -> None:
         self.model, self.options = model, options
         self.count, beams = len(sources), options.beam_size
         device = model.projection.weight.device

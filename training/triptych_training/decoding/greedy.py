@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from triptych_training.data.batches import Ids, Row, by_length, pad
-from triptych_training.models.transformer import Transformer
+from triptych_training.models.rnn import TranslationModel
 
 DECODE_TOKENS = 4_000  # padded source tokens per batch
 
 
 @torch.inference_mode()
 def greedy(
-    model: Transformer, sources: Sequence[Row], max_length: int, prefix: Sequence[int] = (), suppressed: Sequence[int] = ()
+    model: TranslationModel, sources: Sequence[Row], max_length: int, prefix: Sequence[int] = (), suppressed: Sequence[int] = ()
 ) -> list[Ids]:
     """Translate each source (ids, EOS last) into at most `max_length` ids, EOS not included, in the order of the sources.
 
@@ -38,7 +38,7 @@ def greedy(
 
 
 def _greedy_batch(
-    model: Transformer, source: Tensor, max_length: int, prefix: Sequence[int], suppressed: Sequence[int]
+    model: TranslationModel, source: Tensor, max_length: int, prefix: Sequence[int], suppressed: Sequence[int]
 ) -> Tensor:
     """`[B, S]` -> `[B, at most max_length]`; ids after a row's EOS are undefined."""
     mask = model.source_mask(source)

@@ -16,6 +16,7 @@ from triptych_training.models.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine", "constant")
+RECURRENT = nn.RNNBase | nn.RNNCellBase
 ENDING = ("linear", "cosine")  # schedules that end at zero
 WARMUP_SHARE = 0.1  # of a training at most is its warm-up
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic Newton-Schulz iteration of Muon's reference implementation
@@ -50,24 +51,28 @@ def make_optimizers(
 
 def _matrices(model: nn.Module) -> list[Tensor]:
     """List the layers' matrices and the kernels of convolutions."""
-    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | nn.Conv2d)]
+    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | nn.Conv2d | RECURRENT)]
     return [p for module in inner for p in module.parameters() if p.ndim >= 2]
 
 
 def _decaying(model: nn.Module) -> set[int]:
     """Identify the weights of projections and convolutions that are not embeddings as well."""
     weights = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)}
+    cells = [module for module in model.modules() if isinstance(module, RECURRENT)]
+    weights |= {id(p) for module in cells for p in module.parameters() if p.ndim >= 2}
     return weights - {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
 
 
 def _fused(model: nn.Module) -> dict[Tensor, int]:
-    """Map each fused attention matrix to its number of projections."""
+    """Map each fused matrix of attention or of gates to its number of projections."""
     fused: dict[Tensor, int] = {}
     for module in model.modules():
         if isinstance(module, SelfAttention):
             fused[module.query_key_value.weight] = sum(module.parts) // math.gcd(*module.parts)
         elif isinstance(module, CrossAttention):
             fused[module.key_value.weight] = 2
+        elif isinstance(module, RECURRENT):  # one matrix for each gate
+            fused |= {p: len(p) // module.hidden_size for p in module.parameters() if p.ndim >= 2}
     return fused
 
 

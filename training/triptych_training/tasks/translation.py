@@ -25,7 +25,7 @@ from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import TranslationRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
-from triptych_training.models.transformer import Transformer, TransformerConfig
+from triptych_training.models.rnn import RnnConfig, TranslationConfig, TranslationModel, make_translation_model
 
 ENCODED_AT_ONCE = 5_000  # pairs; an encoding takes a hundred times the memory of its ids
 SAMPLE_PAIRS = 500  # validation pairs stored with the final checkpoint
@@ -54,7 +54,7 @@ class Corpus:
         return list(dict.fromkeys(each.direction for each in self.valid))
 
 
-def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: Path, resume: bool = False) -> Path:
+def train_translation(recipe: TranslationRecipe, shape: TranslationConfig, out: Path, resume: bool = False) -> Path:
     """Train a translation model in the run folder `out`; returns the final checkpoint folder.
 
     Args:
@@ -66,8 +66,10 @@ def train_translation(recipe: TranslationRecipe, shape: TransformerConfig, out: 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
+    if recipe.compile and isinstance(shape, RnnConfig):
+        raise RecipeError("compile: not supported for recurrent models, whose steps are too small to gain from it")
     fabric = make_fabric(recipe)
-    folder = RunFolder(out, recipe, "transformer", shape, resume)
+    folder = RunFolder(out, recipe, "rnn" if isinstance(shape, RnnConfig) else "transformer", shape, resume)
     tokenizer, corpus = _prepare(fabric, recipe, shape, folder)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
     return Trainer(fabric, recipe, folder, TranslationTask(recipe, shape, tokenizer, corpus)).run()
@@ -79,7 +81,7 @@ class SequenceLoss(nn.Module):
     Only positions that are not padding are projected to the vocabulary.
     """
 
-    def __init__(self, model: Transformer, smoothing: float) -> None:
+    def __init__(self, model: TranslationModel, smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
@@ -103,9 +105,9 @@ class TranslationTask:
     unit = "tokens"
     headline = "bleu"
 
-    def __init__(self, recipe: TranslationRecipe, shape: TransformerConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
+    def __init__(self, recipe: TranslationRecipe, shape: TranslationConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
-        self.model = Transformer(shape)
+        self.model = make_translation_model(shape)
         self.loss = SequenceLoss(self.model, recipe.label_smoothing)
 
     def describe(self) -> str:
@@ -160,7 +162,7 @@ class TranslationTask:
 
 
 def _prepare(
-    fabric: Fabric, recipe: TranslationRecipe, shape: TransformerConfig, folder: RunFolder
+    fabric: Fabric, recipe: TranslationRecipe, shape: TranslationConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
     valid_pairs = list(_read(recipe.valid_files))
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))

@@ -101,6 +101,9 @@ class DecoderShape:
     layers: int
     heads: int
     head_dim: int
+    state_vectors: int = (
+        0  # length of the caches if they are a recurrent decoder's state; 0: a position a token
+    )
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class TranslationManifest(Manifest):
     target_languages      the same
     tokens                pad, start (first decoder input), end: ids
     limits                max_source_tokens, max_target_tokens: end of sentence included
-    decoder               layers, heads, head_dim: the shape of the caches
+    decoder               layers, heads, head_dim: the shape of the caches; state_vectors (optional): their length in a
+                          recurrent decoder, whose step replaces them as a whole
     generation            defaults of decoding: max_length (tokens, end of sentence not included); optional: see Generation
     frames                (optional) what stands around the texts of each language: see Frames
     splits                (optional) texts are split into sentences unless a request says otherwise; true by default
@@ -170,7 +174,8 @@ class TranslationManifest(Manifest):
 def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
     """Read and check the manifest; errors are added to `faults`."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
-    shape = DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim"))
+    sizes = decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")
+    shape = DecoderShape(*sizes, decoder.positive("state_vectors") if "state_vectors" in decoder.values else 0)
     manifest = TranslationManifest(
         **parse_common(fields),
         precisions={

@@ -1,0 +1,43 @@
+"""Recurrent models: the engine's greedy and beam searches are PyTorch's, streamed and with alignments."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+
+from triptych_export.families.translation import write_translation
+from triptych_export.parity.translation import check_parity, make_sample
+from triptych_export.translation_source import TranslationSource
+from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
+from triptych_serving.bundle.search_params import SearchParams
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.scheduling.request import Row
+from triptych_training.checkpoints.translation import RNN, load_checkpoint
+from triptych_training.decoding.batch_beam import SearchOptions, search
+from triptych_training.models.rnn import Rnn, RnnConfig
+
+from ..fixtures.toy import HERE
+
+
+@pytest.mark.parametrize(("cell", "attention"), [("gru", "additive"), ("lstm", "multiplicative"), ("lstm", "none")])
+def test_the_engine_finds_what_pytorch_finds(cell: str, attention: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = Rnn(RnnConfig(340, 32, 2, 2, cell, attention, max_positions=40)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.5)  # for varied results
+    frames = {"en": SourceFrame()}, {"de": TargetFrame()}
+    source = TranslationSource(model, load_checkpoint(HERE / "checkpoint").tokenizer, *frames, 30, 36, family=RNN)
+    write_translation(source, tmp_path / "bundle", lambda _: None, precisions=("fp32",))
+    sources = [[*torch.randint(4, 340, (1 + i % 17,)).tolist(), 2] for i in range(200)]
+    assert check_parity(tmp_path / "bundle", "fp32", make_sample(model, sources, 12, untrained=True))["identical"]
+    with closing(
+        Translator("rnn", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions("fp32", EngineOptions(1, 4)))
+    ) as engine:
+        rows = [Row(ids, 11, SearchParams(beam_size=3, scores=True)) for ids in sources[:12]]
+        engine.run(rows)
+    wanted = search(model, sources[:12], SearchOptions(3, max_length=12))
+    assert [row.tokens for row in rows] == [best[0].tokens[:11] for best in wanted]
