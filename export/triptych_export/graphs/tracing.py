@@ -40,7 +40,12 @@ from triptych_training.models.vit import Vit
 
 OPSET = 21
 HALF_OPSET = 24  # of CUDA graphs: the first with `nonpad_kv_seqlen`
-STEP_GRAPHS = {"step": StepGraph, "search": SearchGraph, "short_step": ShortStepGraph, "short_search": ShortSearchGraph}
+STEP_GRAPHS: dict[str, type[StepGraph | SearchGraph]] = {  # the short ones are of Transformers only
+    "step": StepGraph,
+    "search": SearchGraph,
+    "short_step": ShortStepGraph,
+    "short_search": ShortSearchGraph,
+}
 GENERATION_GRAPHS: dict[str, type[GenerationStep | GenerationSearch | GenerationScore]] = {
     "step": GenerationStep,
     "search": GenerationSearch,

@@ -101,9 +101,7 @@ class DecoderShape:
     layers: int
     heads: int
     head_dim: int
-    state_vectors: int = (
-        0  # length of the caches if they are a recurrent decoder's state; 0: a position a token
-    )
+    state_vectors: int = 0  # length of the caches if they are a recurrent decoder's state; 0: a position a token
 
 
 @dataclass(frozen=True)
