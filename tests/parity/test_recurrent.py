@@ -1,10 +1,13 @@
-"""Recurrent models: the engine's greedy and beam searches are PyTorch's, streamed and with alignments."""
+"""Recurrent models: the engine's greedy and beam searches and its alignments are PyTorch's."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from triptych_export.families.translation import write_translation
 from triptych_export.parity.translation import check_parity, make_sample
@@ -37,7 +40,24 @@ def test_the_engine_finds_what_pytorch_finds(cell: str, attention: str, tmp_path
     with closing(
         Translator("rnn", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions("fp32", EngineOptions(1, 4)))
     ) as engine:
-        rows = [Row(ids, 11, SearchParams(beam_size=3, scores=True)) for ids in sources[:12]]
+        rows = [Row(ids, 11, SearchParams(beam_size=3, scores=True, alignment=True)) for ids in sources[:12]]
         engine.run(rows)
     wanted = search(model, sources[:12], SearchOptions(3, max_length=11))
     assert [row.tokens for row in rows] == [best[0].tokens for best in wanted]
+    for row in rows:
+        attention = row.hypotheses[0].attention
+        assert attention is not None
+        assert attention == pytest.approx(weights_of(model, row.source, row.tokens), abs=1e-5)
+
+
+@torch.no_grad()
+def weights_of(model: Rnn, source: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Compute the weights `[T, S]` of every token's step in PyTorch."""
+    ids = torch.tensor([source])
+    mask = model.source_mask(ids)
+    [memory] = model.decoder.project_memory(model.encoder(ids, mask))
+    state, weights = model.decoder.initial_state(memory[1], mask.sum(1) - 1), []
+    for token in [model.config.bos_id, *tokens][: len(tokens)]:
+        _, each, state = model.decoder.advance(torch.tensor([token]), memory, mask, state)
+        weights.append(each)
+    return torch.cat(weights).numpy()

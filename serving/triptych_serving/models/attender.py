@@ -72,7 +72,7 @@ class Attender:
             if self._path is None:
                 raise UnsupportedError(
                     f"the bundle of model {self._name!r} has no attention graph; add one with `triptych export BUNDLE --out "
-                    "MODELS` (Swin cannot have one: it attends within windows)"
+                    "MODELS` (Swin and recurrent models cannot have one)"
                 )
             if not self.engines:
                 self._session = Session(self._path, saturation_free=self._saturation_free)

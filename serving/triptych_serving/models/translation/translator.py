@@ -343,7 +343,8 @@ class Translator:
     def _load_scorer(self) -> Scorer:
         graphs, engine = self.manifest.precisions[self.precision], self._options.engine
         if not graphs.score:
-            raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; export the checkpoint again")
+            remedy = "recurrent models have no scores" if self.manifest.decoder.state_vectors else "export the checkpoint again"
+            raise UnsupportedError(f"the bundle of model {self.name!r} cannot score translations; {remedy}")
         path = self._bundle.path(graphs.score)
         if engine.on_gpus:
             session: Session | SessionPool = SessionPool(

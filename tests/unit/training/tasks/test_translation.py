@@ -14,6 +14,7 @@ from triptych_training.data.languages import ModelLanguages, directed_files, fin
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.models.rnn import RnnConfig
 from triptych_training.tasks.translation import SequenceLoss, train_translation
 
 from ..runs import records
@@ -44,6 +45,18 @@ def test_a_model_of_two_directions_depends_on_the_target_s_token(tmp_path: Path)
     ids, start = tokenizer.encode("one two.").ids, torch.tensor([[SHAPE.bos_id]])
     one, other = (checkpoint.model(torch.tensor([[number, *ids]]), start) for number in (4, 5))
     assert not torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize(("cell", "attention"), [("gru", "additive"), ("lstm", "multiplicative"), ("gru", "none")])
+def test_a_recurrent_model_learns_and_is_read_back(cell: str, attention: str, tmp_path: Path) -> None:
+    shape = RnnConfig(50, 16, 2, 2, cell, attention, teacher_forcing=0.9, truncate=2, max_positions=32)
+    run = tmp_path / "run"
+    checkpoint = load_checkpoint(train_translation(make_recipe(tmp_path, average=1), shape, run))
+    assert checkpoint.model.config == replace(shape, vocabulary_size=checkpoint.tokenizer.get_vocab_size())
+    losses = [record["valid_loss"] for record in records(run) if "valid_loss" in record]
+    assert losses[-1] < losses[0]
+    with pytest.raises(RecipeError, match="compile: not supported for recurrent models"):
+        train_translation(make_recipe(tmp_path, compile=True), shape, tmp_path / "other")
 
 
 def test_text_that_looks_like_a_language_token_is_ordinary_text(tmp_path: Path) -> None:
