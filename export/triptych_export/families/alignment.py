@@ -20,6 +20,7 @@ from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.data.corpus import Pair
 from triptych_training.data.lexicon import Lexicon
 from triptych_training.models.attention import CrossAttention, split_heads
+from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import Transformer
 
 PAIRS = 400  # that are read; pairs with long or untypical texts drop out
@@ -56,7 +57,7 @@ def choose_alignment(source: TranslationSource, lexicon: Lexicon, pairs: Sequenc
         lexicon: over the model's tokens.
         pairs: sentence pairs.
     """
-    assert isinstance(source.model, Transformer)
+    assert not isinstance(source.model, Rnn)
     config = source.model.config
     keys = _keys(lexicon, config.vocabulary_size)
     found: list[tuple[Weights, Links]] = []
