@@ -107,7 +107,7 @@ def metadata(method: str) -> list[tuple[str, str]]:
     return [("x-request-id", f"{REQUEST_ID}-{method}"), ("traceparent", f"00-{TRACE}-{PARENT}-01")]
 
 
-def ask(channel: grpc.Channel) -> None:
+def ask(channel: grpc.Channel, over: threading.Event) -> None:
     """Every task, and some mistakes."""
     translation = translation_pb2_grpc.TranslationServiceStub(channel)
     for _ in range(MANY):
@@ -119,7 +119,7 @@ def ask(channel: grpc.Channel) -> None:
     translation.ScoreTranslations(translation_pb2.ScoreTranslationsRequest(pairs=pairs))
     ask_encoders(channel)
     ask_images(channel)
-    make_mistakes(channel)
+    make_mistakes(channel, over)
 
 
 def ask_encoders(channel: grpc.Channel) -> None:
@@ -145,7 +145,8 @@ def ask_images(channel: grpc.Channel) -> None:
     assert len(list(images.ClassifyImageStream(iter(messages), metadata=metadata(IMAGE_STREAM)))) == 5
 
 
-def make_mistakes(channel: grpc.Channel) -> None:
+def make_mistakes(channel: grpc.Channel, over: threading.Event) -> None:
+    """Send bad requests, and cancel a stream whose requests do not end before `over` is set."""
     translation = translation_pb2_grpc.TranslationServiceStub(channel)
     for number in range(MANY):
         with pytest.raises(grpc.RpcError):
@@ -154,16 +155,14 @@ def make_mistakes(channel: grpc.Channel) -> None:
             channel.unary_unary(f"/made.up.Service{number}/Method")(b"")
     with pytest.raises(grpc.RpcError):
         translation.Translate(translation_pb2.TranslateRequest(contents=[""]))
-    cancelled = threading.Event()
 
     def one_and_wait() -> Iterator[image_classification_pb2.ClassifyImageStreamRequest]:
         yield image_classification_pb2.ClassifyImageStreamRequest(image_id=1, image=RED)
-        cancelled.wait(PATIENCE_SECONDS)
+        over.wait(PATIENCE_SECONDS)
 
     open_stream = image_classification_pb2_grpc.ImageClassificationServiceStub(channel).ClassifyImageStream(one_and_wait())
     next(open_stream)
     open_stream.cancel()
-    cancelled.set()
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +176,13 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
             before = Scrape(server.metrics_address)
             first = time.time()
             with grpc.insecure_channel(server.address) as channel:
-                ask(channel)
+                over = threading.Event()
+                ask(channel, over)
                 health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
-            seconds = first, time.time()
-            after, page = settled(server), fetch(server.metrics_address, "/metrics", Accept="application/openmetrics-text")
+                seconds = first, time.time()
+                after = settled(server)
+                over.set()
+            page = fetch(server.metrics_address, "/metrics", Accept="application/openmetrics-text")
         lines = [json.loads(line) for line in server.log.splitlines()]
         return Observed(before, after, page, collector.spans, collector.resources, lines, seconds)
 
