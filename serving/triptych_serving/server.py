@@ -48,7 +48,7 @@ from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import ServerParts, add_reflection, add_services
 
 if TYPE_CHECKING:
-    from triptych_serving.gateway.gateway import Gateway
+    from triptych_serving.gateway.http_server import HttpPort
 
 logger = logging.getLogger(__name__)
 
@@ -267,15 +267,15 @@ class Server:
         """The port of the HTTP gateway after `start`; None without one."""
         return None if self._gateway is None else self._gateway.port
 
-    def _make_gateway(self) -> "Gateway | None":
+    def _make_gateway(self) -> "HttpPort | None":
         options = self.options.gateway
         if options is None:
             return None
         try:
-            from triptych_serving.gateway.gateway import Gateway  # noqa: PLC0415 its libraries are an extra
+            from triptych_serving.gateway.gateway import make_gateway  # noqa: PLC0415 its libraries are an extra
         except ImportError as error:
             raise UnsupportedError(f"--http-port needs the extra http, {error.name} is not installed") from error
-        return Gateway(options, self.options.security, self._router, self.options.limits, self._pool, lambda: self.port)
+        return make_gateway(options, self.options.security, self._router, self.options.limits, self._pool, lambda: self.port)
 
     async def _stop_gateway(self, seconds: float) -> None:
         if self._gateway is not None:

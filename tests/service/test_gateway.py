@@ -173,6 +173,8 @@ def test_libretranslate_client(served: Served) -> None:
         {"code": "en", "name": "English", "targets": ["de"]},
     ]
     assert [client.detect(text)[0]["language"] for text in ("Guten Morgen.", "Where are you?")] == ["de", "en"]
+    settings = served.get("/frontend/settings")[1]
+    assert (settings["keyRequired"], {".docx", ".srt"} <= set(settings["supportedFilesFormat"])) == (False, True)
 
 
 def test_libretranslate_alternatives_and_html(served: Served) -> None:
@@ -502,6 +504,7 @@ def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
         assert fetch(urllib.request.Request(models, headers={"authorization": f"Bearer {key}"}), context)[0] == 200
         languages = urllib.request.Request(f"{url}/v2/languages", headers={"authorization": f"DeepL-Auth-Key {key}"})
         assert fetch(languages, context)[0] == 200
+        assert fetch(urllib.request.Request(f"{url}/frontend/settings"), context)[1]["keyRequired"] is True
         wrong = urllib.request.Request(f"{url}/translate", b"q=a&source=en&target=de&api_key=wrong")
         assert fetch(wrong, context)[0] == 403
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +17,10 @@ import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from triptych.v1 import model_pb2
 from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
 from triptych_serving.rpc.event_loop import Offload
 
@@ -30,6 +31,7 @@ SPARE_BYTES = 64 << 10  # of a body, for what is not text
 MAX_FIELDS = 64  # of a form
 MAX_INTEGER = 2**32 - 1  # all integers of requests are uint32 in messages
 PASSED_HEADERS = ("authorization", "x-request-id", "traceparent", "tracestate", "user-agent")
+DEEPL_SCHEME = "deepl-auth-key "  # of DeepL's clients, instead of "Bearer "
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
@@ -79,6 +81,10 @@ class Json(dict[str, Any]):
             return value, True
         raise invalid(f"{name}: must be a string or a list of strings")
 
+    def take_given(self, fields: Mapping[str, tuple[str, type[Any]]]) -> dict[str, Any]:
+        """Return the members that are given, by other names; `fields` has the name and type of each. Raises as `take`."""
+        return {field: self.take(name, kind) for name, (field, kind) in fields.items() if self.get(name) is not None}
+
     def refuse(self, values: Mapping[str, tuple[Any, ...]]) -> None:
         """Reject options that would change the result and are not supported; `values` are those without effect.
 
@@ -112,12 +118,8 @@ class HttpCall:
         self.request = request
         self.parts = parts
         self.request_id = ""  # of the last method that was called
-        self._key = ""
+        self.key = ""  # an API key that was sent in another way than the header `Authorization`
         self._arrived = time.monotonic()
-
-    def use_key(self, key: str) -> None:
-        """Take an API key from somewhere else than the header `Authorization: Bearer`."""
-        self._key = key
 
     @property
     def caller(self) -> Caller:
@@ -128,13 +130,20 @@ class HttpCall:
         """
         headers, scope = self.request.headers, self.request.scope
         metadata = {name: value for name in PASSED_HEADERS if (value := headers.get(name)) is not None}
-        if self._key:
-            metadata["authorization"] = f"Bearer {self._key}"
+        authorization = metadata.get("authorization", "")
+        deepl = authorization[len(DEEPL_SCHEME) :].strip() if authorization.lower().startswith(DEEPL_SCHEME) else ""
+        if key := self.key or deepl:
+            metadata["authorization"] = f"Bearer {key}"
         timeout = headers.get(TIMEOUT_HEADER)
         if timeout is not None and not (timeout.isascii() and timeout.isdigit() and len(timeout) <= 10):
             raise invalid(f"{TIMEOUT_HEADER}: {timeout[:40]!r} is not a number of milliseconds with at most 10 digits")
         deadline = None if timeout is None else self._arrived + int(timeout) / 1000
         return Caller(peer_of(scope.get("client")), metadata, scope.get("state", {}).get("identities", ()), deadline)
+
+    @property
+    def content_type(self) -> str:
+        """The media type of the body, in lower case and without parameters; empty if it is not named."""
+        return self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def unary(self, path: str, request: Message, response: Result) -> Result:
         """Call a method with one response; its work ends if the client disconnects.
@@ -158,11 +167,16 @@ class HttpCall:
         path, response = method_of(kind)
         return await self.unary(path, request, response())
 
+    async def ready_models(self) -> list[model_pb2.Model]:
+        """Return the models that are loaded. Raises as `unary`."""
+        response = await self.ask(model_pb2.ListModelsRequest())
+        return [one for one in response.models if one.state == model_pb2.MODEL_STATE_READY]
+
     def stream(self, path: str, requests: Message | AsyncIterator[Message], response: type[Any]) -> AsyncGenerator[Any]:
         """Call a method with a stream of responses. Raises RpcError as `unary`."""
         return self.parts.calls.stream(path, requests, response, self.caller)
 
-    async def while_connected(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def while_connected(self, work: Awaitable[Result]) -> Result:
         """Run `work`, and cancel it if the client disconnects. The request's body must have been read.
 
         Raises:
@@ -210,7 +224,7 @@ class HttpCall:
         Raises:
             RpcError: it is neither, or as `body`.
         """
-        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = self.content_type
         if kind == "multipart/form-data":
             form, _ = await self.form()
             return form
@@ -237,12 +251,8 @@ class HttpCall:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
-        except (MultiPartException, TimeoutError) as error:
-            raise invalid(f"body: {error or 'not received in time'}") from None
-        except Exception as error:
-            if type(error).__name__ == "HTTPException":  # starlette's, around a MultiPartException
-                raise invalid(f"body: {getattr(error, 'detail', '')}") from None
-            raise
+        except (HTTPException, TimeoutError) as error:  # starlette's is around a MultiPartException
+            raise invalid(f"body: {getattr(error, 'detail', 'not received in time')}") from None
         fields = Json({name: value for name, value in form.multi_items() if isinstance(value, str)})
         return fields, next((value for value in form.values() if isinstance(value, UploadFile)), None)
 
@@ -261,6 +271,18 @@ def method_of(request: Any) -> tuple[str, Any]:
     methods = (one for service in request.DESCRIPTOR.file.services_by_name.values() for one in service.methods)
     method = next(one for one in methods if one.input_type is request.DESCRIPTOR and not one.server_streaming)
     return f"/{method.containing_service.full_name}/{method.name}", GetMessageClass(method.output_type)
+
+
+def message_of(where: str, kind: Callable[..., Result], **fields: Any) -> Result:
+    """Make a message of fields that may be unknown or out of range.
+
+    Raises:
+        RpcError: one is; `where` names the member of the request that they come from.
+    """
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError) as error:
+        raise invalid(f"{where}: {error}") from None
 
 
 def invalid(message: str) -> RpcError:
@@ -323,8 +345,8 @@ def peer_of(client: tuple[str, int] | None) -> str:
     return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
 
-async def _cancel(task: Awaitable[Any]) -> None:
-    if isinstance(task, asyncio.Future) and not task.done():
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await task

@@ -5,64 +5,47 @@ Methods with one response, and those with a stream of responses to one request. 
 
 import base64
 import json
-import logging
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from google.protobuf import json_format
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.gateway.call import HttpCall, invalid
 from triptych_serving.gateway.messages import to_dict
-from triptych_serving.gateway.route import INTERNAL, Api, ApiRoute
+from triptych_serving.gateway.route import Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.status import REQUEST_ID
-
-logger = logging.getLogger(__name__)
 
 ENVELOPE = struct.Struct(">BI")  # flags and length of a message of a stream
 COMPRESSED, END = 1, 2
 TYPE_PREFIX = "type.googleapis.com/"
 
 
-@dataclass(frozen=True)
-class Codec:
-    """How messages are written."""
+def parse(codec: str, data: bytes, message: Message) -> None:
+    """Parse bytes into an empty message; `codec` is "json" or "proto".
 
-    name: str
-
-    def parse(self, data: bytes, message: Any) -> Message:
-        """Parse bytes into an empty message.
-
-        Raises:
-            RpcError: they are not a message of this type.
-        """
-        try:
-            if self.name == "json":
-                json_format.Parse(data.decode() or "{}", message, max_recursion_depth=20)
-            else:
-                message.ParseFromString(data)
-        except (json_format.ParseError, DecodeError, ValueError, RecursionError) as error:
-            raise invalid(f"body: not a {message.DESCRIPTOR.name}: {error}") from None
-        found: Message = message
-        return found
-
-    def serialize(self, message: Message) -> bytes:
-        """Serialize a message."""
-        return to_json(message).encode() if self.name == "json" else message.SerializeToString()
+    Raises:
+        RpcError: they are not a message of this type.
+    """
+    try:
+        if codec == "json":
+            json_format.Parse(data.decode() or "{}", message, max_recursion_depth=20)
+        else:
+            message.ParseFromString(data)
+    except (json_format.ParseError, DecodeError, ValueError, RecursionError) as error:
+        raise invalid(f"body: not a {message.DESCRIPTOR.name}: {error}") from None
 
 
-def to_json(message: Message) -> str:
-    """Return protobuf's JSON in one line."""
-    return json.dumps(to_dict(message), ensure_ascii=False)
+def serialize(codec: str, message: Message) -> bytes:
+    """Serialize a message, as JSON in one line."""
+    return json.dumps(to_dict(message), ensure_ascii=False).encode() if codec == "json" else message.SerializeToString()
 
 
 def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
@@ -79,24 +62,15 @@ def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
     return {"code": code, "message": error.message, "details": details}
 
 
-def find_method(service: str, name: str) -> MethodDescriptor:
-    """Find a method.
-
-    Raises:
-        RpcError: there is none.
-    """
-    try:
-        return DESCRIPTORS.FindServiceByName(service).methods_by_name[name]
-    except KeyError:
-        raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"method {service}/{name} is unknown") from None
-
-
 async def _call(call: HttpCall) -> Response:
     service, name = (call.request.path_params[key] for key in ("service", "method"))
     if "." not in service:
         raise RpcError.of(grpc.StatusCode.NOT_FOUND, f"there is no route POST /{service}/{name}")
-    method = find_method(service, name)
-    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        method = DESCRIPTORS.FindServiceByName(service).methods_by_name[name]
+    except KeyError:
+        raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"method {service}/{name} is unknown") from None
+    kind = call.content_type
     streams, codec = _codec(kind)
     if method.client_streaming:
         raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"{service}/{name} reads a stream of requests: use gRPC")
@@ -107,25 +81,23 @@ async def _call(call: HttpCall) -> Response:
     response = GetMessageClass(method.output_type)
     path, data = f"/{service}/{name}", await call.body()
     if not streams:
-        await call.offload(len(data), codec.parse, data, request)
+        await call.offload(len(data), parse, codec, data, request)
         message = await call.unary(path, request, response())
-        return Response(await call.offload(message.ByteSize(), codec.serialize, message), media_type=kind)
-    await call.offload(len(data), codec.parse, _only_message(data), request)
+        return Response(await call.offload(message.ByteSize(), serialize, codec, message), media_type=kind)
+    await call.offload(len(data), parse, codec, _only_message(data), request)
     return StreamingResponse(_stream(call.stream(path, request, response), codec), media_type=kind)
 
 
-async def _stream(messages: AsyncGenerator[Any], codec: Codec) -> AsyncIterator[bytes]:
+async def _stream(messages: AsyncGenerator[Any], codec: str) -> AsyncIterator[bytes]:
     """Yield each response in its envelope, and the end of the stream with its status."""
     end: dict[str, Any] = {}
     try:
         async with aclosing(messages):
             async for message in messages:
-                yield _envelope(0, codec.serialize(message))
-    except RpcError as error:
+                yield _envelope(0, serialize(codec, message))
+    except Exception as failure:
+        error = stream_error(failure)
         end = {"error": error_body(error), "metadata": {REQUEST_ID: [error.request_id]}}
-    except Exception:  # an HTTP status cannot be sent any more
-        logger.exception("gateway error: stream")
-        end = {"error": error_body(INTERNAL)}
     yield _envelope(END, json.dumps(end, ensure_ascii=False).encode())
 
 
@@ -145,14 +117,14 @@ def _only_message(data: bytes) -> bytes:
     return data[ENVELOPE.size :]
 
 
-def _codec(kind: str) -> tuple[bool, Codec]:
+def _codec(kind: str) -> tuple[bool, str]:
     """Return whether a content type is that of streams, and its codec."""
     name = kind.removeprefix("application/")
     streams = name.startswith("connect+")
     name = name.removeprefix("connect+")
     if not kind.startswith("application/") or name not in ("json", "proto"):
         raise invalid(f"content-type: {kind[:80]!r} is not application/json, application/proto or application/connect+json")
-    return streams, Codec(name)
+    return streams, name
 
 
 def _debug(detail: Any) -> Any:

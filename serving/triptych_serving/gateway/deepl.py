@@ -11,16 +11,9 @@ from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocument, StoredDocuments
-from triptych_serving.gateway.translation import (
-    language_name,
-    language_pairs,
-    translate,
-    translate_document,
-    translate_html,
-)
+from triptych_serving.gateway.translation import language_name, language_pairs, translate
 from triptych_serving.rpc.direct_calls import RpcError
 
-KEY_SCHEME = "deepl-auth-key "
 REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format, are reported at once
 # Options that change the result and have no counterpart, with the values that are the same as none.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -66,7 +59,6 @@ class DeepL:
         )
 
     async def translate(self, call: HttpCall) -> dict[str, object]:
-        _use_key(call)
         given = await call.json()
         given.refuse(UNSUPPORTED)
         texts, _ = given.take_texts("text")
@@ -74,44 +66,30 @@ class DeepL:
         handling = given.get("tag_handling")
         if handling not in (None, "html"):
             raise invalid(f"tag_handling: {handling!r:.40} is not supported; html is")
-        if handling:
-            translated, sources = await translate_html(call, texts, source, target)
-        else:
-            options = translation_pb2.DecodingOptions(split_sentences=_split(given))
-            translations, sources = await translate(call, texts, source, target, options)
-            translated = [one.translated_text for one in translations]
+        options = translation_pb2.DecodingOptions(split_sentences=_split(given))
+        found, sources = await translate(call, texts, source, target, options, html=bool(handling))
         return {
             "translations": [
-                {"detected_source_language": one.code.upper(), "text": text, "billed_characters": len(given_text)}
-                for text, given_text, one in zip(translated, texts, sources, strict=True)
+                {"detected_source_language": code.code.upper(), "text": one.translated_text, "billed_characters": len(text)}
+                for one, text, code in zip(found, texts, sources, strict=True)
             ]
         }
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
-        _use_key(call)
         kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
         pairs = await language_pairs(call)
         targets = {target for found in pairs.values() for target in found}
         codes = sorted(targets if kind == "target" else pairs)
         return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
 
-    async def usage(self, call: HttpCall) -> dict[str, int]:
-        _use_key(call)
+    async def usage(self, _: HttpCall) -> dict[str, int]:
         return {"character_count": 0, "character_limit": 1_000_000_000_000}
 
     async def upload(self, call: HttpCall) -> dict[str, str]:
-        _use_key(call)
         given, file = await call.form()
         given.refuse(UNSUPPORTED)
-        if file is None:
-            raise invalid("file: missing")
-        name = given.take("filename", str, file.filename or "")
-        config = translation_pb2.DocumentConfig(
-            file_name=name,
-            source_language_code=given.take("source_lang", str, ""),
-            target_language_code=given.take("target_lang", str),
-        )
-        document = self._documents.add(name, translate_document(call, await file.read(), config))
+        languages = given.take("source_lang", str, ""), given.take("target_lang", str)
+        document = await self._documents.upload(call, file, given.take("filename", str, ""), *languages)
         await asyncio.wait((document.work,), timeout=REPORT_SECONDS)
         if document.work.done() and document.work.exception() is not None:
             self._documents.remove(document.id)
@@ -140,13 +118,6 @@ class DeepL:
         if not secrets.compare_digest(given.take("document_key", str).encode(), document.key.encode()):
             raise RpcError.of(grpc.StatusCode.PERMISSION_DENIED, "document_key: not that of this document")
         return document
-
-
-def _use_key(call: HttpCall) -> None:
-    """Take the API key, which DeepL's clients send with a scheme of their own."""
-    header = call.request.headers.get("authorization", "")
-    if header.lower().startswith(KEY_SCHEME):
-        call.use_key(header[len(KEY_SCHEME) :].strip())
 
 
 def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:

@@ -22,8 +22,15 @@ from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.security.options import SecurityOptions
 
 
-class Gateway:
-    """Everything that the gateway serves.
+def make_gateway(
+    options: GatewayOptions,
+    security: SecurityOptions,
+    router: Router,
+    limits: LimitOptions,
+    pool: Executor,
+    grpc_port: Callable[[], int],
+) -> HttpPort:
+    """Make the port with all routes.
 
     Args:
         options: see GatewayOptions.
@@ -36,47 +43,20 @@ class Gateway:
     Raises:
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
     """
+    security.check_host(options.host)
+    parts = GatewayParts(DirectCalls(router), limits.message_bytes, limits.document_bytes, pool)
+    documents = StoredDocuments(options.stored_bytes)
+    libretranslate = LibreTranslate(documents, needs_key=security.api_keys is not None)
+    apis = [libretranslate.api, DeepL(documents).api, openai.API, tei.API, huggingface.API, open_inference.API]
+    document = describe(apis)
 
-    def __init__(
-        self,
-        options: GatewayOptions,
-        security: SecurityOptions,
-        router: Router,
-        limits: LimitOptions,
-        pool: Executor,
-        grpc_port: Callable[[], int],
-    ) -> None:
-        security.check_host(options.host)
-        parts = GatewayParts(DirectCalls(router), limits.message_bytes, limits.document_bytes, pool)
-        self._documents = StoredDocuments(options.stored_bytes)
-        apis = [LibreTranslate(self._documents).api, DeepL(self._documents).api, openai.API, tei.API]
-        apis += [huggingface.API, open_inference.API]
-        document = describe(apis)
+    async def openapi(_: HttpCall) -> JSONResponse:
+        return JSONResponse(document)
 
-        async def openapi(_: HttpCall) -> JSONResponse:
-            return JSONResponse(document)
-
-        own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
-        pages = [playground_api(grpc_port)] if options.playground else []
-        self._port = HttpPort(options, security, make_application([own, *pages, *apis, connect.API], parts, options.origins))
-
-    @property
-    def port(self) -> int:
-        """The actual port after `start`."""
-        return self._port.port
-
-    async def start(self) -> None:
-        """Listen.
-
-        Raises:
-            PortError: the address is in use or not allowed.
-        """
-        await self._port.start()
-
-    async def stop(self, seconds: float) -> None:
-        """Close the port; requests in flight have `seconds` to end."""
-        await self._port.stop(seconds)
-        self._documents.close()
+    own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
+    pages = [playground_api(grpc_port)] if options.playground else []
+    application = make_application([own, *pages, *apis, connect.API], parts, options.origins)
+    return HttpPort(options, security, application, on_stop=documents.close)
 
 
 async def _health(call: HttpCall) -> dict[str, str]:

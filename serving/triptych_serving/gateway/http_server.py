@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -32,12 +33,16 @@ class HttpPort:
         options: see GatewayOptions.
         security: certificates.
         application: ASGI.
+        on_stop: called when no request is in flight any more.
 
     Raises:
         SecurityError: certificates cannot be used.
     """
 
-    def __init__(self, options: GatewayOptions, security: SecurityOptions, application: ASGIApp) -> None:
+    def __init__(
+        self, options: GatewayOptions, security: SecurityOptions, application: ASGIApp, on_stop: Callable[[], None]
+    ) -> None:
+        self._on_stop = on_stop
         self.port = options.port  # the actual port after `start`
         self._options = options
         self._context = server_context(security)
@@ -70,9 +75,8 @@ class HttpPort:
 
     async def stop(self, seconds: float) -> None:
         """Close the port. Requests in flight have `seconds` to end, and are then cancelled."""
-        if self._server is None:
-            return
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -81,6 +85,7 @@ class HttpPort:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._on_stop()
 
     def _make_protocol(self) -> asyncio.Protocol:
         return _Protocol(self._config, self._state, {})

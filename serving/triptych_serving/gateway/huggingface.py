@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.responses import Response
 
@@ -21,17 +21,15 @@ from triptych.v1 import (
     translation_pb2,
 )
 from triptych_serving.gateway import tei
-from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
-from triptych_serving.gateway.loaded_models import ready_models
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, message_of
 from triptych_serving.gateway.route import Api, ApiRoute
-
-Request = TypeVar("Request")
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 AGGREGATIONS = {
     "none": token_classification_pb2.AGGREGATION_NONE,
     "simple": token_classification_pb2.AGGREGATION_SIMPLE,
 }
+TOP_K = {"top_k": ("top_k", int)}
 NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
 # Parameters of texts' generation, and their names in DecodingOptions.
 GENERATION = {
@@ -60,16 +58,11 @@ class Query:
         """Return the result of the only input, or the list of results of a list of inputs."""
         return list(results) if isinstance(self.inputs, list) else results[0]
 
-    def top_k(self) -> dict[str, int]:
-        """Return the field `top_k` of a request if it is given."""
-        return {} if self.parameters.get("top_k") is None else {"top_k": self.parameters.take("top_k", int)}
-
 
 async def fill_mask(query: Query) -> Any:
     targets = query.parameters.take_texts("targets")[0] if query.parameters.get("targets") else []
-    request = _message(
-        fill_mask_pb2.FillMaskRequest, contents=query.texts(), model=query.model, targets=targets, **query.top_k()
-    )
+    options = query.parameters.take_given(TOP_K)
+    request = fill_mask_pb2.FillMaskRequest(contents=query.texts(), model=query.model, targets=targets, **options)
     response = await query.call.ask(request)
     names = ("score", "token", "token_str", "sequence")
     found = []
@@ -84,13 +77,9 @@ async def classify_text(query: Query) -> Any:
     if function not in (None, "none"):
         raise invalid(f"function_to_apply: {function!r:.40} is not supported; leave it out for probabilities, or send none")
     inputs = [text_classification_pb2.TextInput(text=text) for text in query.texts()]
-    request = _message(
-        text_classification_pb2.ClassifyTextRequest,
-        inputs=inputs,
-        model=query.model,
-        raw_scores=function == "none",
-        **query.top_k(),
-    )
+    options = query.parameters.take_given(TOP_K)
+    raw = function == "none"
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=raw, **options)
     response = await query.call.ask(request)
     return [[_members(one, "label", "score") for one in result.labels] for result in response.results]
 
@@ -116,10 +105,8 @@ async def answer_question(query: Query) -> Any:
     query.parameters.refuse({"handle_impossible_answer": (False,), **dict.fromkeys(WINDOWS, ())})
     given = as_object(query.inputs, "inputs")
     question = question_answering_pb2.QuestionInput(question=given.take("question", str), context=given.take("context", str))
-    options = query.top_k()
-    if query.parameters.get("max_answer_len") is not None:
-        options["max_answer_length"] = query.parameters.take("max_answer_len", int)
-    request = _message(question_answering_pb2.AnswerQuestionRequest, inputs=[question], model=query.model, **options)
+    options = query.parameters.take_given({**TOP_K, "max_answer_len": ("max_answer_length", int)})
+    request = question_answering_pb2.AnswerQuestionRequest(inputs=[question], model=query.model, **options)
     response = await query.call.ask(request)
     answers = [{"answer": one.text, **_members(one, "score", "start", "end")} for one in response.results[0].answers]
     return answers if options.get("top_k", 1) > 1 else next(iter(answers), NO_ANSWER)
@@ -128,13 +115,13 @@ async def answer_question(query: Query) -> Any:
 async def translate(query: Query) -> Any:
     query.parameters.refuse({"clean_up_tokenization_spaces": (True, False), "truncation": ("do_not_truncate",)})
     given = query.parameters.take("generate_parameters", dict, {})
-    request = _message(
-        translation_pb2.TranslateRequest,
+    options = {GENERATION.get(name, name): value for name, value in given.items() if value is not None}
+    request = translation_pb2.TranslateRequest(
         contents=query.texts(),
         model=query.model,
         source_language_code=query.parameters.take("src_lang", str, ""),
         target_language_code=query.parameters.take("tgt_lang", str, ""),
-        options={GENERATION.get(name, name): value for name, value in given.items() if value is not None},
+        options=message_of("generate_parameters", translation_pb2.DecodingOptions, **options),
     )
     response = await query.call.ask(request)
     return [{"translation_text": one.translated_text} for one in response.translations]
@@ -161,7 +148,8 @@ async def classify_image(query: Query) -> Any:
             image = base64.b64decode(Json(inputs=image).take("inputs", str), validate=True)
         except binascii.Error as error:
             raise invalid(f"inputs: not base64: {error}") from None
-    request = _message(image_classification_pb2.ClassifyImageRequest, images=[image], model=query.model, **query.top_k())
+    options = query.parameters.take_given(TOP_K)
+    request = image_classification_pb2.ClassifyImageRequest(images=[image], model=query.model, **options)
     response = await query.call.ask(request)
     return [_members(one, "label", "score") for one in response.results[0].labels]
 
@@ -186,8 +174,7 @@ OWN_NAMES = {"text-embedding": "feature-extraction"}  # tasks of bundles that ha
 async def infer(call: HttpCall) -> Any:
     """Run the task in the path, else the model's own."""
     model, task = call.request.path_params.get("model", ""), call.request.path_params.get("task", "")
-    kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in ("", "application/octet-stream") or kind.startswith("image/"):
+    if call.content_type in ("", "application/octet-stream") or call.content_type.startswith("image/"):
         query = Query(call, model, await call.body(), Json())
         task = task or "image-classification"
     else:
@@ -205,22 +192,10 @@ async def _task_of(call: HttpCall, model: str, inputs: Any) -> str:
     """Return the task of a model, or of inputs that only one task has."""
     if isinstance(inputs, dict):
         return "sentence-similarity" if "source_sentence" in inputs else "question-answering"
-    tasks = {OWN_NAMES.get(one.task, one.task) for one in await ready_models(call) if model in ("", one.name)}
+    tasks = {OWN_NAMES.get(one.task, one.task) for one in await call.ready_models() if model in ("", one.name)}
     if len(tasks) > 1:
         raise invalid("several models are loaded: name one as /models/NAME")
     return tasks.pop() if tasks else "fill-mask"  # whose service reports that there is no such model
-
-
-def _message(kind: Callable[..., Request], **fields: Any) -> Request:
-    """Make a request of fields that may be out of range.
-
-    Raises:
-        RpcError: they are, or one is unknown.
-    """
-    try:
-        return kind(**fields)
-    except (TypeError, ValueError) as error:
-        raise invalid(f"parameters: {error}") from None
 
 
 def _members(message: Any, *names: str) -> Mapping[str, Any]:

@@ -2,23 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
+from triptych_documents.format import FORMATS
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
-from triptych_serving.gateway.translation import (
-    AUTO,
-    language_name,
-    language_pairs,
-    source_code,
-    translate,
-    translate_document,
-    translate_html,
-)
+from triptych_serving.gateway.translation import AUTO, language_name, language_pairs, source_code, translate
 
 MOST_ALTERNATIVES = 15
 LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
@@ -29,10 +23,11 @@ class LibreTranslate:
 
     Args:
         documents: keeps translated files until they are fetched.
+        needs_key: callers need an API key.
     """
 
-    def __init__(self, documents: StoredDocuments) -> None:
-        self._documents = documents
+    def __init__(self, documents: StoredDocuments, needs_key: bool) -> None:
+        self._documents, self._needs_key = documents, needs_key
         self.api = Api(
             "LibreTranslate",
             (
@@ -55,20 +50,14 @@ class LibreTranslate:
             raise invalid(f"format: {format[:40]!r} is not text or html")
         if format == "html" and count:
             raise invalid("alternatives: not supported for format html; leave it out")
-        if format == "html":
-            html, sources = await translate_html(call, texts, source, target)
-            found: list[tuple[str, list[str]]] = [(text, []) for text in html]
-        else:
-            options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
-            translations, sources = await translate(call, texts, source, target, options)
-            found = [(one.translated_text, [other.text for other in one.hypotheses[1:]]) for one in translations]
-        response: dict[str, object] = {"translatedText": [text for text, _ in found] if several else found[0][0]}
+        options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
+        found, sources = await translate(call, texts, source, target, options, html=format == "html")
+        response: dict[str, list[Any]] = {"translatedText": [one.translated_text for one in found]}
         if count:
-            response["alternatives"] = [others for _, others in found] if several else found[0][1]
+            response["alternatives"] = [[other.text for other in one.hypotheses[1:]] for one in found]
         if source.lower() == AUTO:
-            detected = [_as_json(one) for one in sources]
-            response["detectedLanguage"] = detected if several else detected[0]
-        return response
+            response["detectedLanguage"] = [_as_json(one) for one in sources]
+        return {name: values if several else values[0] for name, values in response.items()}
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
         pairs = await language_pairs(call)
@@ -82,14 +71,8 @@ class LibreTranslate:
     async def translate_file(self, call: HttpCall) -> dict[str, str]:
         fields, file = await call.form()
         given = _with_key(call, fields)
-        if file is None:
-            raise invalid("file: missing")
-        config = translation_pb2.DocumentConfig(
-            file_name=file.filename or "",
-            source_language_code=source_code(given.take("source", str)),
-            target_language_code=given.take("target", str),
-        )
-        document = self._documents.add(config.file_name, translate_document(call, await file.read(), config))
+        languages = source_code(given.take("source", str)), given.take("target", str)
+        document = await self._documents.upload(call, file, "", *languages)
         try:
             await call.while_connected(asyncio.wait((document.work,)))
             document.response()  # or the error
@@ -101,22 +84,21 @@ class LibreTranslate:
     async def download_file(self, call: HttpCall) -> Response:
         return self._documents.get(call.request.path_params["id"]).response()
 
-    async def settings(self, call: HttpCall) -> dict[str, object]:
+    async def settings(self, _: HttpCall) -> dict[str, object]:
         return {
-            "apiKeys": True,
-            "keyRequired": False,
+            "apiKeys": self._needs_key,
+            "keyRequired": self._needs_key,
             "suggestions": False,
             "filesTranslation": True,
             "charLimit": -1,
-            "supportedFilesFormat": [".docx", ".html", ".md", ".odt", ".po", ".srt", ".txt", ".xliff"],
+            "supportedFilesFormat": [suffix for one in FORMATS for suffix in one.suffixes],
             "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": "", "name": ""}},
         }
 
 
 def _with_key(call: HttpCall, given: Json) -> Json:
     """Take the API key out of a request's fields."""
-    if key := given.take("api_key", str, ""):
-        call.use_key(key)
+    call.key = given.take("api_key", str, "")
     return given
 
 

@@ -25,52 +25,26 @@ HEADER_LENGTH = "inference-header-content-length"
 BINARY_SIZE, BINARY_DATA, BINARY_OUTPUT = "binary_data_size", "binary_data", "binary_data_output"
 
 
-def _query(request: Callable[..., Message]) -> Any:
-    """Make the function of a route that sends the name and version in its path, and returns the response as JSON."""
+def _query(request: Callable[..., Message], member: str = "") -> Any:
+    """Make the function of a route that sends the names in its path, and returns the response, or a member of it, as JSON.
+
+    A member that is not a message tells whether something is ready.
+    """
 
     async def query(call: HttpCall) -> dict[str, Any]:
-        return to_dict(await call.ask(request(**call.request.path_params)), plain=True)
+        found = await call.ask(request(**call.request.path_params))
+        found = getattr(found, member) if member else found
+        if found is False:
+            raise RpcError.of(grpc.StatusCode.UNAVAILABLE, "not ready")
+        return {} if found is True else to_dict(found, plain=True)
 
     return query
-
-
-async def live(call: HttpCall) -> Response:
-    found = await call.ask(pb.ServerLiveRequest())
-    return _readiness(found.live)
-
-
-async def ready(call: HttpCall) -> Response:
-    found = await call.ask(pb.ServerReadyRequest())
-    return _readiness(found.ready)
-
-
-async def model_ready(call: HttpCall) -> Response:
-    request = pb.ModelReadyRequest(**call.request.path_params)
-    return _readiness((await call.ask(request)).ready)
-
-
-async def config(call: HttpCall) -> dict[str, Any]:
-    request = pb.ModelConfigRequest(**call.request.path_params)
-    found = await call.ask(request)
-    return to_dict(found.config, plain=True)
 
 
 async def index(call: HttpCall) -> list[Any]:
     request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
     found = await call.ask(request)
     return [to_dict(one, plain=True) for one in found.models]
-
-
-async def load(call: HttpCall) -> dict[str, Any]:
-    request = pb.RepositoryModelLoadRequest(model_name=call.request.path_params["name"])
-    await call.ask(request)
-    return {}
-
-
-async def unload(call: HttpCall) -> dict[str, Any]:
-    request = pb.RepositoryModelUnloadRequest(model_name=call.request.path_params["name"])
-    await call.ask(request)
-    return {}
 
 
 async def infer(call: HttpCall) -> Response:
@@ -88,9 +62,7 @@ async def infer(call: HttpCall) -> Response:
     return response
 
 
-def request_from(
-    head: bytes, binary: bytes, name: str, version: str = ""
-) -> tuple[pb.ModelInferRequest, Callable[[str], bool]]:
+def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tuple[pb.ModelInferRequest, Wanted]:
     """Convert a request, and return a function that tells whether an output is wanted in binary.
 
     Raises:
@@ -198,12 +170,6 @@ def _set_parameters(target: Any, given: Mapping[str, Any]) -> None:
             raise invalid(f"parameters.{name}: must be a string, a number or a boolean")
 
 
-def _readiness(is_ready: bool) -> Response:
-    if not is_ready:
-        raise RpcError.of(grpc.StatusCode.UNAVAILABLE, "not ready")
-    return JSONResponse({})
-
-
 def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: str) -> tuple[ApiRoute, ApiRoute]:
     return (
         ApiRoute(f"/v2/models/{{name}}{suffix}", function, methods, summary),
@@ -212,21 +178,22 @@ def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: st
 
 
 GET, POST = ("GET",), ("POST",)
+ready = _query(pb.ServerReadyRequest, "ready")
 METADATA = _query(pb.ModelMetadataRequest)
 STATISTICS = _query(pb.ModelStatisticsRequest)
 API = Api(
     "Open Inference Protocol",
     (
         ApiRoute("/v2", _query(pb.ServerMetadataRequest), GET, "Describe the server."),
-        ApiRoute("/v2/health/live", live, GET, "Whether the server runs."),
+        ApiRoute("/v2/health/live", _query(pb.ServerLiveRequest, "live"), GET, "Whether the server runs."),
         ApiRoute("/v2/health/ready", ready, GET, "Whether the server is ready."),
         ApiRoute("/v2/repository/index", index, POST, "List models."),
-        ApiRoute("/v2/repository/models/{name}/load", load, POST, "Load a model."),
-        ApiRoute("/v2/repository/models/{name}/unload", unload, POST, "Unload a model."),
+        ApiRoute("/v2/repository/models/{model_name}/load", _query(pb.RepositoryModelLoadRequest), POST, "Load a model."),
+        ApiRoute("/v2/repository/models/{model_name}/unload", _query(pb.RepositoryModelUnloadRequest), POST, "Unload a model."),
         ApiRoute("/v2/models/stats", STATISTICS, GET, "Statistics."),
         *_versioned("", METADATA, GET, "Describe a model's tensors."),
-        *_versioned("/ready", model_ready, GET, "Whether a model is ready."),
-        *_versioned("/config", config, GET, "Describe a model as Triton does."),
+        *_versioned("/ready", _query(pb.ModelReadyRequest, "ready"), GET, "Whether a model is ready."),
+        *_versioned("/config", _query(pb.ModelConfigRequest, "config"), GET, "Describe a model as Triton does."),
         *_versioned("/stats", STATISTICS, GET, "Statistics."),
         *_versioned("/infer", infer, POST, "Run a model."),
     ),

@@ -3,19 +3,16 @@
 import base64
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
 from triptych.v1 import embedding_pb2, model_pb2
 from triptych_serving.gateway.call import HttpCall, invalid
-from triptych_serving.gateway.loaded_models import ready_models
-from triptych_serving.gateway.openai_generation import chat_completions, completions
+from triptych_serving.gateway.openai_generation import chat_completions, completions, error_body
 from triptych_serving.gateway.route import Api, ApiRoute
-from triptych_serving.rpc.direct_calls import RpcError
 
-TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 
 
@@ -25,16 +22,15 @@ async def embeddings(call: HttpCall) -> Response:
     encoding = given.take("encoding_format", str, "float")
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format: {encoding[:40]!r} is not float or base64")
-    request = embedding_pb2.EmbedTextRequest(contents=texts, model=given.take("model", str, ""))
-    if given.get("dimensions") is not None:
-        request.dimensions = given.take("dimensions", int)
+    options = given.take_given({"model": ("model", str), "dimensions": ("dimensions", int)})
+    request = embedding_pb2.EmbedTextRequest(contents=texts, **options)
     response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)
     return JSONResponse(await call.offload(32 * size, _embeddings, response, encoding == "base64"))
 
 
 async def models(call: HttpCall) -> dict[str, object]:
-    return {"object": "list", "data": [_model(one) for one in await ready_models(call)]}
+    return {"object": "list", "data": [_model(one) for one in await call.ready_models()]}
 
 
 async def model(call: HttpCall) -> dict[str, object]:
@@ -61,11 +57,6 @@ def _base64(values: Sequence[float]) -> str:
     return base64.b64encode(array("f", values).tobytes()).decode()  # little-endian on all supported processors
 
 
-def _error(error: RpcError, status: int) -> Mapping[str, Any]:
-    kind = TYPES.get(status, "server_error")
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
-
-
 API = Api(
     "OpenAI",
     (
@@ -75,5 +66,5 @@ API = Api(
         ApiRoute("/v1/completions", completions, summary="Continue texts."),
         ApiRoute("/v1/chat/completions", chat_completions, summary="Answer a chat."),
     ),
-    _error,
+    error_body,
 )

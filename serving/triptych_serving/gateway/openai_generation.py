@@ -1,7 +1,6 @@
 """OpenAI's completions and chat completions, whole or as server-sent events."""
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -13,14 +12,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triptych.v1 import text_generation_pb2 as pb
 from triptych.v1 import translation_pb2
-from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid
-from triptych_serving.gateway.route import INTERNAL
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, message_of
+from triptych_serving.gateway.route import http_status, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
 
-logger = logging.getLogger(__name__)
-
 SERVICE = "/triptych.v1.TextGenerationService"
-FINISH = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
+FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 DONE = b"data: [DONE]\n\n"
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -43,7 +41,12 @@ OPTIONS: Mapping[str, tuple[str, type]] = {
     "length_penalty": ("length_penalty", float),
     "min_tokens": ("min_length", int),
 }
-SHARED = (("max_tokens", "max_tokens"), ("max_completion_tokens", "max_tokens"), ("n", "n"))
+SHARED: Mapping[str, tuple[str, type]] = {
+    "model": ("model", str),
+    "max_tokens": ("max_tokens", int),
+    "max_completion_tokens": ("max_tokens", int),
+    "n": ("n", int),
+}
 
 
 @dataclass
@@ -58,21 +61,21 @@ class Answer:
 
     def body(self, choices: Sequence[Any], chunk: bool = False, **more: Any) -> dict[str, Any]:
         """Return a response, or a chunk of a stream."""
-        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
+        kind = f"chat.completion{'.chunk' if chunk else ''}" if self.chat else "text_completion"
         name = f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
         return {"id": name, "object": kind, "created": self.created, "model": self.model, "choices": choices, **more}
 
-    def choice(self, prompt: int, index: int, choice: pb.GenerationChoice) -> dict[str, Any]:
-        """Convert a complete choice."""
-        text = {"message": {"role": "assistant", "content": choice.text}} if self.chat else {"text": choice.text}
-        place = {"index": prompt * self.choices + index, **text}
-        return {**place, "logprobs": self.log_probabilities(choice.tokens), "finish_reason": FINISH.get(choice.finish_reason)}
-
-    def part(self, prompt: int, index: int, text: str, tokens: Sequence[pb.TokenLogprob], finish: str | None) -> dict[str, Any]:
-        """Convert a piece of a choice."""
-        delta = {"delta": {"content": text} if text else {}} if self.chat else {"text": text}
-        place = {"index": prompt * self.choices + index, **delta}
-        return self.body([{**place, "logprobs": self.log_probabilities(tokens), "finish_reason": finish}], chunk=True)
+    def choice(
+        self, prompt: int, index: int, text: str, tokens: Sequence[pb.TokenLogprob] = (), finish: int = 0, chunk: bool = False
+    ) -> dict[str, Any]:
+        """Return a choice of a prompt, or with `chunk` a piece of one."""
+        content: dict[str, Any] = {"text": text}
+        if self.chat and chunk:
+            content = {"delta": {"content": text} if text else {}}
+        elif self.chat:
+            content = {"message": {"role": "assistant", "content": text}}
+        number = {"index": prompt * self.choices + index}
+        return {**number, **content, "logprobs": self.log_probabilities(tokens), "finish_reason": FINISH.get(finish)}
 
     def log_probabilities(self, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
         """Convert log-probabilities; None if there are none."""
@@ -95,47 +98,40 @@ class Answer:
 async def completions(call: HttpCall) -> Response:
     given = await call.json()
     prompts, _ = given.take_texts("prompt")
-    top = given.take("logprobs", int) if given.get("logprobs") is not None else None
-    return await _answer(call, given, False, prompts=prompts, top_logprobs=top, echo=given.take("echo", bool, False))
+    top = given.take_given({"logprobs": ("top_logprobs", int)})
+    return await _answer(call, given, False, prompts=prompts, echo=given.take("echo", bool, False), **top)
 
 
 async def chat_completions(call: HttpCall) -> Response:
     given = await call.json()
     messages = [_message(index, each) for index, each in enumerate(given.take("messages", list))]
-    top = given.take("top_logprobs", int, 0) if given.take("logprobs", bool, False) else None
-    return await _answer(call, given, True, messages=messages, top_logprobs=top)
+    top = {"top_logprobs": given.take("top_logprobs", int, 0)} if given.take("logprobs", bool, False) else {}
+    return await _answer(call, given, True, messages=messages, **top)
 
 
 async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
-    values = {**_values(given), **{name: value for name, value in own.items() if value is not None}}
+    values = {**_values(given), **own}
     streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
-    answer = Answer(chat, values["model"], values.get("n", 1))
-    try:
-        request = (pb.GenerateStreamRequest if streams else pb.GenerateRequest)(**values)
-    except (ValueError, TypeError) as error:  # such as a negative number
-        raise invalid(f"body: {error}") from None
+    answer = Answer(chat, values.get("model", ""), values.get("n", 1))
     if streams:
+        request = pb.GenerateStreamRequest(**values)
         events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
-        first = await call.while_connected(_next(events))  # an error of the request has a status of its own
+        first = await call.while_connected(anext(events))  # an error of the request has a status of its own
         usage = options.take("include_usage", bool, False)
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
-    response = await call.unary(f"{SERVICE}/Generate", request, pb.GenerateResponse())
+    response = await call.ask(pb.GenerateRequest(**values))
     answer.model = response.model
     return JSONResponse(await call.offload(response.ByteSize(), _whole, answer, response))
 
 
 def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:
     choices = [
-        answer.choice(prompt, index, choice)
+        answer.choice(prompt, index, choice.text, choice.tokens, choice.finish_reason)
         for prompt, generation in enumerate(response.generations)
         for index, choice in enumerate(generation.choices)
     ]
     return answer.body(choices, usage=_usage(response.generations))
-
-
-async def _next(events: AsyncGenerator[Any]) -> Any:
-    return await anext(events)
 
 
 async def _events(answer: Answer, first: Any, events: AsyncGenerator[Any], usage: bool) -> AsyncIterator[bytes]:
@@ -148,48 +144,41 @@ async def _events(answer: Answer, first: Any, events: AsyncGenerator[Any], usage
                 start = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
                 for index in range(answer.choices):
                     yield _event(answer.body([{**start, "index": index}], chunk=True))
-            for body in _bodies(answer, first, sent, generations):
-                yield _event(body)
-            async for event in events:
-                for body in _bodies(answer, event, sent, generations):
-                    yield _event(body)
+            event = first
+            while event is not None:
+                for piece in _pieces(answer, event, sent, generations):
+                    yield _event(answer.body([piece], chunk=True))
+                event = await anext(events, None)
         if usage:
             yield _event(answer.body([], chunk=True, usage=_usage(generations)))
-    except RpcError as error:  # an HTTP status cannot be sent any more
-        yield _event({"error": {"message": error.message, "type": "server_error", "code": error.code.name.lower()}})
-    except Exception:
-        logger.exception("gateway error: stream")
-        yield _event({"error": {"message": INTERNAL.message, "type": "server_error", "code": "internal"}})
+    except Exception as failure:
+        error = stream_error(failure)
+        yield _event(error_body(error, http_status(error)))
     yield DONE
 
 
-def _bodies(
+def _pieces(
     answer: Answer, event: pb.GenerateStreamResponse, sent: dict[tuple[int, int], int], generations: list[pb.Generation]
 ) -> Iterator[dict[str, Any]]:
-    """Convert an event of the service to chunks; keeps count of what has been sent."""
+    """Convert an event of the service to pieces of choices; keeps count of what has been sent."""
     if event.HasField("piece"):
         piece = event.piece
         place = piece.prompt_index, piece.choice_index
         sent[place] = sent.get(place, 0) + len(piece.text)
-        yield answer.part(*place, piece.text, piece.tokens, None)
+        yield answer.choice(*place, piece.text, piece.tokens, chunk=True)
     elif event.HasField("result"):
         generations.append(event.result.generation)
         for index, choice in enumerate(event.result.generation.choices):
             place = event.result.prompt_index, index
-            yield answer.part(*place, choice.text[sent.get(place, 0) :], (), FINISH.get(choice.finish_reason))
+            yield answer.choice(*place, choice.text[sent.get(place, 0) :], finish=choice.finish_reason, chunk=True)
 
 
 def _values(given: Json) -> dict[str, Any]:
     """Return the fields of GenerateRequest that completions and chats share."""
-    values: dict[str, Any] = {"model": given.take("model", str, "")}
-    for name, wire in SHARED:
-        if given.get(name) is not None:
-            values[wire] = given.take(name, int)
+    values = given.take_given(SHARED)
     if given.get("stop") is not None:
         values["stop"], _ = given.take_texts("stop")
-    options: dict[str, Any] = {
-        wire: given.take(name, kind) for name, (wire, kind) in OPTIONS.items() if given.get(name) is not None
-    }
+    options = given.take_given(OPTIONS)
     if given.get("temperature") is not None:
         temperature = given.take("temperature", float)
         if temperature == 0:
@@ -197,10 +186,13 @@ def _values(given: Json) -> dict[str, Any]:
         else:
             options["sampling_temperature"] = temperature
             options.setdefault("sampling_topk", 0)
-    try:
-        return {**values, "options": translation_pb2.DecodingOptions(**options)}
-    except ValueError as error:
-        raise invalid(f"body: {error}") from None
+    return {**values, "options": message_of("body", translation_pb2.DecodingOptions, **options)}
+
+
+def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
+    """Return an error as OpenAI's JSON."""
+    kind = TYPES.get(status, "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
 
 
 def _message(index: int, value: object) -> pb.ChatMessage:

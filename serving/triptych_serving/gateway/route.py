@@ -17,10 +17,9 @@ from triptych_serving.rpc.status import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
-# As the Connect protocol defines them.
+# As the Connect protocol defines them; 500 for others.
 HTTP_STATUS = {
     grpc.StatusCode.CANCELLED: 499,
-    grpc.StatusCode.UNKNOWN: 500,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -31,9 +30,7 @@ HTTP_STATUS = {
     grpc.StatusCode.ABORTED: 409,
     grpc.StatusCode.OUT_OF_RANGE: 400,
     grpc.StatusCode.UNIMPLEMENTED: 501,
-    grpc.StatusCode.INTERNAL: 500,
     grpc.StatusCode.UNAVAILABLE: 503,
-    grpc.StatusCode.DATA_LOSS: 500,
     grpc.StatusCode.UNAUTHENTICATED: 401,
 }
 INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
@@ -101,4 +98,12 @@ class Api:
 
 def http_status(error: RpcError) -> int:
     """Return the HTTP status of an error."""
-    return 413 if isinstance(error, TooLargeBodyError) else HTTP_STATUS[error.code]
+    return 413 if isinstance(error, TooLargeBodyError) else HTTP_STATUS.get(error.code, 500)
+
+
+def stream_error(error: Exception) -> RpcError:
+    """Return what a stream reports at its end, where an HTTP status cannot be sent any more; logs unexpected errors."""
+    if isinstance(error, RpcError):
+        return error
+    logger.error("gateway error: stream", exc_info=error)
+    return INTERNAL

@@ -9,9 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 import grpc
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from triptych_serving.gateway.translation import TranslatedDocument
+from triptych.v1 import translation_pb2
+from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.translation import TranslatedDocument, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 
 KEEP_SECONDS = 900.0  # from the upload
@@ -58,6 +61,15 @@ class StoredDocuments:
         self._limit = limit
         self._clock = clock
         self._documents: dict[str, StoredDocument] = {}  # in the order of their times
+
+    async def upload(self, call: HttpCall, file: UploadFile | None, name: str, source: str, target: str) -> StoredDocument:
+        """Start to translate a form's file; `name` is its own by default. Raises RpcError: it is missing."""
+        if file is None:
+            raise invalid("file: missing")
+        config = translation_pb2.DocumentConfig(
+            file_name=name or file.filename or "", source_language_code=source, target_language_code=target
+        )
+        return self.add(config.file_name, translate_document(call, await file.read(), config))
 
     def add(self, name: str, work: Coroutine[Any, Any, TranslatedDocument]) -> StoredDocument:
         """Start to translate a document of this name, and keep it."""

@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse, Response
 from triptych.v1 import embedding_pb2, model_pb2, rerank_pb2, text_classification_pb2
 from triptych.version import __version__
 from triptych_serving.gateway.call import HttpCall, Json, invalid
-from triptych_serving.gateway.loaded_models import ready_models
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -33,9 +32,8 @@ async def embed_texts(call: HttpCall, given: Json, model: str = "") -> Response:
         model=model,
         normalize=given.take("normalize", bool, True),
         truncate=given.take("truncate", bool, False),
+        **given.take_given({"dimensions": ("dimensions", int)}),
     )
-    if given.get("dimensions") is not None:
-        request.dimensions = given.take("dimensions", int)
     response = await call.ask(request)
     size = sum(len(one.values) for one in response.embeddings)
     return JSONResponse(await call.offload(32 * size, lambda: [list(one.values) for one in response.embeddings]))
@@ -86,7 +84,7 @@ async def info(call: HttpCall) -> dict[str, object]:
             "max_input_length": one.max_source_tokens,
             "auto_truncate": False,
         }
-        for one in sorted(await ready_models(call), key=lambda one: one.task == "translation")
+        for one in sorted(await call.ready_models(), key=lambda one: one.task == "translation")
     ]
     return {**(models[0] if models else {}), "version": __version__, "sha": None, "docker_label": None, "models": models}
 

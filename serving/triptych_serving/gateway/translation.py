@@ -10,12 +10,12 @@ from langcodes import Language
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
-from triptych_serving.gateway.loaded_models import ready_models
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+Options = translation_pb2.DecodingOptions | None
 TAG = re.compile(r"<[^>]*>")
 
 
@@ -29,27 +29,23 @@ class TranslatedDocument:
 
 
 async def translate(
-    call: HttpCall,
-    texts: Sequence[str],
-    source: str,
-    target: str,
-    options: translation_pb2.DecodingOptions | None = None,
+    call: HttpCall, texts: Sequence[str], source: str, target: str, options: Options = None, html: bool = False
 ) -> tuple[list[translation_pb2.Translation], list[Detected]]:
-    """Translate texts; return the translations and the source language of each.
+    """Translate texts, or pieces of HTML whose tags stay; return the translations and the source language of each.
 
     Raises:
-        RpcError: as TranslationService/Translate and `source_languages`.
+        RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
     """
-    sources = await source_languages(call, texts, source, target)
+    sources = await source_languages(call, [TAG.sub(" ", text) for text in texts] if html else texts, source, target)
+    if html:
+        return [await _translate_html(call, text, one.code, target) for text, one in zip(texts, sources, strict=True)], sources
     found: dict[int, translation_pb2.Translation] = {}
     for code in dict.fromkeys(one.code for one in sources):
         places = [place for place, one in enumerate(sources) if one.code == code]
-        contents = [texts[place] for place in places]
         request = translation_pb2.TranslateRequest(
-            contents=contents, source_language_code=code, target_language_code=target, options=options
+            contents=[texts[place] for place in places], source_language_code=code, target_language_code=target, options=options
         )
-        response = await call.ask(request)
-        found.update(zip(places, response.translations, strict=True))
+        found.update(zip(places, (await call.ask(request)).translations, strict=True))
     return [found[place] for place in sorted(found)], sources
 
 
@@ -68,21 +64,6 @@ async def translate_document(call: HttpCall, content: bytes, config: translation
                 mime_type = event.accepted.mime_type
             translated += event.chunk
     return TranslatedDocument(bytes(translated), mime_type, len(content))
-
-
-async def translate_html(call: HttpCall, texts: Sequence[str], source: str, target: str) -> tuple[list[str], list[Detected]]:
-    """Translate pieces of HTML; tags stay. Returns the source language of each too.
-
-    Raises:
-        RpcError: as TranslationService/TranslateDocument and `source_languages`.
-    """
-    sources = await source_languages(call, [TAG.sub(" ", text) for text in texts], source, target)
-    found = []
-    for text, one in zip(texts, sources, strict=True):
-        config = translation_pb2.DocumentConfig(format="html", source_language_code=one.code, target_language_code=target)
-        work = translate_document(call, text.encode(), config)
-        found.append((await call.while_connected(work)).content.decode())
-    return found, sources
 
 
 async def source_languages(call: HttpCall, texts: Sequence[str], source: str, target: str) -> list[Detected]:
@@ -110,7 +91,7 @@ async def language_pairs(call: HttpCall) -> dict[str, set[str]]:
         RpcError: as ModelService/ListModels.
     """
     pairs: dict[str, set[str]] = {}
-    for model in await ready_models(call):
+    for model in await call.ready_models():
         targets = {standard_tag(code) or code for code in model.target_language_codes}
         for code in model.source_language_codes:
             source = standard_tag(code) or code
@@ -129,6 +110,12 @@ def language_name(code: str) -> str:
         return str(Language.get(code).display_name())
     except (ImportError, LookupError, ValueError):
         return primary_language(code)
+
+
+async def _translate_html(call: HttpCall, text: str, source: str, target: str) -> translation_pb2.Translation:
+    config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
+    document = await call.while_connected(translate_document(call, text.encode(), config))
+    return translation_pb2.Translation(translated_text=document.content.decode())
 
 
 async def _parts(
