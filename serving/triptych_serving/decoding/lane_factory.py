@@ -1,7 +1,8 @@
-"""Makes the lanes of one model. Sessions are loaded when a row first needs them, and shared by the workers of a device."""
+"""Makes the lanes of one model, for translation or text generation."""
 
 import threading
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -33,8 +34,105 @@ SHORT = (LaneKind.SHORT_GREEDY, LaneKind.SHORT_SEARCH)
 SEARCH_SLOTS = 2  # times those of a greedy lane: a text takes several, and encoding few texts at once is slow
 
 
-class LaneFactory:
-    """Thread-safe.
+class LaneGraphs(ABC):
+    """The graphs of one model's lanes: loaded when a row first needs them, shared by the workers of a device. Thread-safe.
+
+    Args:
+        bundle: contains the graphs.
+        graphs: file name of each kind's graph; empty where the bundle has none.
+        tokenizer: file name; has the bytes of the tokens that are generated.
+        places: of the sessions; None: the CPU.
+    """
+
+    def __init__(
+        self, bundle: Bundle, graphs: Mapping[LaneKind, str], tokenizer: str, places: Sequence[SessionPlace | None] = (None,)
+    ) -> None:
+        self._bundle, self._tokenizer = bundle, tokenizer
+        self._graphs = graphs
+        self._places = places
+        self._lock = threading.RLock()
+        self._sessions: dict[tuple[str, int], Session] = {}  # by file name and index of the place
+
+    @abstractmethod
+    def make(self, kind: LaneKind, worker: int = 0) -> Lane:
+        """Make a worker's lane over graphs that are loaded.
+
+        Args:
+            kind: of the lane.
+            worker: its number; workers take the places in turn.
+
+        Raises:
+            DeviceMemoryError: the device has no room.
+        """
+
+    def is_open_for(self, rows: Sequence[Row]) -> bool:
+        """Tell whether `open_for` has nothing to do."""
+        last = len(self._places) - 1  # loaded last
+        return all((self._graphs[kind], last) in self._sessions for kind in {LaneKind.of(row) for row in rows})
+
+    def open_for(self, rows: Sequence[Row]) -> None:
+        """Load what the rows' lanes need before the engine does: about 0.1 s for the first such row.
+
+        Raises:
+            UnsupportedError: the bundle is an old one, without a search graph.
+            BundleError: a graph cannot be loaded.
+        """
+        for kind in {LaneKind.of(row) for row in rows}:
+            self.open(kind)
+
+    def open_all(self) -> list[LaneKind]:
+        """Load all graphs of the bundle's lanes; return the kinds of lanes that it has.
+
+        Raises:
+            BundleError: a graph cannot be loaded.
+        """
+        kinds = [kind for kind, graph in self._graphs.items() if graph]
+        for kind in kinds:
+            self.open(kind)
+        return kinds
+
+    def open(self, kind: LaneKind) -> None:
+        """Load what lanes of this kind need.
+
+        Raises:
+            UnsupportedError: the bundle is an old one, without a search graph.
+            BundleError: a graph cannot be loaded.
+        """
+        if not self._graphs[kind]:
+            raise UnsupportedError("this bundle decodes greedily only; export the checkpoint again for other searches")
+        with self._lock:
+            if kind in SEARCHES:
+                _ = self.vocabulary
+            self._load(self._graphs[kind])
+
+    def close(self) -> None:
+        """Drop the sessions and their memory. After it no lane may be made or used."""
+        with self._lock:
+            self._sessions.clear()
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Bytes of each token."""
+        return Vocabulary.of(read_tokenizer(self._bundle.path(self._tokenizer)))
+
+    @abstractmethod
+    def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
+        """Load a graph at a place."""
+
+    def _load(self, graph: str) -> None:
+        """Load a graph at every place."""
+        for index in range(len(self._places)):
+            self._session(graph, index)
+
+    def _session(self, graph: str, index: int = 0) -> Session:
+        with self._lock:
+            if (graph, index) not in self._sessions:
+                self._sessions[graph, index] = self._make_session(graph, self._places[index])
+            return self._sessions[graph, index]
+
+
+class LaneFactory(LaneGraphs):
+    """Makes the lanes of one translation model. Thread-safe.
 
     Args:
         bundle: contains the graphs.
@@ -48,20 +146,23 @@ class LaneFactory:
     """
 
     def __init__(self, bundle: Bundle, precision: str, slots: int, places: Sequence[SessionPlace] = ()) -> None:
-        self._bundle = bundle
-        self._manifest = bundle.manifest_of(TranslationManifest)
-        self._graphs = self._manifest.precisions[precision]
+        self._manifest = manifest = bundle.manifest_of(TranslationManifest)
+        self._files = files = manifest.precisions[precision]
+        graphs = {
+            LaneKind.GREEDY: files.step,
+            LaneKind.SEARCH: files.search,
+            LaneKind.SHORT_GREEDY: files.short_step,
+            LaneKind.SHORT_SEARCH: files.short_search,
+        }
+        super().__init__(bundle, graphs, manifest.tokenizers[1], tuple(places) or (None,))
         self._slots = slots
-        self._places: tuple[SessionPlace | None, ...] = tuple(places) or (None,)
-        self._lock = threading.RLock()
-        self._sessions: dict[tuple[str, int], Session] = {}  # by file name and index of the place
         self._prefills: dict[int, Prefill] = {}  # by worker
-        short = bool(self._graphs.shortlist)
+        short = bool(files.shortlist)
         self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # for rows without options
         self._shortlist = self._read_shortlist() if short else None
         try:
-            self._load(self._graphs.encoder)
-            self._load(self._graph(self.usual))
+            self._load(files.encoder)
+            self._load(graphs[self.usual])
         except BaseException:
             self.close()  # a caller that keeps the error must not keep the sessions
             raise
@@ -73,67 +174,24 @@ class LaneFactory:
                 row.shortlist = None if _needs_all_tokens(row) else self._shortlist.ids(row.source, row.prefix)
 
     def is_open_for(self, rows: Sequence[Row]) -> bool:
-        """Tell whether `open_for` has nothing to do."""
-        last = len(self._places) - 1  # loaded last
-        loaded = all((self._graph(kind), last) in self._sessions for kind in {LaneKind.of(row) for row in rows})
-        return loaded and not any(row.search.suppressed for row in rows)
+        return super().is_open_for(rows) and not any(row.search.suppressed for row in rows)
 
     def open_for(self, rows: Sequence[Row]) -> None:
-        """Load what the rows' lanes need before the engine does: about 0.1 s for the first such row. Compile suppressed texts.
-
-        Raises:
-            UnsupportedError: the bundle is an old one, without a search graph.
-            BundleError: a graph cannot be loaded.
-        """
-        for kind in {LaneKind.of(row) for row in rows}:
-            self.open(kind)
+        """Load what the rows' lanes need, and compile suppressed texts."""
+        super().open_for(rows)
         processors = {}
         for row in rows:
             if row.search.suppressed:
                 key = id(row.search), row.frame.forced
                 if key not in processors:
-                    processors[key] = make_processor(row, self._manifest.tokens, self._vocabulary)
+                    processors[key] = make_processor(row, self._manifest.tokens, self.vocabulary)
                 row.processor = processors[key]
 
-    def open_all(self) -> list[LaneKind]:
-        """Load all graphs of the bundle; return the kinds of lanes that it has.
-
-        Raises:
-            BundleError: a graph cannot be loaded.
-        """
-        kinds = [kind for kind in LaneKind if self._graph(kind)]
-        for kind in kinds:
-            self.open(kind)
-        return kinds
-
-    def open(self, kind: LaneKind) -> None:
-        """Load what lanes of this kind need.
-
-        Raises:
-            UnsupportedError: the bundle is an old one, without a search graph.
-            BundleError: a graph cannot be loaded.
-        """
-        if not self._graph(kind):
-            raise UnsupportedError("this bundle decodes greedily only; export the checkpoint again for other searches")
-        with self._lock:
-            if kind in SEARCHES:
-                _ = self._vocabulary
-            self._load(self._graph(kind))
-
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
-        """Make a worker's lane over graphs that are loaded.
-
-        Args:
-            kind: of the lane.
-            worker: its number; workers take the places in turn.
-
-        Raises:
-            DeviceMemoryError: the device has no room.
-        """
         with self._lock:
             index = worker % len(self._places)
             place = self._places[index]
-            encoder, step = self._session(self._graphs.encoder, index), self._session(self._graph(kind), index)
+            encoder, step = self._session(self._files.encoder, index), self._session(self._graphs[kind], index)
             if place is not None:
                 return self._make_on(place.memory, kind, worker, encoder, step)
             subset = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None
@@ -143,10 +201,8 @@ class LaneFactory:
             return GreedyLane(encoder, step, self._manifest, self._slots, subset)
 
     def close(self) -> None:
-        """Drop the sessions and their memory. After it no lane may be made or used."""
-        with self._lock:
-            self._sessions.clear()
-            self._prefills.clear()
+        super().close()
+        self._prefills.clear()
 
     def _make_on(self, memory: Memory, kind: LaneKind, worker: int, encoder: Session, step: Session) -> Lane:
         manifest = self._manifest
@@ -162,45 +218,22 @@ class LaneFactory:
     def _search_lane(self, cache: KVCache, step: Session, subset: VocabSubset | None = None) -> SearchLane:
         width = step.output_width("log_probabilities") if subset is None else 0
         slots = SearchSlots(cache, self._manifest, width, subset)
-        return SearchLane(slots, self._manifest.tokens, self._vocabulary)
+        return SearchLane(slots, self._manifest.tokens, self.vocabulary)
 
     def _read_shortlist(self) -> Shortlist:
         banned = single_tokens(self._manifest.generation.suppressed_tokens)
-        return read_shortlist(self._bundle.path(self._graphs.shortlist), len(self._projection.weights), banned)
-
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary.of(read_tokenizer(self._bundle.path(self._manifest.tokenizers[1])))
+        return read_shortlist(self._bundle.path(self._files.shortlist), len(self._projection.weights), banned)
 
     @cached_property
     def _projection(self) -> Projection:
-        return Projection.read(self._bundle.path(self._graphs.projection))
+        return Projection.read(self._bundle.path(self._files.projection))
 
-    def _graph(self, kind: LaneKind) -> str:
-        graphs = self._graphs
-        return {
-            LaneKind.GREEDY: graphs.step,
-            LaneKind.SEARCH: graphs.search,
-            LaneKind.SHORT_GREEDY: graphs.short_step,
-            LaneKind.SHORT_SEARCH: graphs.short_search,
-        }[kind]
-
-    def _load(self, graph: str) -> None:
-        """Load a graph at every place."""
-        for index in range(len(self._places)):
-            self._session(graph, index)
-
-    def _session(self, graph: str, index: int) -> Session:
-        with self._lock:
-            if (graph, index) not in self._sessions:
-                place = self._places[index]
-                if place is not None:
-                    place = replace(place, captures=graph == self._graphs.step)  # the others have too many shapes
-                path = self._bundle.path(graph)
-                steps = place is None and graph != self._graphs.encoder
-                kernels = native_kernels(self._manifest.decoder.head_dim) if steps else None
-                self._sessions[graph, index] = Session(path, 1, self._graphs.saturation_free, place, kernels)
-            return self._sessions[graph, index]
+    def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
+        if place is not None:
+            place = replace(place, captures=graph == self._files.step)  # the others have too many shapes
+        steps = place is None and graph != self._files.encoder
+        kernels = native_kernels(self._manifest.decoder.head_dim) if steps else None
+        return Session(self._bundle.path(graph), 1, self._files.saturation_free, place, kernels)
 
 
 def _needs_all_tokens(row: Row) -> bool:

@@ -1,10 +1,6 @@
 """Makes the lanes of one decoder-only model."""
 
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import (
@@ -14,16 +10,14 @@ from triptych_serving.bundle.manifest import (
     SpecialTokens,
     TextGenerationManifest,
 )
+from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.decoding.lane import Lane
-from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
+from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneGraphs
 from triptych_serving.decoding.prompt_cache import PrefixCache, PromptKVCache, PromptReader
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
-from triptych_serving.scheduling.request import Row
-from triptych_serving.text.tokenizers import read_tokenizer
-from triptych_serving.text.vocabulary import Vocabulary
 
 NONE = -1  # as an id: there is no such token
 FLOAT_BYTES = 4
@@ -72,8 +66,8 @@ class PromptOptions:
     prefix_bytes: int
 
 
-class PromptLaneFactory:
-    """Thread-safe. The greedy step graph is loaded at once, as it reads the prompts of all lanes.
+class PromptLaneFactory(LaneGraphs):
+    """Makes the lanes of one decoder-only model. The step graph reads the prompts of all lanes. Thread-safe.
 
     Args:
         bundle: contains the graphs.
@@ -85,57 +79,18 @@ class PromptLaneFactory:
     """
 
     def __init__(self, bundle: Bundle, precision: str, options: PromptOptions) -> None:
-        self._bundle, self._options = bundle, options
-        self._manifest = bundle.manifest_of(TextGenerationManifest)
-        self._graphs = self._manifest.precisions[precision]
-        self.spec = PromptSpec.of(self._manifest, options.context)
+        manifest = bundle.manifest_of(TextGenerationManifest)
+        self._files = files = manifest.precisions[precision]
+        super().__init__(bundle, {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}, TOKENIZER_FILE)
+        self._options = options
+        self.spec = PromptSpec.of(manifest, options.context)
         self.prefixes = PrefixCache(options.prefix_bytes)
-        self._lock = threading.RLock()
-        self._sessions: dict[str, Session] = {}  # by file name
         self._lanes: dict[int, dict[LaneKind, Lane]] = {}  # by worker, whose thread alone uses them
-        self._session(self._graphs.step)
-
-    def is_open_for(self, rows: Sequence[Row]) -> bool:
-        """Tell whether `open_for` has nothing to do."""
-        return all(row.search.greedy for row in rows) or self._graphs.search in self._sessions
-
-    def open_for(self, rows: Sequence[Row]) -> None:
-        """Load what the rows' lanes need before the engine does.
-
-        Raises:
-            BundleError: a graph cannot be loaded.
-        """
-        for kind in {LaneKind.of(row) for row in rows}:
-            self.open(kind)
-
-    def open(self, kind: LaneKind) -> None:
-        """Load what lanes of this kind need.
-
-        Raises:
-            BundleError: a graph cannot be loaded.
-        """
-        with self._lock:
-            if kind is LaneKind.SEARCH:
-                _ = self.vocabulary
-                self._session(self._graphs.search)
-
-    def open_all(self) -> list[LaneKind]:
-        """Load all graphs of the lanes; return the kinds of lanes that there are.
-
-        Raises:
-            BundleError: a graph cannot be loaded.
-        """
-        kinds = [LaneKind.GREEDY, LaneKind.SEARCH]
-        for kind in kinds:
-            self.open(kind)
-        return kinds
+        self._load(files.step)
 
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
-        """Make a worker's lane over graphs that are loaded."""
         spec, greedy = self.spec, kind is LaneKind.GREEDY
-        with self._lock:
-            reader = self._session(self._graphs.step)
-            step = reader if greedy else self._session(self._graphs.search)
+        reader, step = self._session(self._files.step), self._session(self._graphs[kind])
         count = self._options.slots * (1 if greedy else SEARCH_SLOTS)
         cache = PromptKVCache(reader, step, spec.shape, self._options.context, count)
         lanes = self._lanes.setdefault(worker, {})
@@ -148,23 +103,8 @@ class PromptLaneFactory:
         return lanes[kind]
 
     def close(self) -> None:
-        """Drop the sessions and their memory. After it no lane may be made or used."""
-        with self._lock:
-            self._sessions.clear()
-            self._lanes.clear()
+        super().close()
+        self._lanes.clear()
 
-    @cached_property
-    def vocabulary(self) -> Vocabulary:
-        """Bytes of each token."""
-        return Vocabulary.of(read_tokenizer(self._tokenizer_path))
-
-    @property
-    def _tokenizer_path(self) -> Path:
-        return self._bundle.path("tokenizer.json")
-
-    def _session(self, graph: str) -> Session:
-        with self._lock:
-            if graph not in self._sessions:
-                path, free = self._bundle.path(graph), self._graphs.saturation_free
-                self._sessions[graph] = Session(path, self._options.threads, saturation_free=free)
-            return self._sessions[graph]
+    def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
+        return Session(self._bundle.path(graph), self._options.threads, self._files.saturation_free, place)
