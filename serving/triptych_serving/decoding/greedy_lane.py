@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.decoding.kv_cache import HostKVCache, StepArrays
+from triptych_serving.bundle.manifest import SpecialTokens
+from triptych_serving.decoding.kv_cache import StepArrays
 from triptych_serving.decoding.lane import finish_row, group_by_length, shortlists
 from triptych_serving.decoding.slots import FREE, Slots
 from triptych_serving.decoding.vocab_subset import VocabSubset
-from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.request import Finish, Row
 
 
@@ -15,19 +14,15 @@ class GreedyLane:
     """A lane of which each row takes one slot.
 
     Args:
-        encoder: graph `source, lengths -> memory`.
-        step: graph `tokens, positions, last, forced, caches, memories -> next, caches`.
-        manifest: shapes, limits and special tokens.
-        slots: maximum number of rows.
+        slots: over the step graph: `tokens, positions, forced, caches -> next, caches`.
+        tokens: ids of the special tokens.
         subset: part of the output projection, if the graph takes it as an input.
     """
 
-    def __init__(
-        self, encoder: Session, step: Session, manifest: TranslationManifest, slots: int, subset: VocabSubset | None = None
-    ) -> None:
-        self._slots = Slots(HostKVCache(encoder, step, manifest, slots), manifest)
+    def __init__(self, slots: Slots, tokens: SpecialTokens, subset: VocabSubset | None = None) -> None:
+        self._slots = slots
         self._subset = subset
-        self._ends = manifest.tokens.ends
+        self._ends = tokens.ends
         self.rows: list[Row] = []  # by slot
 
     @property

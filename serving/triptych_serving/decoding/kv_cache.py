@@ -79,13 +79,55 @@ class KVCache(Protocol):
         """Copy one of the last run's rare outputs to the host."""
 
 
-class HostKVCache:
+class HostArrays:
+    """Arrays of `count` rows in host memory, bound to a step graph.
+
+    Args:
+        step: graph with at least `caches -> caches`.
+        caches: by the graph's names of the caches, without their prefix; the graph changes them in place.
+        memories: likewise encoded sources, which the graph only reads. With int8, an operator must return them, too.
+    """
+
+    def __init__(self, step: Session, caches: Mapping[str, Array], memories: Mapping[str, Array]) -> None:
+        self._step, self._caches, self._memories = step, caches, memories
+        self._returned = frozenset(step.outputs)
+        self.count = len(next(iter(caches.values())))
+
+    @property
+    def bytes(self) -> int:
+        return sum(array.nbytes for array in (*self._caches.values(), *self._memories.values()))
+
+    def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
+        return np.zeros(shape, dtype)
+
+    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+        caches = {name: array[:rows] for name, array in self._caches.items()}
+        memories = {f"memory_{name}": array[:rows] for name, array in self._memories.items()}
+        inputs = {
+            **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
+            **{f"cache_{name}": array for name, array in caches.items()},
+            **memories,
+        }
+        outputs = {
+            **{name: self._active(array, rows) for name, array in {**arrays.outputs, **arrays.rare}.items()},
+            **{f"present_{name}": array for name, array in caches.items()},
+            **{f"present_{name}": array for name, array in memories.items() if f"present_{name}" in self._returned},
+        }
+        return self._step.bind(inputs, outputs)
+
+    def fetch(self, array: Array) -> None:
+        """Do nothing: all outputs are on the host."""
+
+    def _active(self, array: Array, rows: int) -> Array:
+        return array[:rows] if len(array) == self.count else array
+
+
+class HostKVCache(HostArrays):
     """Caches in host memory, fp32 or int8: `2L * count * H * D * (max_target + max_source)` numbers, touched as rows need them.
 
     Args:
         encoder: graph `source, lengths -> memory`.
-        step: graph with at least `caches, memories -> caches`, whose type is that of its inputs. With int8, an operator must
-            return the encoded sources, too, although it does not change them.
+        step: graph with at least `caches, memories -> caches`, whose type is that of its inputs.
         manifest: shapes and limits.
         count: maximum number of rows.
     """
@@ -93,25 +135,17 @@ class HostKVCache:
     padding = 1.15
 
     def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
-        self._encoder, self._step = encoder, step
+        self._encoder = encoder
         shape = manifest.decoder
         self._recurrent = shape.state_vectors > 0
         targets, sources = cache_lengths(manifest.limits)
-        self.count = count
-        self._returned = frozenset(step.outputs)
-        self._names = cache_names(shape.layers)
-        kind = step.dtype(f"cache_{self._names[0]}")
+        names = cache_names(shape.layers)
+        kind = step.dtype(f"cache_{names[0]}")
         self.cache, self.memory = (
-            np.zeros((len(self._names), count, shape.heads, length, shape.head_dim), kind)
+            np.zeros((len(names), count, shape.heads, length, shape.head_dim), kind)
             for length in (shape.state_vectors or targets, sources)
         )
-
-    @property
-    def bytes(self) -> int:
-        return self.cache.nbytes + self.memory.nbytes
-
-    def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
-        return np.zeros(shape, dtype)
+        super().__init__(step, dict(zip(names, self.cache, strict=True)), dict(zip(names, self.memory, strict=True)))
 
     def encode(self, source: Array, lengths: Array, first: int) -> None:
         [memory] = self._encoder.run({"source": source, "lengths": lengths})  # [2L, B, H, S, D]
@@ -124,28 +158,6 @@ class HostKVCache:
         self.cache[:, target, :, positions] = self.cache[:, source, :, positions]
         if length:
             self.memory[:, target, :, :length] = self.memory[:, source, :, :length]
-
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
-        caches = {name: buffer[:rows] for name, buffer in zip(self._names, self.cache, strict=True)}
-        memories = {name: buffer[:rows] for name, buffer in zip(self._names, self.memory, strict=True)}
-        returned = {f"present_memory_{name}": array for name, array in memories.items()}
-        inputs = {
-            **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
-            **{f"cache_{name}": array for name, array in caches.items()},
-            **{f"memory_{name}": array for name, array in memories.items()},
-        }
-        outputs = {
-            **{name: self._active(array, rows) for name, array in {**arrays.outputs, **arrays.rare}.items()},
-            **{f"present_{name}": array for name, array in caches.items()},
-            **{name: array for name, array in returned.items() if name in self._returned},
-        }
-        return self._step.bind(inputs, outputs)
-
-    def fetch(self, array: Array) -> None:
-        """Do nothing: all outputs are on the host."""
-
-    def _active(self, array: Array, rows: int) -> Array:
-        return array[:rows] if len(array) == self.count else array
 
 
 def cache_names(layers: int) -> list[str]:

@@ -18,7 +18,7 @@ from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.logits_processor import make_processor, single_tokens
 from triptych_serving.decoding.search_lane import MAX_CANDIDATES, SearchLane
 from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
-from triptych_serving.decoding.slots import SearchSlots
+from triptych_serving.decoding.slots import SearchSlots, Slots
 from triptych_serving.decoding.vocab_subset import Projection, VocabSubset
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.runtime.memory import Memory
@@ -41,15 +41,20 @@ class LaneGraphs(ABC):
         bundle: contains the graphs.
         graphs: file name of each kind's graph; empty where the bundle has none.
         tokenizer: file name; has the bytes of the tokens that are generated.
+        slots: of each greedy lane.
         places: of the sessions; None: the CPU.
     """
 
     def __init__(
-        self, bundle: Bundle, graphs: Mapping[LaneKind, str], tokenizer: str, places: Sequence[SessionPlace | None] = (None,)
+        self,
+        bundle: Bundle,
+        graphs: Mapping[LaneKind, str],
+        tokenizer: str,
+        slots: int,
+        places: Sequence[SessionPlace | None] = (None,),
     ) -> None:
         self._bundle, self._tokenizer = bundle, tokenizer
-        self._graphs = graphs
-        self._places = places
+        self._graphs, self._slots, self._places = graphs, slots, places
         self._lock = threading.RLock()
         self._sessions: dict[tuple[str, int], Session] = {}  # by file name and index of the place
 
@@ -119,6 +124,10 @@ class LaneGraphs(ABC):
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
         """Load a graph at a place."""
 
+    def _count(self, kind: LaneKind) -> int:
+        """Return the number of a lane's slots."""
+        return self._slots * (SEARCH_SLOTS if kind in SEARCHES else 1)
+
     def _load(self, graph: str) -> None:
         """Load a graph at every place."""
         for index in range(len(self._places)):
@@ -154,8 +163,7 @@ class LaneFactory(LaneGraphs):
             LaneKind.SHORT_GREEDY: files.short_step,
             LaneKind.SHORT_SEARCH: files.short_search,
         }
-        super().__init__(bundle, graphs, manifest.tokenizers[1], tuple(places) or (None,))
-        self._slots = slots
+        super().__init__(bundle, graphs, manifest.tokenizers[1], slots, tuple(places) or (None,))
         self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(files.shortlist)
         self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # for rows without options
@@ -195,10 +203,10 @@ class LaneFactory(LaneGraphs):
             if place is not None:
                 return self._make_on(place.memory, kind, worker, encoder, step)
             subset = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None
+            cache = HostKVCache(encoder, step, self._manifest, self._count(kind))
             if kind in SEARCHES:
-                cache = HostKVCache(encoder, step, self._manifest, SEARCH_SLOTS * self._slots)
                 return self._search_lane(cache, step, subset)
-            return GreedyLane(encoder, step, self._manifest, self._slots, subset)
+            return GreedyLane(Slots(cache, self._manifest), self._manifest.tokens, subset)
 
     def close(self) -> None:
         super().close()
@@ -209,8 +217,7 @@ class LaneFactory(LaneGraphs):
         if worker not in self._prefills:  # one for all lanes of a thread
             shape = memory_shape(step, manifest.decoder)
             self._prefills[worker] = Prefill(encoder, cache_lengths(manifest.limits)[1], shape, memory)
-        count = SEARCH_SLOTS * self._slots if kind in SEARCHES else self._slots
-        cache = DeviceKVCache(self._prefills[worker], step, manifest, count, memory)
+        cache = DeviceKVCache(self._prefills[worker], step, manifest, self._count(kind), memory)
         if kind in SEARCHES:
             return self._search_lane(HostMirroredCache(cache, step, memory), step)
         return DeviceGreedyLane(DeviceSlots(cache, step, manifest.tokens.start, memory), manifest.tokens, memory)

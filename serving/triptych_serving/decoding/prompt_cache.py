@@ -9,10 +9,10 @@ from itertools import pairwise
 from threading import Lock
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from triptych_serving.bundle.manifest import DecoderShape
-from triptych_serving.decoding.kv_cache import BoundStep, StepArrays, cache_names
+from triptych_serving.decoding.kv_cache import BoundStep, HostArrays, StepArrays, cache_names
+from triptych_serving.decoding.slots import Slots
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Row
 
@@ -24,7 +24,7 @@ LEARNS = 0.3  # weight of the latest chunk in the average cost of a token
 LEAST = 2  # tokens: one token would be a step
 
 
-class PromptKVCache:
+class PromptKVCache(HostArrays):
     """Caches in host memory, fp32: `4 * 2L * count * H * D * context` bytes, touched as rows reach them.
 
     A KVCache for rows without sources.
@@ -40,22 +40,14 @@ class PromptKVCache:
     padding = 1.0
 
     def __init__(self, reader: Session, step: Session, shape: DecoderShape, context: int, count: int) -> None:
-        self._reader, self._step = reader, step
-        self.count = count
+        self._reader = reader
         context = max(2, context)  # with one position, a step would be taken for a prompt
         size = (count, shape.heads, context, shape.head_dim)
+        # An array for each name: the system may refuse to reserve all of them as one piece.
+        super().__init__(step, {name: np.zeros(size, np.float32) for name in cache_names(shape.layers)}, {})
         self._total = np.array([context], np.int32)
         self._nothing = {"forced": np.array([-1], np.int64)}, {"next": np.zeros(1, np.int64)}
-        # An array for each name: the system may refuse to reserve all of them as one piece.
-        self._caches = {name: np.zeros(size, np.float32) for name in cache_names(shape.layers)}
-        self._inputs, self._outputs = frozenset(step.inputs), frozenset(step.outputs)
-
-    @property
-    def bytes(self) -> int:
-        return sum(cache.nbytes for cache in self._caches.values())
-
-    def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
-        return np.zeros(shape, dtype)
+        self._names = frozenset((*step.inputs, *step.outputs))
 
     def encode(self, source: Array, lengths: Array, first: int) -> None:
         """Do nothing: there is no source."""
@@ -65,19 +57,9 @@ class PromptKVCache:
             cache[target, :, positions] = cache[source, :, positions]
 
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
-        inputs = {name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()}
-        outputs = {name: self._active(array, rows) for name, array in {**arrays.outputs, **arrays.rare}.items()}
-        caches = {name: cache[:rows] for name, cache in self._caches.items()}
-        inputs |= {"tokens": inputs["tokens"][:, None], "total": self._total}
-        return self._step.bind(
-            {name: array for name, array in inputs.items() if name in self._inputs}
-            | {f"cache_{name}": cache for name, cache in caches.items()},
-            {name: array for name, array in outputs.items() if name in self._outputs}
-            | {f"present_{name}": cache for name, cache in caches.items()},
-        )
-
-    def fetch(self, array: Array) -> None:
-        """Do nothing: all outputs are on the host."""
+        own = {"tokens": arrays.inputs["tokens"][:, None], "total": self._total}
+        parts = ({**arrays.inputs, **own}, arrays.outputs, arrays.constants, arrays.rare)
+        return super().bind(StepArrays(*({name: part[name] for name in part.keys() & self._names} for part in parts)), rows)
 
     def read(self, slot: int, tokens: Sequence[int], position: int) -> None:
         """Read tokens of a row, the first of them at `position`.
@@ -219,14 +201,17 @@ class PromptReader:
         self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
-    def read(self, readings: Sequence[Reading]) -> bool:
-        """Read on, and set the positions that have been reached; False if a step must read the last tokens.
+    def read(self, readings: Sequence[Reading], slots: Slots) -> bool:
+        """Read on, and set the positions that have been reached; True if no row can take part in a step, and some be read on.
 
         Rows that are not named any more are forgotten.
 
         Raises:
             EngineError: the runtime failed.
         """
+        if not readings:
+            self._turns.clear()
+            return False
         by_row = {reading.row: reading for reading in readings}
         self._turns = {row: keys for row, keys in self._turns.items() if row in by_row}
         for row, reading in by_row.items():
@@ -241,7 +226,11 @@ class PromptReader:
                 self._turns[row] = keys  # after the others
             if left < LEAST:
                 break
-        return any(reading.end - reading.position >= LEAST for reading in readings)
+        for reading in readings:
+            slots.positions[reading.slot] = reading.position
+            slots.tokens[reading.slot] = reading.token
+        unread = [reading.end - reading.position for reading in readings]
+        return min(unread) > 0 and max(unread) >= LEAST
 
     def _advance(self, reading: Reading, most: int, keys: Sequence[bytes]) -> int:
         """Read up to `most` tokens of one row; return their number."""

@@ -12,7 +12,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.decoding.lane import Lane
-from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneGraphs
+from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.decoding.prompt_cache import PrefixCache, PromptKVCache, PromptReader
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
@@ -81,7 +81,7 @@ class PromptLaneFactory(LaneGraphs):
     def __init__(self, bundle: Bundle, precision: str, options: PromptOptions) -> None:
         manifest = bundle.manifest_of(TextGenerationManifest)
         self._files = files = manifest.precisions[precision]
-        super().__init__(bundle, {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}, TOKENIZER_FILE)
+        super().__init__(bundle, {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}, TOKENIZER_FILE, options.slots)
         self._options = options
         self.spec = PromptSpec.of(manifest, options.context)
         self.prefixes = PrefixCache(options.prefix_bytes)
@@ -89,13 +89,12 @@ class PromptLaneFactory(LaneGraphs):
         self._load(files.step)
 
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
-        spec, greedy = self.spec, kind is LaneKind.GREEDY
+        spec = self.spec
         reader, step = self._session(self._files.step), self._session(self._graphs[kind])
-        count = self._options.slots * (1 if greedy else SEARCH_SLOTS)
-        cache = PromptKVCache(reader, step, spec.shape, self._options.context, count)
+        cache = PromptKVCache(reader, step, spec.shape, self._options.context, self._count(kind))
         lanes = self._lanes.setdefault(worker, {})
         prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()))
-        if greedy:
+        if kind is LaneKind.GREEDY:
             lanes[kind] = PromptGreedyLane(Slots(cache, spec), prompts, spec.tokens)
         else:
             slots = SearchSlots(cache, spec, step.output_width("log_probabilities"))

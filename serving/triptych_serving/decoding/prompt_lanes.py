@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.greedy_lane import GreedyLane
-from triptych_serving.decoding.hypotheses import HypothesisGroup
 from triptych_serving.decoding.prompt_cache import PromptReader, Reading
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
@@ -25,10 +24,8 @@ class PromptGreedyLane(GreedyLane):
     """
 
     def __init__(self, slots: Slots, reader: PromptReader, tokens: SpecialTokens) -> None:
-        self._slots, self._reader = slots, reader
-        self._subset = None
-        self._ends = tokens.ends
-        self.rows: list[Row] = []
+        super().__init__(slots, tokens)
+        self._reader = reader
 
     @property
     def news(self) -> Sequence[Row]:
@@ -36,18 +33,11 @@ class PromptGreedyLane(GreedyLane):
 
     def step(self) -> list[Row]:
         readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if len(row.tokens) < row.prompt]
-        if readings:
-            reads_on = self._reader.read(readings)
-            for reading in readings:
-                self._advance(reading)
-            if reads_on and len(readings) == len(self.rows) and all(len(row.tokens) < row.prompt for row in self.rows):
-                return []
-        return super().step()
-
-    def _advance(self, reading: Reading) -> None:
-        row = reading.row
-        row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
-        _place(self._slots, reading)
+        reads_on = self._reader.read(readings, self._slots)
+        for reading in readings:
+            row = reading.row
+            row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
+        return [] if reads_on and len(readings) == len(self.rows) else super().step()
 
 
 class PromptSearchLane(SearchLane):
@@ -60,8 +50,6 @@ class PromptSearchLane(SearchLane):
         vocabulary: bytes of each token, for texts that must not occur.
     """
 
-    _slots: SearchSlots
-
     def __init__(self, slots: SearchSlots, reader: PromptReader, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
         super().__init__(slots, tokens, vocabulary)
         self._reader = reader
@@ -72,23 +60,10 @@ class PromptSearchLane(SearchLane):
 
     def step(self) -> list[Row]:
         groups = [group for group in self._groups if group.length < group.row.prompt and not group.row.scored]
-        if groups:
-            readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
-            reads_on = self._reader.read(readings)
-            for group, reading in zip(groups, readings, strict=True):
-                self._advance(group, reading)
-            if reads_on and len(groups) == len(self._groups) and all(group.length < group.row.prompt for group in groups):
-                return []
-        return super().step()
-
-    def _advance(self, group: HypothesisGroup, reading: Reading) -> None:
-        new = slice(group.length, reading.position)
-        self._slots.history[reading.slot, new] = group.row.prefix[new]
-        group.length = reading.position
-        _place(self._slots, reading)
-
-
-def _place(slots: Slots, reading: Reading) -> None:
-    """Let the next step read the token at the position that has been reached."""
-    slots.positions[reading.slot] = reading.position
-    slots.tokens[reading.slot] = reading.token
+        readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
+        reads_on = self._reader.read(readings, self._slots)
+        for group, reading in zip(groups, readings, strict=True):
+            new = slice(group.length, reading.position)
+            self._slots.history[reading.slot, new] = group.row.prefix[new]
+            group.length = reading.position
+        return [] if reads_on and len(groups) == len(self._groups) else super().step()

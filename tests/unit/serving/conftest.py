@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
+from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.decoding.kv_cache import HostKVCache
+from triptych_serving.decoding.slots import Slots
 from triptych_serving.runtime.session import Session
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
@@ -30,7 +33,8 @@ def make_lane(bundle: Bundle) -> MakeLane:
     """Make lanes of so many slots over the same fp32 graphs."""
     graphs = bundle.manifest.precisions["fp32"]
     encoder, step = Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step))
-    return lambda slots: GreedyLane(encoder, step, bundle.manifest, slots)
+    manifest = bundle.manifest_of(TranslationManifest)
+    return lambda count: GreedyLane(Slots(HostKVCache(encoder, step, manifest, count), manifest), manifest.tokens)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane import group_by_length
-from triptych_serving.runtime.session import Session
+from triptych_serving.decoding.lane_factory import LaneFactory
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
@@ -52,9 +53,9 @@ def test_the_model_knows_its_sentences(make_lane: MakeLane, codec: TranslationTo
 @cache
 def storm_lane() -> GreedyLane:
     """Make one lane for all storms: leftovers of earlier rows are part of the test."""
-    bundle = open_bundle(BUNDLE)
-    graphs = bundle.manifest.precisions["fp32"]
-    return GreedyLane(Session(bundle.path(graphs.encoder)), Session(bundle.path(graphs.step)), bundle.manifest, 6)
+    lane = LaneFactory(open_bundle(BUNDLE), "fp32", 6).make(LaneKind.GREEDY)
+    assert isinstance(lane, GreedyLane)
+    return lane
 
 
 @cache
