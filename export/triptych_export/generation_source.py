@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.checkpoints.gpt import GPT, GptCheckpoint
 from triptych_training.models.gpt import Gpt
 
@@ -17,7 +18,7 @@ class GenerationSource:
     """A decoder-only model with its tokenizer, special ids and generation settings.
 
     Args:
-        model: the network.
+        model: the network, or an ONNX file that is kept as it is.
         tokenizer: None: the tokens are `colours`.
         pad: id that pads prompts; any token.
         ends: ids that end a text.
@@ -29,7 +30,7 @@ class GenerationSource:
         colours: `[tokens, 3]` from -1 to 1, of a model that completes images of `image` (height, width).
     """
 
-    model: Gpt
+    model: Gpt | OnnxGpt
     tokenizer: Tokenizer | None
     pad: int
     ends: Sequence[int]

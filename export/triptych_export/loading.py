@@ -16,10 +16,13 @@ from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_sa
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
+from triptych_export.huggingface.architectures.decoders import keep_decoder
 from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.onnx_files.layout import find_graphs, has_graphs
+from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
@@ -100,8 +103,19 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
         raise SourceError(
             f"{folder.path}: architecture {architecture!r} is unknown; supported: {', '.join(OURS)}, and types of Hugging Face"
         )
-    loaded = registry.load(folder, options.source_language, options.target_language)
-    folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
+    graphs = () if weight_files(folder.path) else weight_graphs(folder.path)
+    try:
+        loaded = registry.load(folder, options.source_language, options.target_language)
+    except SourceError as error:
+        if not graphs:
+            raise
+        try:
+            loaded = keep_decoder(folder, graphs)
+        except SourceError as other:
+            raise SourceError(f"{error}; nor can the file be served as it is: {other}") from other
+        folder = _noted(folder, "original", f"{graphs[0].name} is served as it is, since its weights cannot be read: {error}")
+    else:
+        folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
     if isinstance(loaded, TranslationSource):
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         shipped = _translation_precisions(options)
@@ -114,7 +128,7 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
             image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
             _refuse_precisions((FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
             family = _encoder(loaded, options)
-    return Opened(family, weight_files(folder.path), folder.origin)
+    return Opened(family, weight_files(folder.path) or graphs, folder.origin)
 
 
 def _encoder(loaded: BertCheckpoint | ImageCheckpoint, options: ExportOptions) -> Family:
@@ -199,6 +213,8 @@ def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
 
 
 def _generation(source: GenerationSource, folder: Folder, options: ExportOptions) -> Family:
+    if isinstance(source.model, OnnxGpt) and (wrong := set(options.precisions or ()) - {source.model.precision}):
+        raise SourceError(f"precision {min(wrong)}: {folder.path} has {source.model.precision}, and is served as it is")
     _refuse_precisions((WEIGHT_PRECISION, HALF_PRECISION), folder, options)
     return GenerationFamily(source, list(read_texts(options.valid)), options.shipped)
 

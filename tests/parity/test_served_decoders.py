@@ -1,4 +1,4 @@
-"""Imported decoder-only models in the engine against `generate()` of transformers, alone and in company."""
+"""Imported decoder-only models, and an ONNX file, in the engine against `generate()` of transformers, alone and in company."""
 
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import torch
 from triptych.decoding import DecodingOptions
 from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.decoders import keep_decoder
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
@@ -22,6 +23,7 @@ from triptych_text.steps import finish
 from ..fixtures.decoders import small_decoder
 from ..fixtures.sentences import SENTENCES
 
+OPTIMUM = Path(__file__).parents[1] / "fixtures/optimum"
 PROMPTS = [SENTENCES[place][: 1 + 3 * place % 60] for place in range(24)]
 NEW = 12
 # Decoding options and the arguments of `generate()`.
@@ -37,11 +39,13 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["llama", pytest.param("gpt2", marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=["llama", pytest.param("gpt2", marks=pytest.mark.full), "file"])
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("decoder")
-    model = small_decoder(request.param, folder / "checkpoint")
-    source = load(Folder(folder / "checkpoint"))
+    kept = request.param == "file"
+    model = small_decoder("gpt2" if kept else request.param, folder / "checkpoint")
+    settings = Folder(folder / "checkpoint")
+    source = keep_decoder(settings, [OPTIMUM / "gpt2/model.onnx"]) if kept else load(settings)
     assert isinstance(source, GenerationSource)
     write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
     generator = Generator("model", 1, open_bundle(folder / "bundle"), TranslatorOptions(engine=EngineOptions(workers=1)))

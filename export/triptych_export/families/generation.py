@@ -24,8 +24,17 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.parity.comparison import spread
-from triptych_export.parity.generation import LONGEST, Sample, check_generation, compare_generation, draw_prompts, perplexity
+from triptych_export.parity.generation import (
+    LONGEST,
+    Sample,
+    check_generation,
+    compare_generation,
+    draw_prompts,
+    perplexity,
+    speeds,
+)
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
@@ -41,7 +50,7 @@ MOST_CHARACTERS = 16  # of a token; the rest of a long text is not tokenized
 
 
 class GenerationFamily:
-    """A decoder-only model, trained here or elsewhere.
+    """A decoder-only model, trained here or elsewhere; an ONNX file that is kept has its own precision alone.
 
     Args:
         source: the model with tokenizer, special ids and settings.
@@ -49,10 +58,9 @@ class GenerationFamily:
         shipped: precisions that the bundle will have.
     """
 
-    default_precisions: Sequence[str] = ()
-
     def __init__(self, source: GenerationSource, texts: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
-        self.source, self.precisions = source, written_precisions(shipped)
+        self.default_precisions = (source.model.precision,) if isinstance(source.model, OnnxGpt) else ()
+        self.source, self.precisions = source, self.default_precisions or written_precisions(shipped)
         self.texts = texts or source.samples
 
     @property
@@ -82,11 +90,15 @@ class GenerationFamily:
         say("comparing the bundle with PyTorch, token by token")
         bundle = open_bundle(folder)
         longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
-        report, found = check_generation(self.source, bundle, Sample(self._prompts, longest))
-        texts = self._read or found
+        parity, texts = {}, self._read or self._prompts
+        if "fp32" in self.precisions:
+            parity["fp32"], found = check_generation(self.source, bundle, Sample(self._prompts, longest))
+            texts = self._read or found
         others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
-        parity = {"fp32": report, **{p: compare_generation(self.source, bundle, p, texts) for p in others}}
+        parity |= {p: compare_generation(self.source, bundle, p, texts) for p in others}
         metrics = dict(self.provenance.get("metrics", {}))
+        if self.default_precisions:
+            metrics |= speeds(bundle, self.default_precisions[0], self._prompts, longest)
         if self._read:
             say("measuring perplexity")
             metrics |= {f"perplexity_{p}": round(perplexity(bundle, p, self._read), 3) for p in bundle.manifest.precisions}
@@ -95,7 +107,7 @@ class GenerationFamily:
     @property
     def _count(self) -> int:
         """Number of prompts; fewer for a large model."""
-        size = sum(parameter.numel() for parameter in self.source.model.parameters())
+        size = sum(parameter.numel() for parameter in self.source.model.parameters()) or 1
         return max(FEWEST_PROMPTS, min(MOST_PROMPTS, WORK // size))
 
     @property
@@ -130,14 +142,16 @@ def write_generation(
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
     for precision in precisions:
         weights, model = WeightsFile(folder / f"weights.{precision}.bin"), source.model
-        if precision == "int8":
+        if precision == "int8" and not isinstance(model, OnnxGpt):
             say(f"calibrating int8 with {len(samples)} texts")
             model = calibrate(model, [(torch.tensor([ids]),) for ids in samples], WEIGHT_BITS)
         say(f"tracing the graphs of {precision}")
-        prepared = fuse_norms(fold_gpt(model))
+        prepared = model if isinstance(model, OnnxGpt) else fuse_norms(fold_gpt(model))
         for kind in GENERATION_GRAPHS:
             graph = trace_generation(kind, prepared, settings)
-            write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
+            write_graph(
+                graph, folder / f"{kind}.{precision}.onnx", weights, "fp32" if isinstance(model, OnnxGpt) else precision
+            )
             del graph
     if source.tokenizer is not None:
         write_tokenizer(source.tokenizer, folder / "tokenizer.json")

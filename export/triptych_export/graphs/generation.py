@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.gpt import Gpt, GptLayer
 from triptych_training.models.rotary import RotaryAttention
 
@@ -44,13 +45,15 @@ class Chunk:
 class CachedGpt(nn.Module):
     """Decoder-only model over static caches."""
 
-    def __init__(self, model: Gpt) -> None:
+    def __init__(self, model: Gpt | OnnxGpt) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, chunk: Chunk, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Compute hidden states `[B, S, E]`, and the caches with the chunk's keys and values."""
+        """Compute hidden states `[B, S, E]`, of a file logits, and the caches with the chunk's keys and values."""
         model = self.model
+        if isinstance(model, OnnxGpt):
+            return model.trace(chunk.tokens, chunk.starts, cache)
         x = model.tokens(chunk.tokens)
         if model.positions is not None:
             places = chunk.starts[:, None] + torch.arange(chunk.tokens.shape[1], dtype=torch.int32)
@@ -86,7 +89,7 @@ class GenerationStep(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*PLACES, "forced")
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedGpt(model)
         self.projection = suppress(model.projection, settings.suppressed)
@@ -117,7 +120,7 @@ class GenerationSearch(nn.Module):
         *("top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities"),
     )
 
-    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedGpt(model)
         self.projection = model.projection
@@ -148,7 +151,7 @@ class GenerationScore(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*PLACES, "targets", "candidates")
     outputs: ClassVar[tuple[str, ...]] = ("target_log_probabilities", "top_log_probabilities", "top_tokens")
 
-    def __init__(self, model: Gpt, settings: GraphSettings) -> None:
+    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder = CachedGpt(model)
         self.projection = model.projection

@@ -14,6 +14,7 @@ from triptych_export.graphs.float16 import to_float16
 from triptych_export.graphs.generation import GenerationScore, GenerationSearch, GenerationStep
 from triptych_export.graphs.image import image_graph
 from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.graphs.onnx_decoder import insert_decoder
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.graphs.recurrent import RecurrentEncoderGraph
 from triptych_export.graphs.skip_norms import fuse_skip_norms
@@ -30,6 +31,7 @@ from triptych_export.graphs.translation import (
     capacity,
 )
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
 from triptych_training.models.image_gpt import ImageGpt
@@ -162,10 +164,10 @@ def _columns(width: int) -> _Examples:
     return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
 
 
-def trace_generation(kind: str, model: Gpt, settings: GraphSettings) -> Graph:
+def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings) -> Graph:
     """Trace one of GENERATION_GRAPHS, dynamic in rows, tokens, capacity of the caches, edits and candidates.
 
-    `model` is prepared by `fold_gpt`.
+    `model` is prepared by `fold_gpt`, or a file that is kept.
     """
     graph = GENERATION_GRAPHS[kind](model, settings)
     config = model.config
@@ -189,7 +191,8 @@ def trace_generation(kind: str, model: Gpt, settings: GraphSettings) -> Graph:
     values, shapes = (tuple(item for part in parts for item in getattr(part, name)) for name in ("values", "shapes"))
     inputs = [*graph.inputs, *(f"cache_{name}" for name in names)]
     outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
-    return _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs, half=False)))
+    traced = _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs, half=False)))
+    return insert_decoder(traced, model) if isinstance(model, OnnxGpt) else traced
 
 
 def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> Graph:

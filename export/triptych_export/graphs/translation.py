@@ -29,6 +29,7 @@ from triptych_export.graphs.operators import (
 )
 from triptych_export.graphs.recurrent import RecurrentDecoder
 from triptych_export.graphs.weight_folding import cache_scales
+from triptych_export.onnx_files.decoder import Logits
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
@@ -36,6 +37,7 @@ from triptych_training.models.positions import RelativeBias
 from triptych_training.models.rnn import Rnn, TranslationModel
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
+Projection = nn.Linear | Logits
 NEVER = -1e9  # logit of a suppressed token
 BLOCK = 64  # number of shortlist columns is a multiple of this
 
@@ -439,12 +441,14 @@ def rank(log_probabilities: Tensor, candidates: Tensor, forced: Tensor) -> tuple
 
 
 @torch.no_grad()
-def suppress(projection: nn.Linear, tokens: tuple[int, ...], never: float = NEVER) -> nn.Linear:
+def suppress(projection: Projection, tokens: tuple[int, ...], never: float = NEVER) -> Projection:
     """Copy a projection with a bias that excludes some tokens."""
     if not tokens:
         return projection
     bias = torch.zeros(projection.out_features) if projection.bias is None else projection.bias.detach().clone()
     bias[list(tokens)] = never
+    if isinstance(projection, Logits):
+        return Logits(projection.out_features, bias)
     result = nn.Linear(projection.in_features, projection.out_features, device="meta")
     result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
     copy_input_scale(projection, result)

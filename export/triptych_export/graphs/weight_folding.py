@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.operators import rms_norm
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_serving.bundle.manifest import DecoderShape
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.gpt import ROTARY, Gpt
@@ -64,9 +65,11 @@ def fold_scales(model: Transformer) -> Transformer:
     return model
 
 
-def cache_head_dim(model: Gpt) -> int:
+def cache_head_dim(model: Gpt | OnnxGpt) -> int:
     """Return the size of a head in the caches of a decoder-only model."""
     size = model.config.attention.head_dim
+    if isinstance(model, OnnxGpt):
+        return size
     return size + -size % (ROTARY_MULTIPLE if model.config.positions == ROTARY else HEAD_MULTIPLE)
 
 

@@ -89,20 +89,23 @@ def text_inputs(model: ModelProto) -> dict[str, str]:
 
 
 class Nodes:
-    """Nodes that are added to a graph; each call adds one and returns the name of its output."""
+    """Nodes that are added to a graph under names with a prefix; each call adds one and returns the name of its output."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "adapter") -> None:
+        self._prefix = prefix
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
 
     def __call__(self, operator: str, *inputs: str, out: str = "", **attributes: Any) -> str:
-        name = out or f"adapter/{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], f"adapter/{operator}_{len(self.nodes)}", **attributes))
+        name = out or f"{self._prefix}/{len(self.nodes)}"
+        self.nodes.append(
+            helper.make_node(operator, inputs, [name], f"{self._prefix}/{operator}_{len(self.nodes)}", **attributes)
+        )
         return name
 
     def constant(self, values: Any, kind: Any = np.int64) -> str:
         """Add a constant tensor."""
-        name = f"adapter/constant_{len(self.constants)}"
+        name = f"{self._prefix}/constant_{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.array(values, kind), name))
         return name
 
@@ -121,7 +124,7 @@ def adapt_text(model: ModelProto, form: TextForm) -> ModelProto:
     Raises:
         SourceError: an input or output has no known meaning, or one that the task needs is missing.
     """
-    graph, n = _prefixed(model), Nodes()
+    graph, n = prefixed(model), Nodes()
     fixed = fixed_sizes(graph)
     outer = n("Shape", "ids")  # [B, T]
     ids, segments, lengths = "ids", "segments", "lengths"
@@ -224,7 +227,7 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     Raises:
         SourceError: an input or output has no known meaning, or the graph takes images of another size.
     """
-    graph, n = _prefixed(model), Nodes()
+    graph, n = prefixed(model), Nodes()
     given = _input(graph, PIXELS)
     if others := [one.name for one in graph.graph.input if one.name != given.name]:
         raise _unknown("input", others[0], PIXELS)
@@ -249,7 +252,12 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     )
 
 
-def _prefixed(model: ModelProto) -> ModelProto:
+def prefixed(model: ModelProto) -> ModelProto:
+    """Give all values a prefix, and list only what a caller gives among the inputs.
+
+    Raises:
+        SourceError: the opset is too old.
+    """
     if (opset := opset_of(model)) < LEAST_OPSET:
         raise SourceError(f"opset {opset}, at least {LEAST_OPSET} is needed; convert it with onnx.version_converter")
     named = {tensor.name for tensor in model.graph.initializer}  # up to IR version 3 they are inputs too

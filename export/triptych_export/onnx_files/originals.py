@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ValueInfoProto, helper
+from onnx import helper
 
 from triptych_export.onnx_files.adapters import END, LOGITS, START, TextForm, fixed_sizes, states_of, text_inputs
-from triptych_export.onnx_files.checks import graph_inputs, read_model
+from triptych_export.onnx_files.checks import read_model
+from triptych_export.onnx_files.decoder import decoder_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_export.parity.comparison import Floats, Outputs, softmax
@@ -82,16 +83,6 @@ def run_decoder(path: Path, targets: Sequence[Sequence[int]], more: Sequence[Arr
     Raises:
         SourceError: the file cannot be run.
     """
-    file, feeds = OnnxFile(path, read_model(path)), []
-    for target, own in zip(targets, more or [{}] * len(targets), strict=True):
-        ids = np.array([target])
-        numbered = {"input_ids": ids, "attention_mask": np.ones_like(ids), "position_ids": np.arange(ids.size)[None]}
-        values = {**numbered, "use_cache_branch": np.array([False]), **own}
-        feeds.append({given.name: values.get(given.name, _past(given)) for given in graph_inputs(file.model)})
+    file = OnnxFile(path, read_model(path))
+    feeds = [decoder_inputs(file.model, target, own) for target, own in zip(targets, more or [{}] * len(targets), strict=True)]
     return [outputs["logits"][0] for outputs in try_run(file.path, feeds, file.bytes)]
-
-
-def _past(given: ValueInfoProto) -> NDArray[Any]:
-    """Make an empty past, of one row."""
-    first, *sizes = (size.dim_value for size in given.type.tensor_type.shape.dim)
-    return np.zeros([first or 1, *sizes], np.float32)

@@ -5,6 +5,7 @@ together, long ones in chunks.
 """
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -202,6 +203,17 @@ def perplexity(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> float:
     """Measure the perplexity of texts, each read from its beginning."""
     found = BundleDecoder(bundle, precision, 1).score(texts)
     return float(np.exp(-np.concatenate([likely for likely, _ in found]).mean(dtype=np.float64)))
+
+
+def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int) -> dict[str, float]:
+    """Measure tokens per second of greedy decoding on the CPU, with one row and with several."""
+    found = {}
+    for rows in BATCHES[::2]:
+        decoder = BundleDecoder(bundle, precision, affordable(bundle, rows))
+        start = time.perf_counter()
+        outputs = decoder.generate(prompts[:rows], longest)
+        found[f"tokens_per_second_{rows}_rows"] = round(sum(map(len, outputs)) / (time.perf_counter() - start), 1)
+    return found
 
 
 def affordable(bundle: Bundle, rows: int, limit: int = 768 << 20) -> int:

@@ -5,12 +5,14 @@ Radford et al. 2019; Touvron et al. 2023; Yang et al. 2024; Jiang et al. 2023.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.checkpoint.config import COMMON, activation, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
@@ -21,9 +23,12 @@ from triptych_export.huggingface.folder import Folder, Neutral, neutral
 from triptych_export.huggingface.gguf import GgufFolder
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, limit_tokens
+from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
 from triptych_training.models.rotary import RotaryScaling
 
+LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx", "seq_length")
+WITH_PAST = ("decoder_with_past_model.onnx",)
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 DECODER = {**COMMON, **neutral("attention_dropout", is_encoder_decoder=(False,))}
 GPT2_NEUTRAL = {
@@ -74,6 +79,27 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
     return make_source(folder, model, limit_tokens(made, model.config.vocabulary_size), *chat)
 
 
+def keep_decoder(folder: Folder, files: Sequence[Path]) -> GenerationSource:
+    """Take an ONNX file of a decoder as it is, whatever its architecture.
+
+    Args:
+        folder: config.json and the tokenizer.
+        files: ONNX files in Optimum's layout, the decoder first.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other, or something is not supported.
+    """
+    if len(files) > 1:
+        raise SourceError(f"{files[0]}: encoder-decoders are not served as they are")
+    path = next((path for name in WITH_PAST if (path := files[0].with_name(name)).is_file()), files[0])
+    limit = next((int(size) for name in LONGEST if (size := folder.config.get(name))), 0)
+    if not limit:
+        raise folder.config_error(f"none of {', '.join(LONGEST)} says how long a text may be")
+    model = OnnxGpt(path, limit)
+    tokenizer = limit_tokens(decoder_tokenizer(folder), model.config.vocabulary_size)
+    return make_source(folder, model, tokenizer, *_read_chat(folder))
+
+
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
     tied = folder.config.get("tie_word_embeddings", mapping is GPT2_MAPPING) is not False
@@ -90,7 +116,11 @@ def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) ->
 
 
 def make_source(
-    folder: Folder, model: Gpt, tokenizer: Tokenizer | None, template: str = "", variables: Mapping[str, str] | None = None
+    folder: Folder,
+    model: Gpt | OnnxGpt,
+    tokenizer: Tokenizer | None,
+    template: str = "",
+    variables: Mapping[str, str] | None = None,
 ) -> GenerationSource:
     """Assemble the source of a model with its folder's settings."""
     settings = read_decoder_generation(folder, model.config.max_positions)

@@ -1,12 +1,16 @@
 """Weights out of the files that Optimum writes are those of the model."""
 
+import json
 import shutil
 from functools import partial
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
+from onnx import ModelProto, TensorProto, helper
 
+from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.loading import open_checkpoint
@@ -35,6 +39,36 @@ def test_a_decoder_only_file_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     opened = open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
     assert opened.family.default_name == "gpt2"
     assert opened.origin["original"].startswith("8 outputs as in the ONNX files")
+
+
+def merged(model: ModelProto) -> ModelProto:
+    """Make both branches of a decoder that may have a past, as Optimum merges them."""
+    graph = model.graph
+    branch = helper.make_graph(graph.node, "branch", [], graph.output, graph.initializer)
+    names = [one.name for one in graph.output]
+    node = helper.make_node("If", ["use_cache_branch"], names, then_branch=branch, else_branch=branch)
+    flag = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    both = helper.make_graph([node], "merged", [*graph.input, flag], graph.output)
+    return helper.make_model(both, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def test_a_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path) -> None:
+    small_decoder("gpt2", tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "gpt_new"}), encoding="utf-8")
+    model = onnx.load(OPTIMUM / "gpt2/model.onnx")
+    name = "decoder_model_merged.onnx"
+    onnx.save(merged(model), tmp_path / name)
+    manifest = read_manifest(export(tmp_path, ExportOptions(tmp_path / "models"), lambda _: None))
+    assert (manifest.task, manifest.family) == ("text-generation", "gpt_new")
+    assert manifest.provenance["original"].startswith(f"{name} is served as it is, since its weights cannot be read: ")
+    assert manifest.parity["fp32"]["identical"]
+    assert manifest.metrics["tokens_per_second_16_rows"] > 0
+    model.graph.input[1].name = "past"
+    onnx.save(model, tmp_path / name)
+    with pytest.raises(SourceError, match=r"'gpt_new'.*nor can the file be served as it is: .*input 'past' has no"):
+        open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
 
 
 def test_a_folder_of_optimum_becomes_a_bundle_of_our_own_graphs(tmp_path: Path) -> None:
