@@ -125,6 +125,7 @@ def test_images(name: str, precision: str, tmp_path: Path) -> None:
     prepared = processor(case)(picture, return_tensors="pt", do_resize=False, do_center_crop=False)["pixel_values"]
     ours = attend(trace_image(checkpoint.model, mean, std, half=precision == "fp16"), tmp_path, {"pixels": pixels}, precision)
     check(ours["encoder"], theirs(model, pixel_values=prepared.float()).attentions, precision)
+    assert Session(tmp_path / "attend.onnx").shape("encoder")[1:] == ours["encoder"].shape  # known before it runs
 
 
 @pytest.mark.full

@@ -5,7 +5,7 @@ each fused operator becomes plain ones, whose softmax becomes an output, and wha
 family and precision, refers to the same weights, and can be added to a bundle without its checkpoint. Rows must not be padded.
 
 Outputs, `[B, L, H, T, S]`: `encoder` for the attention of the inputs to themselves; translation also has `decoder` (the targets
-to themselves) and `cross` (the targets to the sources).
+to themselves) and `cross` (the targets to the sources). The graph of an image classifier has a number in place of S.
 """
 
 from collections.abc import Sequence
@@ -30,6 +30,7 @@ PROJECTION = (
     "QuantizeLinear",
 )
 PREFIX = "attend_"  # of new names
+PIXELS = "pixels"  # input of image classifiers
 ENCODER, DECODER, CROSS = "encoder", "decoder", "cross"
 
 
@@ -47,7 +48,7 @@ def write_attention_graph(graph: Path, path: Path) -> None:
 def expose_attention(model: ModelProto) -> None:
     """Replace fused attention by plain operators, and the outputs by the attention weights, in place."""
     graph = model.graph
-    writer = _Writer({name: node for node in graph.node for name in node.output})
+    writer = _Writer(model)
     found: dict[str, list[tuple[str, int]]] = {}  # weights and numbers of heads
     for node in graph.node:
         if node.op_type not in FUSED or node.domain not in (DOMAIN, ""):
@@ -71,8 +72,9 @@ def expose_attention(model: ModelProto) -> None:
 class _Writer:
     """Nodes of the new graph; `makers` are the old graph's, by output."""
 
-    def __init__(self, makers: dict[str, NodeProto]) -> None:
-        self.makers = makers
+    def __init__(self, model: ModelProto) -> None:
+        self.makers = {name: node for node in model.graph.node for name in node.output}
+        self.positions = self._positions(model)
         self.nodes: list[NodeProto] = []
         self.constants: dict[str, TensorProto] = {}
 
@@ -108,13 +110,25 @@ class _Writer:
         axis = self._constant("layer_axis", np.array([1]))
         layers = [self.add("Unsqueeze", [name, axis], f"{name}_layer") for name, _ in found]
         self.add("Cast", [self.add("Concat", layers, f"{kind}_layers", axis=1)], kind, to=TensorProto.FLOAT)
-        queries, keys = {ENCODER: ("S", "S"), DECODER: ("T", "T"), CROSS: ("T", "S")}[kind]
+        queries, keys = {ENCODER: (self.positions, self.positions), DECODER: ("T", "T"), CROSS: ("T", "S")}[kind]
         return helper.make_tensor_value_info(kind, TensorProto.FLOAT, ["B", len(found), *heads, queries, keys])
 
     def add(self, kind: str, inputs: Sequence[str], *outputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node; return the name of its first output."""
         self.nodes.append(helper.make_node(kind, inputs, outputs, domain=domain, **attributes))
         return outputs[0]
+
+    def _positions(self, model: ModelProto) -> int | str:
+        """Return the number of positions that the first attention reads, known where an image has a fixed size; else "S"."""
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+        shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in inferred}
+        node = next((node for node in model.graph.node if node.op_type in FUSED), None)
+        while node is not None and model.graph.input[0].name == PIXELS:
+            name = node.input[1] if node.op_type == "MultiHeadAttention" else node.input[0]  # queries may be of some positions
+            if len(shape := shapes.get(name, [])) == 3 and shape[1]:
+                return int(shape[1])
+            node = self.makers.get(name)
+        return "S"
 
     def _project(self, node: NodeProto) -> str:
         """Add the projection to queries, keys and values that the operator includes."""

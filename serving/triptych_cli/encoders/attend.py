@@ -1,6 +1,7 @@
 """`triptych attend`: attention weights as text, JSON, a page or a picture."""
 
 from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
 
 DIGITS = 6  # of weights in JSON
+WEIGHTS = ("encoder", "decoder", "cross")
+PATCHES = ("patch_rows", "patch_columns", "crop_width", "crop_height")
+FIELDS = (*WEIGHTS, "source_tokens", "target_tokens", "target", *PATCHES, "alignment")
 SHOWN = 3  # sources of each token, as text
 EMBEDDING, IMAGE_CLASSIFICATION, TRANSLATION = "embedding", "image-classification", "translation"
 Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
@@ -81,27 +85,18 @@ def _ask(choice: ModelChoice, given: dict[str, Any]) -> Any:
 
 def _json(attention: Any) -> dict[str, Any]:
     """Return an attention of the client or of the engine as JSON values: weights as nested lists."""
-    weights = {name: getattr(attention, name) for name in ("encoder", "decoder", "cross")}
-    sides = {side: getattr(attention, f"{side}_tokens") for side in ("source", "target")}
-    tokens = {
-        f"{side}_tokens": [{"text": one.text, "start": one.start, "end": one.end, "in_pair": one.in_pair} for one in tokens]
-        for side, tokens in sides.items()
-    }
-    heads = attention.alignment
-    return {
-        **{name: _rounded(values.tolist()) for name, values in weights.items() if values is not None},
-        **tokens,
-        "target": attention.target,
-        "patch_rows": attention.patch_rows,
-        "patch_columns": attention.patch_columns,
-        "crop_width": round(attention.crop_width, DIGITS),
-        "crop_height": round(attention.crop_height, DIGITS),
-        "alignment": {"layer": heads.layer, "heads": list(heads.heads)} if heads else None,
-    }
+    data = {name: getattr(attention, name) for name in FIELDS}
+    return {name: _plain(value) for name, value in data.items() if value is not None or name not in WEIGHTS}
 
 
-def _rounded(values: Any) -> Any:
-    return [_rounded(each) for each in values] if isinstance(values, list) else round(values, DIGITS)
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def mean(weights: Weights, layer: int, heads: list[int]) -> list[list[float]]:

@@ -2,10 +2,11 @@
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
+from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
+from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner
 from triptych_serving.errors import UnavailableError, UnsupportedError
 from triptych_serving.models.request_cost import NUMBER_BYTES, check_results
 from triptych_serving.runtime.session import Array, Session
@@ -14,25 +15,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 
 OTHER_BYTES = 1 << 20  # of a response, besides the weights
-
-
-class AttentionRunner(Runner):
-    """Runs single inputs; results map the outputs `encoder`, `decoder` and `cross` to `[layers, heads, targets, sources]`."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def prepare(self, items: Sequence[Item]) -> dict[str, Array]:
-        """Return the arrays of the only item that the graph reads."""
-        [item] = items
-        return {name: item.payload[name] for name in self._session.inputs}
-
-    def run(self, batch: dict[str, Array]) -> list[Array]:
-        return self._session.run(batch, self._session.outputs)
-
-    def finish(self, items: Sequence[Item], outputs: list[Array]) -> None:
-        for item in items:
-            item.result = {name: weights[0] for name, weights in zip(self._session.outputs, outputs, strict=True)}
+EXPORT = "add one with `triptych export BUNDLE --out MODELS` (Swin and recurrent models cannot have one)"
 
 
 class Attender:
@@ -70,38 +53,46 @@ class Attender:
             if self._closed:
                 raise UnavailableError("the model is shutting down")
             if self._path is None:
-                raise UnsupportedError(
-                    f"the bundle of model {self._name!r} has no attention graph; add one with `triptych export BUNDLE --out "
-                    "MODELS` (Swin and recurrent models cannot have one)"
-                )
+                raise UnsupportedError(f"the bundle of model {self._name!r} has no attention graph; {EXPORT}")
             if not self.engines:
                 self._session = Session(self._path, saturation_free=self._saturation_free)
                 limits = with_queue(BatchLimits(batch_rows=1), self._limits)
-                engine = OneShotEngine(AttentionRunner(self._session), OneShotOptions(1, limits, gives_way=self._gives_way))
+                engine = OneShotEngine(TensorRunner(self._session), OneShotOptions(1, limits, gives_way=self._gives_way))
                 engine.start()
                 self.engines = (engine,)
             return self.engines[0]
 
-    def item(self, inputs: Mapping[str, Array], field: str, **lengths: int) -> Item:
-        """Return the item of an input; its result is a dict of weights.
+    def check(self, field: str, remedy: str, **lengths: int) -> None:
+        """Reject an input whose weights do not fit into a response, before it runs. Loads the graph if it is not.
 
         Args:
-            inputs: of the graph, `[1, ...]`.
             field: of the request, for errors.
-            lengths: S and T, the positions of the input and of the target; none for an image, whose size the model sets.
+            remedy: what to do.
+            lengths: S and T, the positions of the input and of the target; none for an image, whose graph has a fixed size.
 
         Raises:
-            InvalidInputError: the weights do not fit into a response.
+            InvalidInputError: the weights do not fit.
+            UnsupportedError: the bundle has no attention graph, or one whose size for an image is unknown.
         """
         _ = self.engine
         assert self._session is not None
-        shapes = {name: self._session.shape(name)[1:] for name in self._session.outputs if lengths}
-        sizes = {name: [int(lengths.get(str(length), length or 0)) for length in shape] for name, shape in shapes.items()}
+        shapes = {name: self._session.shape(name)[1:] for name in self._session.outputs}
+        sizes = {name: [lengths.get(str(size), size) for size in shape] for name, shape in shapes.items()}
+        count = 0
+        for shape in sizes.values():
+            numbers = [size for size in shape if isinstance(size, int)]
+            if len(numbers) < len(shape):
+                raise UnsupportedError(f"the attention graph of model {self._name!r} does not tell its sizes; {EXPORT}")
+            count += math.prod(numbers)
         parts = ", ".join(f"{name} {' x '.join(map(str, shape))}" for name, shape in sizes.items())
-        size = NUMBER_BYTES * sum(map(math.prod, sizes.values())) + OTHER_BYTES
         what = f"attention weights ({parts}: layers x heads x targets x sources)"
-        check_results(field, size, what, self._limits, "send a shorter text, or use a smaller model")
-        return Item(inputs, sum(lengths.values()) or 1)
+        check_results(field, NUMBER_BYTES * count + OTHER_BYTES, what, self._limits, remedy)
+
+    def item(self, inputs: Mapping[str, Array], tokens: int = 1) -> Item:
+        """Return the item of an input that was checked, `[1, ...]`; its result maps the graph's outputs to `[1, ...]`."""
+        assert self._session is not None
+        read = {name: inputs[name] for name in self._session.inputs}
+        return Item(TensorRows(read, 1, self._session.outputs), tokens)
 
     def close(self, drain: bool) -> None:
         """Stop the engine: with `drain`, after all accepted requests."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from triptych_serving.text.translation_tokenizer import EncodedSource
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import finish
 
+Weights = Mapping[str, Any]  # `encoder`, `decoder` and `cross`, as far as the model has them
 AttendingModel = Translator | TextModel | ImageModel
 NOWHERE: Span = (0, 0)  # of special tokens
 WHOLE = DecodingOptions(split_sentences=SplitSentences.OFF)
+SHORTER = "send a shorter text, or use a smaller model"
 WORD_MARKS = "▁Ġ"  # of tokenizers, for a space
 
 
@@ -61,7 +64,7 @@ class AttentionInput:
         Raises:
             InvalidInputError: a field does not apply to the model; names it.
         """
-        mine = {Translator: ("text", "target"), TextModel: ("text", "text_pair"), ImageModel: ("image",)}[type(model)]
+        mine = KINDS[type(model)][0]
         for name in ("text", "target", "text_pair", "image"):
             if getattr(self, name) and name not in mine:
                 takes = " and ".join(f"`{each}`" for each in mine)
@@ -116,8 +119,8 @@ def attend(model: AttendingModel, given: AttentionInput) -> Attention:
 def check_source(model: Translator, given: AttentionInput) -> None:
     """Check a text before it is translated, and that the model has an attention graph. Raises as `prepare_attention`."""
     given.check(model)
-    _ = model.attender.engine
-    _encode_source(model, given)
+    source, framing = _encode_source(model, given)
+    model.attender.check("text", SHORTER, S=len(source.ids), T=len(framing.forced))
 
 
 def prepare_attention(model: AttendingModel, given: AttentionInput) -> Work[Attention]:
@@ -128,13 +131,8 @@ def prepare_attention(model: AttendingModel, given: AttentionInput) -> Work[Atte
         InvalidInputError: the input cannot be used, or has too many weights for a response.
     """
     given.check(model)
-    match model:
-        case Translator():
-            return _of_translation(model, given)
-        case TextModel():
-            return _of_text(model, given)
-        case ImageModel():
-            return _of_image(model, given)
+    prepare: Callable[[Any, AttentionInput], Work[Attention]] = KINDS[type(model)][1]
+    return prepare(model, given)
 
 
 def _encode_source(model: Translator, given: AttentionInput) -> tuple[EncodedSource, Framing]:
@@ -149,18 +147,18 @@ def _of_translation(model: Translator, given: AttentionInput) -> Work[Attention]
     [target] = finish(tokenizer.encode_targets([given.target], TARGET, len(forced)))
     start, rows = model.manifest.tokens.start, [*forced, *target]
     inputs = {"source": np.array([source.ids], np.int64), "targets": np.array([[start, *rows]], np.int64)}
-    item = model.attender.item(inputs, "text", S=len(source.ids), T=len(rows))
+    model.attender.check("text", SHORTER, S=len(source.ids), T=len(rows))
 
-    def read(weights: Mapping[str, Array]) -> Attention:
+    def read(weights: Weights) -> Attention:
         [text] = tokenizer.decode([target[:-1]])
         spans: list[Span] = [*[NOWHERE] * source.before, *source.spans, *[NOWHERE] * source.after]
         sources = _tokens(given.text, spans, tokenizer.pieces(source.ids))
         spans = [*[NOWHERE] * len(forced), *target_spans(text, target[:-1], tokenizer.decode), NOWHERE]
         targets = _tokens(text, spans, tokenizer.pieces(rows, target=True))
-        outputs = weights["encoder"], weights["decoder"], weights["cross"]
-        return Attention(*outputs, sources, targets, text, alignment=model.manifest.alignment)
+        heads = model.manifest.alignment
+        return Attention(**weights, source_tokens=sources, target_tokens=targets, target=text, alignment=heads)
 
-    return _work(item, read, "text")
+    return _work(model.attender.item(inputs, len(source.ids) + len(rows)), read, "text")
 
 
 def _of_text(model: TextModel, given: AttentionInput) -> Work[Attention]:
@@ -170,33 +168,39 @@ def _of_text(model: TextModel, given: AttentionInput) -> Work[Attention]:
     else:
         [encoding] = finish(tokenizer.encode([texts], KeptEncoding, TEXTS, offsets=True))
     inputs = {"ids": encoding.ids[None], "segments": encoding.type_ids[None], "lengths": np.array([len(encoding)], np.int32)}
-    item = model.attender.item(inputs, "text", S=len(encoding))
+    model.attender.check("text", SHORTER, S=len(encoding))
 
-    def read(weights: Mapping[str, Array]) -> Attention:
+    def read(weights: Weights) -> Attention:
         tokens = []
         for number, part, span in zip(encoding.ids.tolist(), encoding.sequence_ids, encoding.offsets, strict=True):
             [token] = _tokens(texts[part or 0], [NOWHERE if part is None else span], [tokenizer.token(number)])
             tokens.append(replace(token, in_pair=part == 1))
-        return Attention(weights["encoder"], source_tokens=tokens)
+        return Attention(**weights, source_tokens=tokens)
 
-    return _work(item, read, "text")
+    return _work(model.attender.item(inputs, len(encoding)), read, "text")
 
 
 def _of_image(model: ImageModel, given: AttentionInput) -> Work[Attention]:
     if not given.image:
         raise InvalidInputError("image", f"is empty; model {model.name!r} attends to a JPEG, PNG or WebP file")
+    model.attender.check("image", "use a model with fewer or larger patches")
     spec = model.manifest.image
     image = decode_image(given.image, spec, "image")
     width, height = resized((image.width, image.height), spec)
-    item = model.attender.item({"pixels": image.pixels[None]}, "image")
 
-    def read(weights: Mapping[str, Array]) -> Attention:
-        encoder = weights["encoder"]
-        rows, columns = patch_grid(encoder.shape[-1], spec.height, spec.width)
-        crop = spec.width / width, spec.height / height
-        return Attention(encoder, patch_rows=rows, patch_columns=columns, crop_width=crop[0], crop_height=crop[1])
+    def read(weights: Weights) -> Attention:
+        rows, columns = patch_grid(weights["encoder"].shape[-1], spec.height, spec.width)
+        crop_width, crop_height = spec.width / width, spec.height / height
+        return Attention(**weights, patch_rows=rows, patch_columns=columns, crop_width=crop_width, crop_height=crop_height)
 
-    return _work(item, read, "image")
+    return _work(model.attender.item({"pixels": image.pixels[None]}), read, "image")
+
+
+KINDS: Mapping[type, tuple[tuple[str, ...], Callable[..., Work[Attention]]]] = {  # fields of the input
+    Translator: (("text", "target"), _of_translation),
+    TextModel: (("text", "text_pair"), _of_text),
+    ImageModel: (("image",), _of_image),
+}
 
 
 def patch_grid(positions: int, height: int, width: int) -> tuple[int, int]:
@@ -215,8 +219,8 @@ def _tokens(text: str, spans: Sequence[Span], pieces: Sequence[str]) -> list[Tok
     return [Token(text[start:end] or piece.strip(WORD_MARKS) or "␣", start, end) for (start, end), piece in found]
 
 
-def _work(item: Item, read: Callable[[Mapping[str, Array]], Attention], name: str) -> Work[Attention]:
+def _work(item: Item, read: Callable[[Weights], Attention], name: str) -> Work[Attention]:
     def results() -> Iterator[Attention]:
-        yield read(item.result)
+        yield read({name: weights[0] for name, weights in item.result.items()})
 
     return Work([item], results, item.size, name)

@@ -1,8 +1,8 @@
 """triptych.v1.AttentionService."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from triptych.v1 import attention_pb2, attention_pb2_grpc
@@ -12,7 +12,6 @@ from triptych_serving.models.attention import (
     AttendingModel,
     Attention,
     AttentionInput,
-    Token,
     check_source,
     prepare_attention,
 )
@@ -43,7 +42,6 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         arrival, languages = Arrival.now(context), (request.source_language_code, request.target_language_code)
         given = AttentionInput(request.text, request.target, request.text_pair, request.image, *languages)
         model = find_attending(self._registry(), ModelSelector(request.model, request.model_version, *languages), given)
-        given.check(model)
         with UseModel(model) as use:
             if isinstance(model, Translator) and not given.target:
                 await self._offload.run_in_thread(check_source, model, given)
@@ -79,22 +77,11 @@ def find_attending(registry: Registry, selector: ModelSelector, given: Attention
 
 
 def _response(attention: Attention, served: dict[str, Any]) -> bytes:
-    heads = attention.alignment
-    response = attention_pb2.AttendResponse(
-        encoder=_weights_to(attention.encoder),
-        decoder=_weights_to(attention.decoder),
-        cross=_weights_to(attention.cross),
-        source_tokens=_tokens_to(attention.source_tokens),
-        target_tokens=_tokens_to(attention.target_tokens),
-        target=attention.target,
-        patch_rows=attention.patch_rows,
-        patch_columns=attention.patch_columns,
-        crop_width=attention.crop_width,
-        crop_height=attention.crop_height,
-        alignment=attention_pb2.AlignmentHeads(layer=heads.layer, heads=heads.heads) if heads else None,
-        **served,
-    )
-    return response.SerializeToString()
+    values = {field.name: getattr(attention, field.name) for field in fields(attention)}
+    values |= {name: _weights_to(values[name]) for name in ("encoder", "decoder", "cross")}
+    values |= {name: [asdict(token) for token in values[name]] for name in ("source_tokens", "target_tokens")}
+    heads = attention.alignment and asdict(attention.alignment)
+    return attention_pb2.AttendResponse(**{**values, "alignment": heads}, **served).SerializeToString()
 
 
 def _weights_to(weights: Array | None) -> attention_pb2.AttentionWeights | None:
@@ -103,7 +90,3 @@ def _weights_to(weights: Array | None) -> attention_pb2.AttentionWeights | None:
     layers, heads, targets, sources = weights.shape
     values = weights.astype("<f4").tobytes()
     return attention_pb2.AttentionWeights(layers=layers, heads=heads, targets=targets, sources=sources, values=values)
-
-
-def _tokens_to(tokens: Sequence[Token]) -> list[attention_pb2.AttentionToken]:
-    return [attention_pb2.AttentionToken(text=one.text, start=one.start, end=one.end, in_pair=one.in_pair) for one in tokens]

@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from PIL import Image
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnavailableError, UnsupportedError
 from triptych_serving.models.attention import AttentionInput, attend, patch_grid
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
 from ....fixtures.toy import BUNDLE, HALF_BUNDLE, HERE, SOURCE, TARGET
@@ -102,11 +106,42 @@ def test_bad_inputs_are_named(translator: Translator, given: Any, message: str) 
         attend(translator, AttentionInput(**given))
 
 
-def test_size_is_bounded() -> None:
-    options = TranslatorOptions("fp32", EngineOptions(limits=replace(DecodeLimits(), result_bytes=1 << 20)))
-    message = r"text: attention weights \(encoder 2 x 2 x .* at most 1,048,576 fit into a response .* send a shorter text"
-    with closing(Translator("toy", 1, open_bundle(BUNDLE), options)) as model, pytest.raises(InvalidInputError, match=message):
-        attend(model, AttentionInput(SOURCE))
+def small(kind: Any, folder: Path) -> Any:
+    """A model whose responses have at most 1 MiB."""
+    if kind is Translator:
+        engine = EngineOptions(limits=replace(DecodeLimits(), result_bytes=1 << 20))
+        return Translator("toy", 1, open_bundle(folder), TranslatorOptions("fp32", engine))
+    return kind("toy", 1, open_bundle(folder), EncoderOptions(limits=BatchLimits(result_bytes=1 << 20)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder", "given", "message"),
+    [
+        (Translator, BUNDLE, {"text": SOURCE}, r"text: .*\(encoder 2 x 2 x .* send a shorter text"),
+        (TextModel, ENCODERS / "toy-bert" / "1", {"text": "Nobody"}, r"text: .*\(encoder 2 x 2 x .* send a shorter text"),
+        (
+            ImageModel,
+            ENCODERS / "toy-vit" / "1",
+            {"image": b"?"},
+            r"image: .*\(encoder 2 x 2 x 17 x 17: .* use a model with fewer",
+        ),
+    ],
+)
+def test_size_is_bounded(kind: Any, folder: Path, given: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_serving.models.attention.run_rows", None)  # nothing is computed
+    with closing(small(kind, folder)) as model:
+        with pytest.raises(InvalidInputError, match=message) as error:
+            attend(model, AttentionInput(**given))
+        assert "at most 1,048,576 fit into a response (--max-message-bytes)" in str(error.value)
+
+
+def test_graphs_of_unknown_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "shape", lambda *_: ("B", 2, 2, "S", "S"))
+    with (
+        closing(ImageModel("toy-vit", 1, open_bundle(ENCODERS / "toy-vit" / "1"))) as model,
+        pytest.raises(UnsupportedError, match="'toy-vit' does not tell its sizes; add one with `triptych export BUNDLE"),
+    ):
+        attend(model, AttentionInput(image=b"?"))
 
 
 def test_bundles_without_the_graph_are_told_apart() -> None:
