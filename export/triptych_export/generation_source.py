@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_training.checkpoints.encoder import ImagePreprocessing
 from triptych_training.checkpoints.gpt import GPT, GptCheckpoint
 from triptych_training.models.gpt import Gpt
 
@@ -27,7 +28,8 @@ class GenerationSource:
         template: Jinja template of chats; empty: none.
         variables: texts of special tokens, for the template.
         samples: texts for parity and perplexity.
-        colours: `[tokens, 3]` from -1 to 1, of a model that completes images of `image` (height, width).
+        colours: `[tokens, 3]` from -1 to 1, of a model that completes images.
+        image: how a file becomes an image whose pixels are among the colours.
     """
 
     model: Gpt | OnnxGpt
@@ -42,7 +44,7 @@ class GenerationSource:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[str] = ()
     colours: NDArray[np.float32] | None = None
-    image: tuple[int, int] = (0, 0)
+    image: ImagePreprocessing | None = None
 
     @classmethod
     def of(cls, checkpoint: GptCheckpoint) -> "GenerationSource":

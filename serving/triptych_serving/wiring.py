@@ -12,6 +12,7 @@ from triptych.inference import open_inference_pb2_grpc
 from triptych.v1 import (
     attention_pb2_grpc,
     image_classification_pb2_grpc,
+    image_generation_pb2_grpc,
     model_pb2_grpc,
     text_generation_pb2_grpc,
     translation_pb2_grpc,
@@ -36,6 +37,7 @@ from triptych_serving.services.text_calls import TextCalls
 from triptych_serving.services.translation_calls import TranslationCalls
 from triptych_serving.services.v1.attention import AttentionServicer
 from triptych_serving.services.v1.image_classification import ImageClassificationServicer
+from triptych_serving.services.v1.image_generation import ImageGenerationServicer
 from triptych_serving.services.v1.models import ModelServicer
 from triptych_serving.services.v1.text import TextServicer
 from triptych_serving.services.v1.text_generation import TextGenerationServicer
@@ -74,6 +76,7 @@ def add_services(router: Router, parts: ServerParts) -> None:
         getattr(stub_module(name, "_pb2_grpc"), add)(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
     text_generation_pb2_grpc.add_TextGenerationServiceServicer_to_server(TextGenerationServicer(generations), server)
+    image_generation_pb2_grpc.add_ImageGenerationServiceServicer_to_server(ImageGenerationServicer(generations), server)
     attention = AttentionServicer(parts.registry, translations, parts.pool)
     attention_pb2_grpc.add_AttentionServiceServicer_to_server(attention, server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)

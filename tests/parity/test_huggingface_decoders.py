@@ -1,6 +1,7 @@
 """Imported decoder-only models against transformers: the same logits, and the tokens of `generate()` for ragged prompts."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 
+from triptych.decoding import DecodingOptions
 from triptych_export.errors import SourceError
 from triptych_export.families.generation import write_generation
 from triptych_export.families.image import ImageFamily
@@ -17,9 +20,13 @@ from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
 from triptych_export.parity.generation import BundleDecoder, draw_prompts
-from triptych_export.parity.image import answer_images_in_torch
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.generation.image_generator import ImageGenerator
+from triptych_serving.models.generation.options import GenerationRequest
+from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
@@ -181,25 +188,50 @@ def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
     parity, _ = family.measure(tmp_path / "bundle", lambda line: None)  # graphs against our module
     assert parity["int8"]["near_agreement_percent"] > 60
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
-    for pixels in family.images:
-        expected = model(**processor(pixels, return_tensors="pt")).logits.softmax(-1)[0]
-        found = answer_images_in_torch(loaded.model, pixels, loaded.image.mean, loaded.image.std)["probabilities"]
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    pictures = [png(pixels) for pixels in family.images]
+    served = ImageModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32"))
+    try:
+        results = served.classify([file for file, _ in pictures])
+    finally:
+        served.close(drain=False)
+    for (_, picture), result in zip(pictures, results, strict=True):
+        expected = model(**processor(picture, return_tensors="pt")).logits.softmax(-1)[0]
+        found = {label.index: label.score for label in result.labels}
+        np.testing.assert_allclose([found[index] for index in range(5)], expected, atol=1e-4)
 
 
-@pytest.mark.full
 @torch.inference_mode()
 def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> None:
     model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint")
     source = load_decoder(tmp_path / "checkpoint")
     write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
-    bundle = open_bundle(tmp_path / "bundle")
-    manifest = bundle.manifest_of(TextGenerationManifest)
-    assert (manifest.vocabulary_size, manifest.tokens.start, manifest.tokens.ends) == (32, 32, ())
-    assert manifest.colours is not None
-    assert np.load(bundle.path(manifest.colours.file)).shape == (32, 3)
-    prompts = [[32, *prompt[: 1 + index]] for index, prompt in enumerate(draw_prompts(source, 12))]
-    outputs = BundleDecoder(bundle, "fp32", 5).generate(prompts, 12)
-    for prompt, output in zip(prompts, outputs, strict=True):
-        expected = model.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :].tolist()
-        assert output == expected
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
+    chance, size, rows = np.random.default_rng(3), (6, 6), (None, 0, 1, 5)
+    pictures = [png(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
+    engine = TranslatorOptions(engine=EngineOptions(workers=1))
+    generator = ImageGenerator("model", 1, open_bundle(tmp_path / "bundle"), engine)
+    try:
+        files, keep = [file for file, _ in pictures], DecodingOptions(sampling_topk=1)
+        found = {kept: generator.generate(GenerationRequest(images=files, rows=kept, options=keep)) for kept in rows}
+    finally:
+        generator.close(drain=False)
+    colours = np.rint((np.array(processor.clusters) + 1) * 127.5).astype(np.uint8)
+    for index, (_, picture) in enumerate(pictures):
+        pixels = processor(picture, return_tensors="pt").input_ids[0].tolist()
+        for kept, generations in found.items():
+            prompt = torch.tensor([[32, *pixels[: 6 * (3 if kept is None else kept)]]])
+            wanted = model.generate(prompt, max_length=1 + 36, do_sample=False)[0, 1:].numpy()
+            [choice] = generations[index].choices
+            assert (np.asarray(Image.open(BytesIO(choice.image))) == colours[wanted].reshape(*size, 3)).all()
+            assert generator.rows_of(generations[index]) == (3 if kept is None else kept)
+    texts = [[32, *wanted.tolist()]]
+    [(likely, _)] = BundleDecoder(open_bundle(tmp_path / "bundle"), "fp32", 1).score(texts)
+    logits = model(torch.tensor([texts[0][:-1]])).logits[0, :, :32].log_softmax(-1)
+    np.testing.assert_allclose(likely, logits.gather(1, torch.tensor(texts[0][1:])[:, None])[:, 0], atol=1e-4)
+
+
+def png(pixels: Any) -> tuple[bytes, Image.Image]:
+    """Return an image as a PNG file and as Pillow has it."""
+    picture, file = Image.fromarray(pixels), BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue(), picture

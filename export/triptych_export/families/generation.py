@@ -38,7 +38,7 @@ from triptych_export.parity.generation import (
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.bundle.manifest import TEXT_GENERATION
+from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION
 from triptych_serving.decoding.logits_processor import single_tokens
 
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
@@ -164,24 +164,26 @@ def write_generation(
 
 def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
     """Compose the manifest."""
-    config = source.model.config
-    height, width = source.image
-    members = {
-        "chat": {"template": TEMPLATE, "variables": dict(source.variables)} if source.template else None,
-        "colours": None if source.colours is None else {"file": COLOURS, "height": height, "width": width},
-    }
+    config, image = source.model.config, source.image
+    task, most, generation = TEXT_GENERATION, config.max_positions, dict(source.generation)
+    members: dict[str, Any] = {"chat": {"template": TEMPLATE, "variables": dict(source.variables)}} if source.template else {}
+    if image is not None:
+        size: dict[str, Any] = {"height": image.height, "width": image.width, "interpolation": image.interpolation}
+        task, members["colours"] = IMAGE_GENERATION, {"file": COLOURS, **size}
+        generation["max_length"] = image.height * image.width
+        most = image.height * image.width + 1  # the start, and pixels of which the last is not read
     return first_manifest(
-        TEXT_GENERATION,
+        task,
         source.family,
         {precision: graphs_member(tuple(GENERATION_GRAPHS), precision) for precision in precisions},
         vocabulary_size=config.output_count,
         tokens={"pad": source.pad, "ends": list(source.ends), **({} if source.start is None else {"start": source.start})},
-        limits={"max_context": config.max_positions},
+        limits={"max_context": most},
         decoder={
             "layers": config.layers,
             "heads": config.kv_heads or config.heads,
             "head_dim": cache_head_dim(source.model),
         },
-        generation={"max_length": config.max_positions, "rules": "transformers", **source.generation},
-        **{name: value for name, value in members.items() if value is not None},
+        generation={"max_length": most, "rules": "transformers", **generation},
+        **members,
     )

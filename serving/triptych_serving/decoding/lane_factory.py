@@ -40,7 +40,7 @@ class LaneGraphs(ABC):
     Args:
         bundle: contains the graphs.
         graphs: file name of each kind's graph; empty where the bundle has none.
-        tokenizer: file name; has the bytes of the tokens that are generated.
+        tokenizer: file name; has the bytes of the tokens that are generated. Empty: they are no texts.
         slots: of each greedy lane.
         places: of the sessions; None: the CPU.
     """
@@ -118,7 +118,7 @@ class LaneGraphs(ABC):
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Bytes of each token."""
-        return Vocabulary.of(read_tokenizer(self._bundle.path(self._tokenizer)))
+        return Vocabulary.of(read_tokenizer(self._bundle.path(self._tokenizer))) if self._tokenizer else Vocabulary(())
 
     @abstractmethod
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:

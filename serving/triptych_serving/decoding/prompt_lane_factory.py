@@ -81,7 +81,8 @@ class PromptLaneFactory(LaneGraphs):
     def __init__(self, bundle: Bundle, precision: str, options: PromptOptions) -> None:
         manifest = bundle.manifest_of(TextGenerationManifest)
         self._files = files = manifest.precisions[precision]
-        super().__init__(bundle, {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}, TOKENIZER_FILE, options.slots)
+        graphs = {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}
+        super().__init__(bundle, graphs, TOKENIZER_FILE if manifest.colours is None else "", options.slots)
         self._options = options
         self.spec = PromptSpec.of(manifest, options.context)
         self.prefixes = PrefixCache(options.prefix_bytes)

@@ -7,6 +7,7 @@ JPEG at least four times as large as needed is decoded by libjpeg at a fraction 
 memory, which changes a value by 0.6 of 255 on average. Pillow releases the GIL while it decodes and resizes: call this from a
 pool of threads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,19 @@ class Decoded:
 
 
 def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits: ImageLimits = _DEFAULT_LIMITS) -> Decoded:
-    """Decode, turn upright as EXIF says, convert to RGB (see `to_rgb`) and resize. Of an animation, the first frame.
+    """Decode, turn upright as EXIF says, convert to RGB (see `to_rgb`), resize and crop. Of an animation, the first frame.
+
+    Raises:
+        InvalidInputError: as for `decode_resized`.
+    """
+    image, size = decode_resized(data, lambda size: resized(size, spec), spec.interpolation, field, limits)
+    return Decoded(np.array(_centre(image, spec)), *size)
+
+
+def decode_resized(
+    data: bytes, resize: Callable[[Size], Size], interpolation: str, field: str, limits: ImageLimits = _DEFAULT_LIMITS
+) -> tuple[Image.Image, Size]:
+    """Decode an image in RGB, resized to the size that `resize` returns for its upright one; return the latter, too.
 
     Raises:
         InvalidInputError: the file is not a JPEG, PNG or WebP image, damaged, truncated or too large; names `field`.
@@ -64,18 +77,17 @@ def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits:
             image.load()  # the orientation may follow the pixels
         turn = _turn(image)
         upright = _swapped(image.size) if turn in _SIDEWAYS else image.size
-        size = resized(upright, spec)
+        size = resize(upright)
         if size[0] * size[1] > limits.max_pixels:
             raise InvalidInputError(
                 field,
                 f"the image is {upright[0]} x {upright[1]}, too narrow: resized to {size[0]} x {size[1]} it has "
                 f"{size[0] * size[1]} pixels, the limit is {limits.max_pixels} pixels",
             )
-        box = _reduce(image, _swapped(size) if turn in _SIDEWAYS else size, spec)
+        box = _reduce(image, _swapped(size) if turn in _SIDEWAYS else size, interpolation)
         image.load()
         rgb = to_rgb(image)
-    fitted = _fit(rgb, turn, size, box, _RESAMPLING[spec.interpolation])
-    return Decoded(np.array(_centre(fitted, spec)), *upright)
+    return _fit(rgb, turn, size, box, _RESAMPLING[interpolation]), upright
 
 
 def _swapped(size: Size) -> Size:
@@ -101,12 +113,12 @@ def resized(size: Size, spec: ImageSpec) -> Size:
     return int(spec.resize_size * width / height), spec.resize_size
 
 
-def _reduce(image: ImageFile, size: Size, spec: ImageSpec) -> Box | None:
+def _reduce(image: ImageFile, size: Size, interpolation: str) -> Box | None:
     """Let libjpeg decode a large JPEG at a reduced size, at least `size` (before turning).
 
     Returns the part of the reduced image that is the picture, as its sides are rounded up; None if it is not reduced.
     """
-    if spec.interpolation not in _REDUCIBLE:
+    if interpolation not in _REDUCIBLE:
         return None
     whole = image.size
     drafted = image.draft(None, (size[0] * _REDUCED_MARGIN, size[1] * _REDUCED_MARGIN))

@@ -2,6 +2,7 @@
 
 from triptych_serving.bundle.manifest import (
     IMAGE_CLASSIFICATION,
+    IMAGE_GENERATION,
     TENSORS,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
@@ -20,6 +21,7 @@ VERBS = {
     **{name: task.verb for name, task in TEXT_TASKS.items()},
     IMAGE_CLASSIFICATION: "classifies images",
     TEXT_GENERATION: "continues texts",
+    IMAGE_GENERATION: "completes images",
     TENSORS: "takes plain tensors",
 }
 

@@ -9,6 +9,7 @@ from triptych_serving.bundle.manifest import ImageManifest, TensorsManifest, Tex
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
@@ -95,7 +96,8 @@ def load_model(
         return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
     if isinstance(bundle.manifest, TextGenerationManifest):
         placement = _place(entry, bundle, options.precision, replace(hardware, gpus=()))
-        return Generator(*about, replace(options, precision=placement.precision))
+        kind = Generator if bundle.manifest.colours is None else ImageGenerator
+        return kind(*about, replace(options, precision=placement.precision))
     placement = _place(entry, bundle, options.precision, hardware)
     options = replace(options, precision=placement.precision)
     if placement.on_gpu:

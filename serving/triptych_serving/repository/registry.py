@@ -161,13 +161,13 @@ class Registry:
         """
         return _only([model for model in self._some_able(selector, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
-    def find_generator(self, selector: ModelSelector) -> Generator:
-        """Return the one model that a request to continue texts selects.
+    def find_generator(self, selector: ModelSelector, capability: str = TEXT_GENERATION) -> Generator:
+        """Return the one model that a request to continue texts, or images, selects.
 
         Raises:
             ServingError: as for `find_text`.
         """
-        return _only([model for model in self._some_able(selector, TEXT_GENERATION) if isinstance(model, Generator)])
+        return _only([model for model in self._some_able(selector, capability) if isinstance(model, Generator)])
 
     def named(self, selector: ModelSelector) -> Model:
         """Return the one model that a selector names, whatever its capabilities.

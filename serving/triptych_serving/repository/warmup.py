@@ -12,8 +12,11 @@ from functools import partial
 
 from PIL import Image
 
+from triptych_serving.bundle.manifest import Colours
+from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
@@ -82,7 +85,7 @@ def _requests(model: Model, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]
             for name in model.capabilities:
                 yield partial(_run_text, model, TEXT_TASKS[name]), SIZES
         case ImageModel():
-            picture = _picture(model)
+            picture = _picture(model.manifest.image)
             yield lambda count, _: model.classify([picture] * count), SIZES
 
 
@@ -102,11 +105,15 @@ def _translations(model: Translator, warm_up: WarmUp) -> Iterator[tuple[RunInput
 
 
 def _generate(model: Generator, options: DecodingOptions, count: int, text: str) -> None:
-    model.generate(GenerationRequest(prompts=[text] * count, options=options, max_tokens=2))
+    request = GenerationRequest(prompts=[text] * count, options=options, max_tokens=2)
+    if isinstance(model, ImageGenerator):  # the last row of pixels
+        size = model.shape
+        request = GenerationRequest(images=[_picture(size)] * count, rows=size.height - 1, options=options)
+    model.generate(request)
 
 
-def _picture(model: ImageModel) -> bytes:
-    """Return a JPEG file of the model's input size."""
-    spec, file = model.manifest.image, io.BytesIO()
-    Image.new("RGB", (spec.width, spec.height)).save(file, "JPEG")
+def _picture(size: ImageSpec | Colours) -> bytes:
+    """Return a JPEG file of a model's input size."""
+    file = io.BytesIO()
+    Image.new("RGB", (size.width, size.height)).save(file, "JPEG")
     return file.getvalue()

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TRANSLATION
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_GENERATION, TRANSLATION
 from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.call_context import CallContext, GrpcContext
 from triptych_serving.rpc.descriptors import ATTENTION_SERVICE, INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
@@ -21,7 +21,8 @@ CORE_FACTOR = 2
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
 FEWEST_ELEMENTS = 1_024  # that every list may have, however short the queue is
 # Services and methods whose messages carry images, documents or tensors; all others carry texts.
-BINARY = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], ATTENTION_SERVICE, INFERENCE_SERVICE}
+IMAGES = {SERVICE_BY_CAPABILITY[IMAGE_CLASSIFICATION], SERVICE_BY_CAPABILITY[IMAGE_GENERATION]}
+BINARY = {*IMAGES, ATTENTION_SERVICE, INFERENCE_SERVICE}
 DOCUMENTS = f"{SERVICE_BY_CAPABILITY[TRANSLATION]}/TranslateDocument"
 
 _QUEUE = QueueLimits()

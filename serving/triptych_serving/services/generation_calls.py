@@ -24,7 +24,10 @@ TOKEN_CHARACTERS = 4  # roughly
 
 @dataclass(frozen=True)
 class GenerationQuery:
-    """A request to continue texts; `convert` makes what is returned of each prompt's results, with the model that made them."""
+    """A request to continue texts or images.
+
+    `convert` makes what is returned of each prompt's results, with the model that made them.
+    """
 
     selector: ModelSelector
     request: GenerationRequest
@@ -36,9 +39,9 @@ class GenerationQuery:
         if generator.samples(request):
             return None
         messages = [astuple(message) for message in request.messages]
-        texts = list(request.prompts), messages, list(request.stop)
+        inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop)
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
-        return RequestContent((*texts, *options), request.characters)
+        return RequestContent((*inputs, *options), request.work)
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class GenerationCalls:
             ServingError: the request cannot be served.
         """
         arrival = Arrival.now(context)
-        generator = self._registry().find_generator(query.selector)
+        generator = self._registry().find_generator(query.selector, query.request.task)
         with UseModel(generator) as use:
             compute = partial(self._generate, query, generator, arrival, use)
             return await self._get_results(generator, use, partial(query.content, generator), arrival.deadline, compute), use
@@ -83,10 +86,10 @@ class GenerationCalls:
             ServingError: as `generate`.
         """
         arrival = Arrival.now(context)
-        generator = self._registry().find_generator(query.selector)
+        generator = self._registry().find_generator(query.selector, query.request.task)
         with UseModel(generator) as use:
             prepared = await self._prepare(query, generator, arrival)
-            call = DecodeCall(generator.engine, prepared.rows, arrival, use, True, "prompts")
+            call = DecodeCall(generator.engine, prepared.rows, arrival, use, True, query.request.field)
             with call:
                 async for event in self._events(call, generator, prepared, query, arrival.deadline):
                     yield event
@@ -95,7 +98,7 @@ class GenerationCalls:
 
     async def _generate(self, query: GenerationQuery, generator: Generator, arrival: Arrival, use: ModelUse) -> list[Any]:
         prepared = await self._prepare(query, generator, arrival)
-        call = DecodeCall(generator.engine, prepared.rows, arrival, use, field="prompts")
+        call = DecodeCall(generator.engine, prepared.rows, arrival, use, field=query.request.field)
         with call:
             await call.listener.end()
             call.raise_error()
@@ -104,7 +107,7 @@ class GenerationCalls:
     async def _prepare(self, query: GenerationQuery, generator: Generator, arrival: Arrival) -> PreparedGeneration:
         """Check and tokenize the prompts, and load the graphs that the search needs."""
         steps = generator.admit_steps(arrival.deadline, query.request)
-        prepared = await self._offload.run_steps(query.request.characters, arrival.deadline, steps)
+        prepared = await self._offload.run_steps(query.request.work, arrival.deadline, steps)
         if not generator.has_graphs_for(prepared):
             await self._offload.run_in_thread(generator.load_graphs_for, prepared)
         return prepared

@@ -14,7 +14,7 @@ from triptych_export.huggingface.checkpoint.image import FILE, class_names, read
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
-from triptych_training.checkpoints.encoder import ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
 from triptych_training.models.gpt import GptConfig
 from triptych_training.models.image_gpt import ImageGpt, ImageGptConfig
 
@@ -35,6 +35,10 @@ def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
     check_architecture(folder, CLASSIFIER, COMPLETER, required=True)
     image, colours = read_image_processor(folder), _colours(folder)
     if folder.architecture == COMPLETER:
+        if image != ImagePreprocessing(image.height, image.width, interpolation=image.interpolation):
+            raise folder.config_error(f"{FILE}: an image to complete must not be cropped, and its pixels be from -1 to 1")
+        if image.height * image.width > (most := integer(folder, "n_positions")):
+            raise folder.config_error(f"n_positions: {most} are too few for images of {image.height} x {image.width} pixels")
         outputs = integer(folder, "vocab_size") - 1  # all but the start of an image
         if len(colours) != outputs:
             raise folder.config_error(f"vocab_size: {outputs + 1} is not one more than the {len(colours)} clusters of {FILE}")
@@ -42,7 +46,7 @@ def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
             GPT2_MAPPING, architecture=COMPLETER, members=lambda folder: {**_members(folder), "tied": False, "outputs": outputs}
         )
         source = make_source(folder, load_gpt(folder, mapping, open_weights(folder.path)), None)
-        return replace(source, pad=0, ends=(), start=outputs, colours=colours, image=(image.height, image.width))
+        return replace(source, pad=0, ends=(), start=outputs, colours=colours, image=image)
     weights = open_weights(folder.path)
     rows = weights.get("score.weight")
     try:

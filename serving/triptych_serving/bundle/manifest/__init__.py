@@ -4,10 +4,10 @@ Members of every bundle:
 
 format                1; which releases read which is in serving/docs/compatibility.md
 task                  "translation", "text-generation", "fill-mask", "text-classification", "token-classification",
-                      "question-answering", "text-embedding", "image-classification" or "tensors"
+                      "question-answering", "text-embedding", "image-classification", "image-generation" or "tensors"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
-                      shortlist, four more: see TranslationGraphs; text-generation: {step, search, score});
+                      shortlist, four more: see TranslationGraphs; text- and image-generation: {step, search, score});
                       `saturation_free` (optional): the integer weights have 7 bits, their products fit the fast kernels of
                       every processor
                       `attend` (optional): the graph with attention weights
@@ -50,6 +50,7 @@ from triptych_serving.bundle.manifest.text import (
     TextTokens,
 )
 from triptych_serving.bundle.manifest.text_generation import (
+    IMAGE_GENERATION,
     TEXT_GENERATION,
     Chat,
     Colours,
@@ -77,6 +78,7 @@ __all__ = [
     "FORMAT",
     "FP16",
     "IMAGE_CLASSIFICATION",
+    "IMAGE_GENERATION",
     "INT8",
     "INT8_CACHES",
     "OLDEST_FORMAT",

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
+from triptych_serving.bundle.manifest.image import INTERPOLATIONS
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE, DecoderShape, Generation, parse_generation
 
 TEXT_GENERATION = "text-generation"
+IMAGE_GENERATION = "image-generation"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class Colours:
     file: str
     height: int
     width: int
+    interpolation: str = "bilinear"  # of images that are scaled to this size
+
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of an image."""
+        return self.height * self.width
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,8 @@ class TextGenerationManifest(Manifest):
     decoder               layers, heads, head_dim: the shape of the caches, `[rows, heads, positions, head_dim]`
     generation            defaults of decoding: max_length (new tokens); optional: see GenerationDefaults
     chat                  (optional) template (file name), variables (texts of special tokens): see Chat
-    colours               (optional) the tokens are colours of an image: file, height, width; then there is no tokenizer.json
+    colours               image-generation: the tokens are colours of an image: file, height, width, interpolation (optional,
+                          "bilinear"); tokens.start begins every image, none is in tokens.ends, and there is no tokenizer.json
     """
 
     precisions: Mapping[str, GenerationGraphs]
@@ -126,11 +135,33 @@ def _parse_chat(chat: JsonFields) -> Chat:
 
 
 def _parse_colours(colours: JsonFields) -> Colours:
-    return Colours(colours.get("file", str), colours.positive("height"), colours.positive("width"))
+    interpolation = colours.get("interpolation", str, Colours.interpolation)
+    return Colours(colours.get("file", str), colours.positive("height"), colours.positive("width"), interpolation)
 
 
 def _check(manifest: TextGenerationManifest, faults: list[str]) -> None:
     size, limit = manifest.vocabulary_size, manifest.limits.max_context
+    if manifest.task == IMAGE_GENERATION:
+        _check_image(manifest, faults)
+    elif manifest.colours is not None:
+        faults.append(f"colours: are not for {TEXT_GENERATION}, but for {IMAGE_GENERATION}; export the model again")
     if manifest.generation.max_length > max(1, limit):
         faults.append(f"generation.max_length {manifest.generation.max_length} is above limits.max_context {limit}")
     faults.extend(f"tokens.ends: {end} is outside the vocabulary of {size}" for end in manifest.tokens.ends if end >= size)
+
+
+def _check_image(manifest: TextGenerationManifest, faults: list[str]) -> None:
+    """An image is complete: its start and all pixels fit into the context, and nothing ends it earlier."""
+    if (colours := manifest.colours) is None:
+        faults.append("colours: missing")
+        return
+    if colours.interpolation not in INTERPOLATIONS:
+        faults.append(f"colours.interpolation is {colours.interpolation!r}, it must be one of {', '.join(INTERPOLATIONS)}")
+    if manifest.tokens.start is None or manifest.tokens.ends:
+        faults.append(f"tokens: {IMAGE_GENERATION} needs start, and no ends")
+    least = min(manifest.limits.max_context - 1, manifest.generation.max_length)
+    if least < colours.pixels:
+        faults.append(
+            f"limits.max_context {manifest.limits.max_context} or generation.max_length {manifest.generation.max_length} "
+            f"is too small for the start and {colours.pixels} pixels of an image"
+        )

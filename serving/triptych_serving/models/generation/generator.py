@@ -3,6 +3,7 @@
 import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest
@@ -13,8 +14,8 @@ from triptych_serving.decoding.logits_processor import make_processor
 from triptych_serving.decoding.prompt_cache import PrefixCounters
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.errors import BundleError, InvalidInputError, UnsupportedError
-from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.models.capabilities import capabilities_of, describe
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
 from triptych_serving.models.generation.text import (
@@ -24,6 +25,7 @@ from triptych_serving.models.generation.text import (
     PreparedPrompt,
     StopCheck,
     assemble,
+    text_choice,
 )
 from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
@@ -54,8 +56,6 @@ class Generator:
         self.devices: tuple[Device, ...] = (CPU,)
         self.reserved: Mapping[Device, int] = {}
         self.manifest = bundle.manifest_of(TextGenerationManifest)
-        if self.manifest.colours is not None:
-            raise BundleError(bundle.folder, ["the model continues images, which this release does not serve"])
         self.capabilities = capabilities_of(self.manifest)
         self.precision = bundle.precision(options.precision)
         self.weight_bytes = bundle.weight_bytes(self.precision)
@@ -68,9 +68,7 @@ class Generator:
         slots = self._slots(options, workers)
         self._engine_options = replace(options.engine, limits=limits, workers=workers, slots=slots)
         sizes = PromptOptions(self.context, self._engine_options.slots, threads, options.prefix_cache_bytes)
-        self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
-        self._longest = max(map(len, self.tokenizer.get_vocab()))
-        self._chat = self._read_chat(bundle)
+        self._read(bundle)
         self.lanes = PromptLaneFactory(bundle, self.precision, sizes)
         self._vocabulary = self.lanes.vocabulary
         self.engine = DecodeEngine(self.lanes.make, self._engine_options)
@@ -91,10 +89,10 @@ class Generator:
             ServingError: as for the engine's `submit`.
         """
         resolved = resolve_generation(request, self.manifest, self.context, self._engine_options.slots)
-        prompts = max(1, len(request.prompts))
+        prompts = max(1, len(request.prompts) + len(request.images))
         self.engine.check(ExpectedCall(rows=prompts, greedy=resolved.search.greedy), deadline)
-        check_characters("messages" if request.messages else "prompts", request.characters, self._limits)
-        RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check("prompts", prompts)
+        check_characters(request.field, request.characters, self._limits)
+        RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check(request.field, prompts)
         self._check_results(request, resolved, prompts)
         return self._prepare_steps(request, resolved)
 
@@ -113,7 +111,7 @@ class Generator:
             ServingError: as for `admit_steps`; or the engine rejected the request, or the runtime failed.
         """
         prepared = self._ready(request)
-        run_rows(self.engine, prepared.rows, "prompts")
+        run_rows(self.engine, prepared.rows, request.field)
         return list(self.outputs(prepared))
 
     def stream(self, request: GenerationRequest) -> Iterator[str | Generation]:
@@ -143,7 +141,7 @@ class Generator:
 
     def outputs(self, prepared: PreparedGeneration) -> Iterator[Generation]:
         """Convert finished rows to results, one for each prompt."""
-        return assemble(prepared.prompts, self.tokenizer)
+        return assemble(prepared.prompts, partial(text_choice, self.tokenizer))
 
     def samples(self, request: GenerationRequest) -> bool:
         """Return True if the results of a request are drawn at random."""
@@ -169,9 +167,9 @@ class Generator:
 
     def describe(self) -> str:
         """Describe the model for the log."""
-        engine = self._engine_options
+        engine, verbs = self._engine_options, describe(self.capabilities)
         return (
-            f"continues text, {self.context:,} tokens of context, CPU, {self.precision}, {engine.threads} threads x "
+            f"{verbs}, {self.context:,} tokens of context, CPU, {self.precision}, {engine.threads} threads x "
             f"{engine.slots} rows, weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
         )
 
@@ -189,6 +187,12 @@ class Generator:
         """Return the number of rows of a greedy lane, so that the caches of all lanes fit into their share of the memory."""
         row = PromptSpec.of(self.manifest, self.context).row_bytes * (1 + SEARCH_SLOTS) * workers
         return max(1, min(options.engine.slots, int(CACHE_SHARE * usable_memory()) // row))
+
+    def _read(self, bundle: Bundle) -> None:
+        """Read the files that turn inputs into tokens, and tokens into results."""
+        self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
+        self._longest = max(map(len, self.tokenizer.get_vocab()))
+        self._chat = self._read_chat(bundle)
 
     def _read_chat(self, bundle: Bundle) -> ChatEncoder | None:
         chat = self.manifest.chat

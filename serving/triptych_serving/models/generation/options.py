@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from triptych.decoding import DecodingOptions
-from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage
@@ -16,16 +16,20 @@ from triptych_serving.text.validation import NOT_UNICODE
 
 MAX_STOP, MAX_STOP_CHARACTERS = 16, 256
 MAX_TOP_LOGPROBS = 20
+IMAGE_WORK = 100_000
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
+FOREIGN_TO_IMAGES = (*FOREIGN, "suppress_sequences", "min_length", "max_length")
 NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationRequest:
-    """Prompts or a chat, and the options of `triptych.v1.GenerateRequest`; None is the model's default."""
+    """Prompts, a chat or images, and the options of `triptych.v1.GenerateRequest`; None is the model's default."""
 
     prompts: Sequence[str] = ()
     messages: Sequence[ChatMessage] = ()
+    images: Sequence[bytes] = ()  # files, to be completed
+    rows: int | None = None  # of pixels of each image to keep
     options: DecodingOptions = DEFAULTS
     max_tokens: int | None = None
     n: int | None = None
@@ -37,6 +41,21 @@ class GenerationRequest:
     def characters(self) -> int:
         """Length of all texts."""
         return sum(map(len, self.prompts)) + sum(len(message.content) for message in self.messages)
+
+    @property
+    def work(self) -> int:
+        """Roughly the characters to process; those of images are many, since a small file may be a large image."""
+        return self.characters + sum(IMAGE_WORK + len(image) for image in self.images)
+
+    @property
+    def task(self) -> str:
+        """The capability that a model must have."""
+        return IMAGE_GENERATION if self.images else TEXT_GENERATION
+
+    @property
+    def field(self) -> str:
+        """The field with the inputs."""
+        return "images" if self.images else "messages" if self.messages else "prompts"
 
 
 @dataclass(frozen=True)
@@ -73,9 +92,10 @@ def resolve_generation(
         InvalidInputError: an option is out of range, does not apply or contradicts another one; names it.
         UnsupportedError: the model's searches do not have the option.
     """
-    for name in FOREIGN:
+    foreign, what = (FOREIGN_TO_IMAGES, "completed images") if request.images else (FOREIGN, "generated text")
+    for name in foreign:
         if getattr(request.options, name) not in (None, (), False):
-            raise InvalidInputError(f"options.{name}", "does not apply to generated text")
+            raise InvalidInputError(f"options.{name}", f"does not apply to {what}")
     options = _same(_same(request.options, "max_length", request.max_tokens), "num_hypotheses", request.n)
     generation = replace(
         manifest.generation, rules=SearchRules.TRANSFORMERS, max_length=min(manifest.generation.max_length, context)

@@ -1,6 +1,6 @@
 """The text of generated tokens: whole, or in pieces that can no longer change."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,7 +40,7 @@ class PreparedGeneration:
 
 @dataclass(frozen=True)
 class GeneratedChoice:
-    """One text that was generated."""
+    """One text or image that was generated."""
 
     text: str
     finish: Finish
@@ -48,6 +48,7 @@ class GeneratedChoice:
     stop_sequence: str = ""  # that occurred
     score: float | None = None  # None if it was not requested
     log_probabilities: tuple[TokenLogProbability, ...] = ()
+    image: bytes = b""  # PNG file
 
     @property
     def finish_reason(self) -> str:
@@ -179,14 +180,17 @@ class GrowingChoice:
         return piece, notes
 
 
-def assemble(prompts: Sequence[PreparedPrompt], tokenizer: Tokenizer) -> Iterator[Generation]:
+def assemble(
+    prompts: Sequence[PreparedPrompt], convert: Callable[[PreparedPrompt, Row, Hypothesis], GeneratedChoice]
+) -> Iterator[Generation]:
     """Convert finished rows to results, one for each prompt."""
     for prompt in prompts:
-        choices = [_choice(prompt, row, one, tokenizer) for row in prompt.rows for one in row.hypotheses]
+        choices = [convert(prompt, row, one) for row in prompt.rows for one in row.hypotheses]
         yield Generation(tuple(choices), prompt.tokens, prompt.rows[0].cached)
 
 
-def _choice(prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis, tokenizer: Tokenizer) -> GeneratedChoice:
+def text_choice(tokenizer: Tokenizer, prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis) -> GeneratedChoice:
+    """Decode a hypothesis."""
     builder = TextBuilder(tokenizer, row, prompt.stop)
     tokens = hypothesis.tokens[row.prompt :]
     builder.add(tokens, is_last=True)

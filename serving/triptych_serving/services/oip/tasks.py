@@ -39,7 +39,7 @@ from triptych_serving.services.oip.task import (
     TaskResults,
 )
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
-from triptych_serving.services.oip.text_generation import GENERATION
+from triptych_serving.services.oip.text_generation import GENERATION, IMAGE_COMPLETION
 from triptych_serving.services.oip.translation import TRANSLATION
 from triptych_serving.services.text_calls import TextQuery
 
@@ -210,6 +210,7 @@ TASKS: Mapping[str, InferTask] = {
         run=_classify_images,
     ),
     manifest.TEXT_GENERATION: GENERATION,
+    manifest.IMAGE_GENERATION: IMAGE_COMPLETION,
 }
 
 
