@@ -191,6 +191,21 @@ class GenerateArguments(ModelArguments, DecodingArguments, total=False):
     """The text begins with the prompt."""
 
 
+class CompleteImageArguments(ModelArguments, DecodingArguments, total=False):
+    """The arguments of `complete_image`. Each decoding option is an argument, too.
+
+    Lengths, `coverage_penalty`, `suppress_sequences`, `target_prefix`, `return_alignment` and `split_sentences` do not apply.
+    """
+
+    options: DecodingOptions | None
+    """Decoding options; the model's defaults by default."""
+    n: int | None
+    """Completions: samples, or hypotheses of a beam search; 1 by default."""
+    rows: int | None
+    """Rows of pixels to keep of the image, once it is scaled to the model's width. By default all, or half of the model's
+    height if there are as many or more."""
+
+
 class ClassifyImageArguments(ModelArguments, total=False):
     """The arguments of `classify_image`, `classify_image_many` and `classify_images`."""
 

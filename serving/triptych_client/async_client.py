@@ -20,6 +20,7 @@ from triptych_client.images import Images, stream_images_async
 from triptych_client.results import (
     Attention,
     ClassifiedImage,
+    ImageCompletion,
     ImageOutcome,
     Model,
     Results,
@@ -223,6 +224,10 @@ class AsyncClient(BaseClient):
         loop that may end early: otherwise the remaining images are cancelled only when the generator is collected.
         """
         return stream_images_async(self._channel, images, self._image_exchange(images, in_flight, arguments))
+
+    async def complete_image(self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]) -> ImageCompletion:
+        """Complete an image of which the upper part is given. See `Client.complete_image`; the file is read in a thread."""
+        return await self._one(tasks.COMPLETE_IMAGE, await asyncio.to_thread(read_image, image), arguments)
 
     async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
         """Return the attention weights of every layer and head for one text or image."""

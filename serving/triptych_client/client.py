@@ -16,6 +16,7 @@ from triptych_client.images import stream_images
 from triptych_client.results import (
     Attention,
     ClassifiedImage,
+    ImageCompletion,
     ImageOutcome,
     Model,
     Results,
@@ -387,6 +388,24 @@ class Client(BaseClient):
             TriptychClientError: The stream as a whole failed.
         """
         return stream_images(self._channel, images, self._image_exchange(images, in_flight, arguments))
+
+    def complete_image(self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]) -> ImageCompletion:
+        """Complete an image of which the upper part is given.
+
+            Path("whole.png").write_bytes(client.complete_image("half.png", sampling_topk=40, seed=7).image)
+
+        Args:
+            image: A JPEG, PNG or WebP file: its path or content, or a file opened in binary mode.
+            arguments: `n`, `rows`, `model`, `model_version`, `timeout_seconds`, `request_id` and decoding options such as
+                `sampling_temperature`; all optional, explained in `triptych_client.arguments.CompleteImageArguments`.
+
+        Raises:
+            OSError: The file cannot be read.
+            InvalidArgumentError: The server does not support the image, or an option is out of range.
+            FailedPreconditionError: The model does not complete images.
+            TriptychClientError: Base of these, and of all other failures but the first.
+        """
+        return self._one(tasks.COMPLETE_IMAGE, read_image(image), arguments)
 
     def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
         """Return the attention weights of every layer and head for one text or image.

@@ -281,6 +281,31 @@ class ScoredLabel:
 
 
 @dataclass(frozen=True, slots=True)
+class CompletedImage:
+    """One completion of an image."""
+
+    image: bytes
+    """PNG file."""
+    score: float | None
+    """Only with `return_scores`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageCompletion(Served):
+    """The completions of one image."""
+
+    images: tuple[CompletedImage, ...]
+    """As many as `n`; hypotheses of a beam search best first."""
+    rows: int
+    """Number of rows of pixels that were kept."""
+
+    @property
+    def image(self) -> bytes:
+        """The first completion, a PNG file."""
+        return self.images[0].image
+
+
+@dataclass(frozen=True, slots=True)
 class ClassifiedImage(Served):
     """The labels of one image."""
 

@@ -14,6 +14,7 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from triptych.v1 import (
     attention_pb2,
     image_classification_pb2,
+    image_generation_pb2,
     model_pb2,
     translation_pb2,
 )
@@ -33,6 +34,8 @@ from triptych_client.messages import (
 )
 from triptych_client.results import (
     ClassifiedImage,
+    CompletedImage,
+    ImageCompletion,
     Model,
     Results,
     Timing,
@@ -327,4 +330,25 @@ CLASSIFY_IMAGE = UnaryTask(
     inputs="images",
     takes="image",
     accepts=lambda each: isinstance(each, bytes),
+)
+
+
+def _completion_from(message: image_generation_pb2.ImageCompletion, served: ServedFields) -> ImageCompletion:
+    """Read the completions of one image. Raises ServerError if there are none."""
+    if not message.images:
+        raise ServerError("the server sent a result without images", code="INTERNAL", request_id=served["request_id"])
+    images = (CompletedImage(each.image, each.score if each.HasField("score") else None) for each in message.images)
+    return ImageCompletion(images=tuple(images), rows=message.rows, **served)
+
+
+COMPLETE_IMAGE = UnaryTask(
+    *method_of(image_generation_pb2, "ImageGenerationService", "CompleteImage"),
+    name="complete_image",
+    arguments=named.CompleteImageArguments,
+    result=ImageCompletion,
+    inputs="images",
+    results="completions",
+    takes="image",
+    accepts=lambda each: isinstance(each, bytes),
+    to_result=_completion_from,
 )

@@ -1,1 +1,1 @@
-"""The command that continues texts."""
+"""The commands that continue texts and images."""
