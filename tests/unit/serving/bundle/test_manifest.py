@@ -21,6 +21,7 @@ from triptych_serving.errors import BundleError
 from ....fixtures.toy import BUNDLE
 
 Edit = Callable[[dict[str, Any]], object]
+MANIFESTS = Path(__file__).parents[3] / "fixtures/manifests"
 
 
 @pytest.fixture
@@ -234,8 +235,26 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
         "task 'speech' is not supported; this release serves: translation, text-generation, fill-mask, text-classification, "
-        "token-classification, question-answering, text-embedding, image-classification, tensors"
+        "token-classification, question-answering, text-embedding, image-classification, image-generation, tensors"
     ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"task": "text-generation"}, "colours: are not for text-generation, but for image-generation; export the model again"),
+        ({"colours": None}, "colours is not an object"),
+        ({"colours": {"file": "clusters.npy", "height": 2, "width": 3}}, "too small for the start and 6 pixels of an image"),
+        ({"colours": {"file": "clusters.npy", "height": 1, "width": 1, "interpolation": "cubic"}}, "it must be one of nearest"),
+        ({"tokens": {"pad": 0, "ends": [1], "start": 9}}, "tokens: image-generation needs start, and no ends"),
+    ],
+)
+def test_a_manifest_of_incomplete_images_is_rejected(tmp_path: Path, changes: Any, fault: str) -> None:
+    raw = json.loads((MANIFESTS / "1/image-generation-least.json").read_text(encoding="utf-8"))
+    (tmp_path / FILE_NAME).write_text(json.dumps({**raw, **changes}), encoding="utf-8")
+    with pytest.raises(BundleError) as error:
+        read_manifest(tmp_path)
+    assert any(fault in one for one in error.value.faults), error.value.faults
 
 
 CONTENTS = [(content, "cannot be read") for content in (b"{", b"", b"\xff\xfe", b"[" * 10, b"[" * 100_000)]
