@@ -35,7 +35,7 @@ Array = NDArray[Any]
 
 @pytest.fixture(scope="module", params=["committed", pytest.param("exported", marks=pytest.mark.full)])
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """What the exporter wrote once, and what it writes now."""
+    """The committed bundle, and one that is exported now."""
     if request.param == "committed":
         return open_bundle(HALF_BUNDLE)
     options = ExportOptions(tmp_path_factory.mktemp("models"), name="toy", precisions=("fp16", "fp32"))

@@ -100,7 +100,7 @@ class Loaded:
 
     @torch.inference_mode()
     def generate(self, texts: Sequence[str], **options: Any) -> list[Tokens]:
-        """What transformers answers, without the decoder's start and from the end of the sentence on."""
+        """Translate with transformers; omit the decoder's start token, the end token and everything after it."""
         if self.case.source:
             self.tokenizer.src_lang = self.case.source
         inputs = self.tokenizer([self.case.before + text for text in texts], padding=True, return_tensors="pt")
@@ -122,7 +122,7 @@ class Comparison(Loaded):
         self.translator = Translator("imported", 1, open_bundle(folder / "bundle"), options)
 
     def serve(self, texts: Sequence[str], **options: Any) -> list[Tokens]:
-        """What the bundle answers."""
+        """Translate with the exported bundle."""
         decoding = replace(DecodingOptions(split_sentences=SplitSentences.OFF), **options)
         prepared = self.translator.prepare(texts, decoding, self.case.source, self.case.target)
         self.translator.run(prepared.rows)
@@ -224,7 +224,7 @@ def test_settings_of_a_checkpoint_mean_the_same(family: str, settings: dict[str,
 
 @pytest.mark.full
 def test_a_model_without_sentences_is_compared_on_tokens_drawn_by_lot(tmp_path: Path) -> None:
-    """In all its languages, and every precision runs."""
+    """The comparison covers every language, and every precision runs."""
     source = load(open_folder(str(small_model("m2m100", "tied", tmp_path / "checkpoint"))))
     assert isinstance(source, TranslationSource)
     family = TranslationFamily(source, shipped=("fp32", "int8", "fp16"))
@@ -283,20 +283,20 @@ Stored = dict[str, torch.Tensor]
 
 
 def copies(stored: Stored) -> Stored:
-    """As pickles have it: every name of a tied matrix, and the fixed positions of old versions."""
+    """Store a tied matrix under each of its names, and old versions' fixed positions, as pickles do."""
     shared = stored["model.shared.weight"]
     names = ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
     return {**stored, **{name: shared.clone() for name in names}, "model.encoder.version": torch.ones(1)}
 
 
 def decoder_only(stored: Stored) -> Stored:
-    """Under one of the other names alone."""
+    """Store the shared matrix under another of its names alone."""
     names = {"model.shared.weight": "model.decoder.embed_tokens.weight"}
     return {names.get(name, name): tensor for name, tensor in stored.items()}
 
 
 def different(stored: Stored) -> Stored:
-    """Tied by config.json, but stored as two matrices: then there are two."""
+    """Store two different matrices although config.json ties them: then there are two."""
     return {**stored, "lm_head.weight": stored["model.shared.weight"].flip(0)}
 
 
@@ -305,7 +305,7 @@ def half(stored: Stored) -> Stored:
 
 
 def bare(stored: Stored) -> Stored:
-    """Of the model without its head: no prefix, no bias."""
+    """Store the weights as the model without a head does: no prefix, no bias."""
     return {name.removeprefix("model."): tensor for name, tensor in stored.items() if name.startswith("model.")}
 
 

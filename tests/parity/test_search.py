@@ -212,7 +212,7 @@ def test_first_tokens_are_drawn_from_the_models_distribution(
 def test_samples_know_their_probability(
     options: dict[str, Any], translator: Translator, sources: list[list[int]], model: Transformer
 ) -> None:
-    """That of the model, which temperature and cuts do not change."""
+    """Scores of samples are the model's log-probabilities; temperature and the choice of candidates do not change them."""
     prefix = translator.tokenizer.encode([TARGETS[0]])[0][:2]
     rows = [make_row(source, LIMIT, start, num_hypotheses=3, seed=5, **options) for source in sources for start in ([], prefix)]
     translator.run(rows)
@@ -237,7 +237,7 @@ def test_scores_of_given_translations(translator: Translator, model: Transformer
 
 
 def test_a_translations_own_score(translator: Translator, sources: list[list[int]]) -> None:
-    """What a search says of a translation is what scoring says of it."""
+    """A search gives a translation the same score as the scoring graph."""
     texts = [SOURCES[3], SOURCES[20]]
     [*rows] = [make_row(ids, 60, beam_size=4, length_penalty=0.0) for ids in translator.tokenizer.encode(texts)]
     translator.run(rows)

@@ -1,4 +1,4 @@
-"""Where models run: graphs for CUDA over the CPU's memory answer as those for the CPU; devices that are not there."""
+"""Graphs for CUDA in the CPU's memory give the CPU graphs' results; missing devices are refused."""
 
 import io
 import json
@@ -43,7 +43,7 @@ def whole() -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def clients(half: ServerProcess, whole: ServerProcess) -> Iterator[list[Client]]:
-    """Of graphs for CUDA, and of those that they must agree with."""
+    """A client of the graphs for CUDA, and one of the CPU graphs that they must agree with."""
     with Client(half.address) as one, Client(whole.address) as other:
         yield [one, other]
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_translated(
 
 
 def test_a_sentence_that_the_model_refuses_stays_and_is_reported(client: Client) -> None:
-    """With a word too long to be cut anywhere."""
+    """The sentence has a word that is too long and cannot be split."""
     content = f"{SOURCES[0]}\n\n{'ab' * 300}\n\n{SOURCES[1]}\n"
     document = client.translate_document(content.encode(), format="text")
     lines = document.content.decode().split("\n\n")

@@ -191,7 +191,7 @@ def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
 
 def test_a_panic_of_a_library_is_internal_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     class Panic(BaseException):
-        """As Rust's libraries raise them."""
+        """An exception outside Exception, as libraries written in Rust raise."""
 
     with running_server() as (address, translator), grpc.insecure_channel(address) as channel:
         stub = TranslationServiceStub(channel)

@@ -80,7 +80,7 @@ class Observed:
     seconds: tuple[float, float]  # of the epoch: when the first call was sent, and when the last one was answered
 
     def more(self, name: str, **labels: str) -> float:
-        """How much a value has grown."""
+        """Compute the increase of a metric's value."""
         before, after = self.before.value(name, **labels), self.after.value(name, **labels)
         assert before is not None
         assert after is not None

@@ -1,4 +1,4 @@
-"""Who may ask a server: right, wrong, missing, expired and revoked credentials, against real processes."""
+"""Servers accept valid credentials and reject wrong, missing, expired and revoked ones."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -70,7 +70,7 @@ class Keyed:
         return grpc.secure_channel(self.server.address, tls_credentials(self.authority.file))
 
     def code(self, path: str, *authorization: str) -> str:
-        """What a raw, empty message is answered with."""
+        """Send an empty message; return the status code."""
         metadata = [("authorization", value) for value in authorization]
         with self.channel() as channel:
             try:

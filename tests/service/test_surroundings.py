@@ -1,4 +1,4 @@
-"""What stands around the services: health, reflection, request ids."""
+"""Health, reflection and request ids."""
 
 import grpc
 import pytest

@@ -1,4 +1,4 @@
-"""What the server is for."""
+"""A server translates texts, alone and in batches, and as streams."""
 
 import asyncio
 from collections.abc import Callable, Iterator

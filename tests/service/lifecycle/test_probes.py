@@ -64,7 +64,7 @@ class Watched:
 
 
 def run(scenario: Callable[[Watched], Awaitable[None]]) -> None:
-    """With a server that has started."""
+    """Run a scenario with a server that has started."""
 
     async def all_of_it() -> None:
         server = Server(OBSERVED)

@@ -1,4 +1,4 @@
-"""What must not bring a server down: clients that are killed, the end under full load, a runtime that fails."""
+"""A server survives clients that are killed, termination under full load and a runtime that fails."""
 
 import signal
 import subprocess

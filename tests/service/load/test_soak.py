@@ -29,7 +29,7 @@ def test_mixed_load_is_answered_and_memory_stays_flat() -> None:
 
 
 class Answers:
-    """What the server has said so far: in float32 it must always say the same."""
+    """Record the server's translations: in float32, equal requests must get equal results."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], str] = {(source, 1): target for source, target in PAIRS}

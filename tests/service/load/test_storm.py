@@ -58,7 +58,7 @@ class Task:
 
 @dataclass
 class Tally:
-    """What became of the calls."""
+    """Number of calls with each outcome."""
 
     answered: Counter[str] = field(default_factory=Counter)  # how often each task was answered
     cancelled: Counter[str] = field(default_factory=Counter)
@@ -89,7 +89,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tasks(repository: Path) -> list[Task]:
-    """What to ask, and what the answers are."""
+    """Requests of every task, with the expected results."""
     return [
         Task("translation", translate, PAIRS),
         Task("fill-mask", fill_mask, masked_texts(repository / "toy-bert" / "1")),

@@ -30,7 +30,7 @@ CASES = {
 
 @pytest.fixture
 def address(server: ServerProcess) -> str:
-    """Of the toy translator."""
+    """Address of the server with the toy translator."""
     return server.address
 
 

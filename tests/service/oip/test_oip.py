@@ -301,7 +301,7 @@ def test_what_is_not_offered_is_unimplemented(client: Client) -> None:
 
 
 class Stream:
-    """What a stream's responses are."""
+    """A stream that collects its responses."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -315,7 +315,7 @@ class Stream:
         return self._news.get(timeout=PATIENCE_SECONDS)
 
     def read_all_of(self, request_id: str) -> list[Any]:
-        """Until the final one; nobody else may be on the stream."""
+        """Read until the final response; no other request may be on the stream."""
         results = []
         while not results or not results[-1].get_response().parameters["triton_final_response"].bool_param:
             results.append(self.read())

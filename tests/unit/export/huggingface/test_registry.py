@@ -121,7 +121,7 @@ def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) 
 
 
 def test_members_of_other_files_are_closed_as_well(tmp_path: Path) -> None:
-    """What transformers writes is known; anything else is refused by name, or ignored on request."""
+    """Fields that transformers writes are accepted; others are refused by name, or ignored on request."""
     processors = ("ViT", "DeiT", "Beit", "Siglip", "Pvt", "CLIP", "Bit", "ConvNext")
     written = [getattr(transformers, f"{name}ImageProcessor")().to_dict() for name in processors]
     generation = {**transformers.GenerationConfig().to_dict(), "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
