@@ -59,13 +59,12 @@ def choose_alignment(source: TranslationSource, lexicon: Lexicon, pairs: Sequenc
     """
     assert not isinstance(source.model, Rnn)
     config = source.model.config
-    keys = _keys(lexicon, config.vocabulary_size)
     found: list[tuple[Weights, Links]] = []
     for text, translation in spread(pairs, PAIRS):
         ids, answer = source.tokenizer.encode(text).ids, source.tokenizer.encode(translation).ids
         if max(len(ids), len(answer)) > min(LONGEST, source.max_source, source.max_target):
             continue
-        links = np.isin(np.add.outer(np.array(answer), np.array(ids) * config.vocabulary_size), keys)
+        links = np.stack([np.isin(answer, lexicon.of(token)[:LIKELIEST]) for token in ids], axis=1)
         links[-1] = links[:, -1] = False  # ends of sentences
         known = links.any(1)
         if known.any():
@@ -97,13 +96,6 @@ def _best(found: Sequence[tuple[Weights, Links]], last: AlignmentHeads) -> Align
             if (reached := agreement(found, heads_together)) > score:
                 best, score = heads_together, reached
     return best
-
-
-def _keys(lexicon: Lexicon, size: int) -> NDArray[np.int64]:
-    """Pairs of a source token and its likeliest targets, as source * size + target."""
-    likeliest = [lexicon.of(token)[:LIKELIEST] for token in range(size)]
-    keys = [token * size + targets.astype(np.int64) for token, targets in enumerate(likeliest)]
-    return np.concatenate(keys) if keys else np.zeros(0, np.int64)
 
 
 @torch.inference_mode()

@@ -40,18 +40,11 @@ def write_picture(path: Path, data: dict[str, Any], image: bytes) -> None:
 
 def heat_map(rows: Sequence[Sequence[float]], targets: Sequence[str], sources: Sequence[str]) -> Image.Image:
     """Draw a matrix with its tokens: targets beside it, sources above, from bottom to top."""
-    font = _font()
-    left, top = (2 * MARGIN + round(max(map(font.getlength, tokens))) for tokens in (targets, sources))
-    matrix = _shades(np.asarray(rows, np.float32)).resize((CELL * len(sources), CELL * len(targets)), Image.Resampling.NEAREST)
-    picture = Image.new("RGB", (left + matrix.width + MARGIN, top + matrix.height + MARGIN), "white")
-    picture.paste(matrix, (left, top))
-    draw = ImageDraw.Draw(picture)
-    for index, token in enumerate(targets):
-        draw.text((left - MARGIN, top + CELL * index + CELL // 2), token, INK, font, "rm")
-    for index, token in enumerate(sources):
-        label = Image.new("RGB", (top - 2 * MARGIN, CELL), "white")
-        ImageDraw.Draw(label).text((0, CELL // 2), token, INK, font, "lm")
-        picture.paste(label.rotate(90, expand=True), (left + CELL * index, MARGIN))
+    beside, above = _labels(targets, "rm"), _labels(sources, "lm").rotate(90, expand=True)
+    matrix = _shades(np.asarray(rows, np.float32)).resize((above.width, beside.height), Image.Resampling.NEAREST)
+    picture = Image.new("RGB", (beside.width + above.width + MARGIN, above.height + beside.height + MARGIN), "white")
+    for part, corner in ((beside, (0, above.height)), (above, (beside.width, 0)), (matrix, (beside.width, above.height))):
+        picture.paste(part, corner)
     return picture
 
 
@@ -86,6 +79,16 @@ def over_image(data: dict[str, Any], image: bytes) -> Image.Image:
     corner = (photo.width - size[0]) // 2, (photo.height - size[1]) // 2
     photo.paste("black", (*corner, corner[0] + size[0], corner[1] + size[1]), mask.resize(size, Image.Resampling.NEAREST))
     return photo
+
+
+def _labels(tokens: Sequence[str], anchor: str) -> Image.Image:
+    """Draw tokens one below the other, each as high as a cell; `anchor` is "lm" for the left side, "rm" for the right side."""
+    font = _font()
+    picture = Image.new("RGB", (2 * MARGIN + round(max(map(font.getlength, tokens))), CELL * len(tokens)), "white")
+    draw, x = ImageDraw.Draw(picture), MARGIN if anchor == "lm" else picture.width - MARGIN
+    for index, token in enumerate(tokens):
+        draw.text((x, CELL * index + CELL // 2), token, INK, font, anchor)
+    return picture
 
 
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

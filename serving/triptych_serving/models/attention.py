@@ -29,22 +29,9 @@ Weights = Mapping[str, Any]  # `encoder`, `decoder` and `cross`, as far as the m
 AttendingModel = Translator | TextModel | ImageModel
 NOWHERE: Span = (0, 0)  # of special tokens
 WHOLE = DecodingOptions(split_sentences=SplitSentences.OFF)
+SOURCE, TARGET, TEXTS = (InputNames("", parts) for parts in (("text",), ("target",), ("text", "text_pair")))
 SHORTER = "send a shorter text, or use a smaller model"
 WORD_MARKS = "▁Ġ"  # of tokenizers, for a space
-
-
-@dataclass(frozen=True)
-class FieldNames(InputNames):
-    """Names of fields that are no list."""
-
-    def whole(self, index: int) -> str:
-        return self.parts[0]
-
-    def part(self, index: int, part: int) -> str:
-        return self.parts[part]
-
-
-SOURCE, TARGET, TEXTS = FieldNames(parts=("text",)), FieldNames(parts=("target",)), FieldNames(parts=("text", "text_pair"))
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,17 @@ UNLIMITED = sys.maxsize
 
 @dataclass(frozen=True)
 class InputNames:
-    """Field names of inputs: `contents[3]`, or `inputs[3].text_pair`."""
+    """Field names of inputs: `contents[3]`, or `inputs[3].text_pair`; without a list, the parts are fields: `text_pair`."""
 
     list: str = "contents"
     parts: tuple[str, ...] = ("",)
 
     def whole(self, index: int) -> str:
-        return f"{self.list}[{index}]"
+        return f"{self.list}[{index}]" if self.list else self.parts[0]
 
     def part(self, index: int, part: int) -> str:
         name = self.parts[part]
-        return f"{self.whole(index)}.{name}" if name else self.whole(index)
+        return f"{self.whole(index)}.{name}" if name and self.list else name or self.whole(index)
 
     def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
         """Return the error for an input of `size` that begins with `text`."""
