@@ -1,7 +1,8 @@
 """The playground in a real, headless Chromium; skipped where there is none."""
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.server import Server
 
 from .support.in_process import Pace, options_of, serving
 from .support.processes import eventually
+from .support.telemetry import Scrape
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-component-update")
@@ -30,7 +33,9 @@ def served() -> Iterator[tuple[Server, Pace]]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         pace = Pace(monkeypatch)
         gateway = GatewayOptions("127.0.0.1", 0, playground=True)
-        with serving(replace(options_of(embedded_repository()), gateway=gateway)) as server:
+        observability = ObservabilityOptions(metrics_port=0, metrics_host="127.0.0.1")
+        options = replace(options_of(embedded_repository()), gateway=gateway, observability=observability)
+        with serving(options) as server:
             yield server, pace
 
 
@@ -79,18 +84,24 @@ def test_translations_follow_the_typing(page: Page) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "Ich habe eine Katze."
 
 
-def test_further_typing_cancels_a_translation(page: Page, served: tuple[Server, Pace]) -> None:
+def test_translations_stream_and_further_typing_cancels_them(page: Page, served: tuple[Server, Pace]) -> None:
     server, pace = served
     pace.slow.set()
     try:
         page.fill("#source", "The weather was so bad that the company had to cancel most of its flights. " * 3)
-        eventually(lambda: server.calls.count > 0)
+        expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))  # while it is decoded
+        assert running(server)
         page.fill("#source", "")
         eventually(lambda: server.calls.count == 0)
+        eventually(lambda: not running(server))
     finally:
         pace.slow.clear()
-    eventually(lambda: server.registry.translators[0].engine.load()[0] == 0)
     expect(page.locator("#target")).to_have_text("")
+
+
+def running(server: Server) -> Mapping[Any, float]:
+    """The models with rows, by the metrics."""
+    return Scrape(f"127.0.0.1:{server.observability.port}").series("num_requests_running")
 
 
 def test_errors_are_shown(page: Page) -> None:
@@ -136,6 +147,13 @@ def test_pictures_are_classified(page: Page, tmp_path: Path) -> None:
 def test_attention_is_shown(page: Page, tmp_path: Path) -> None:
     page.locator("#attention summary").click()
     expect(page.locator(".attention-columns span").first).to_have_text("The")
+    page.fill("#source", "The weather is nice today. Where did you leave the keys of my new car?")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.attention-rows span')].map((one) => one.textContent).join('').replace('</s>', '')"
+        " === document.getElementById('target').textContent.replaceAll(/\\s/g, '')"
+    )
+    page.fill("#source", "The old bridge was destroyed by a flood.")
+    expect(page.locator(".attention-columns span", has_text="bridge")).to_be_visible()
     page.get_by_role("button", name="Lines").click()
     page.locator(".attention-lines text", has_text="bridge").focus()
     expect(page.locator(".attention-lines line:not(.hidden-line)").first).to_be_attached()

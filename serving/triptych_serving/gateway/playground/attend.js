@@ -6,7 +6,7 @@ import { byId } from "./page.js";
 
 const PAUSE_MILLISECONDS = 400;
 const MESSAGES = {
-  Translate: ({ contents, sourceLanguageCode, targetLanguageCode }) => ({ text: contents[0], sourceLanguageCode, targetLanguageCode }),
+  Translate: ({ contents, sourceLanguageCode, targetLanguageCode }, target) => ({ text: contents[0], target, sourceLanguageCode, targetLanguageCode }),
   FillMask: ({ contents }) => ({ text: contents[0] }),
   EmbedText: ({ contents }) => ({ text: contents[0] }),
   AnswerQuestion: ({ inputs }) => ({ text: inputs[0].question, textPair: inputs[0].context }),
@@ -18,10 +18,10 @@ let controller = null;
 let timer = 0;
 
 async function load(signal) {
-  const { method, request } = last;
+  const { method, request, target } = last;
   const views = byId("attention-views");
   try {
-    const message = await call("AttentionService", "Attend", { ...MESSAGES[method](request), model: request.model }, signal);
+    const message = await call("AttentionService", "Attend", { ...MESSAGES[method](request, target), model: request.model }, signal);
     showAttention(views, message, method === "ClassifyImage" ? byId("picture").src : "");
   } catch (error) {
     if (!signal.aborted) views.replaceChildren(error.message);

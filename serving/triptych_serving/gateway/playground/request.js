@@ -49,7 +49,7 @@ export function start() {
     button.addEventListener("click", () => {
       shown = name;
       for (const other of kinds.children) other.setAttribute("aria-pressed", String(other === button));
-      if (last) show(last);
+      if (last) document.getElementById("request-code").textContent = KINDS[shown](last);
     });
     kinds.append(button);
   }

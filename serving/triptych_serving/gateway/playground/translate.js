@@ -126,7 +126,8 @@ async function translate(signal) {
   }
   const message = { ...chosen(), contents: [text], options: { returnAlignment: true } };
   const python = `client.translate(${request.python(text)}, target_language=${request.python(message.targetLanguageCode)}).text`;
-  request.show({ service: "TranslationService", method: "Translate", request: { ...message, options: undefined }, python });
+  const made = { service: "TranslationService", method: "Translate", request: { ...message, options: undefined }, python };
+  request.show(made);
   const began = performance.now();
   target.classList.add("busy");
   try {
@@ -134,7 +135,10 @@ async function translate(signal) {
     for await (const event of stream("TranslationService", "TranslateStream", message, signal)) {
       if (signal.aborted) return;
       if (event.piece) target.textContent = shown += event.piece.text ?? "";
-      if (event.result) finish(text, event.result.translation, signal);
+      if (event.result) {
+        finish(text, event.result.translation, signal);
+        request.show({ ...made, target: event.result.translation.translatedText });
+      }
       if (event.summary) byId("translate-time").textContent = timeOf(event.summary.timing, began);
     }
   } finally {
