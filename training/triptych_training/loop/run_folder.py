@@ -15,7 +15,7 @@ Checkpoints and state name the run that they belong to. Folders of releases befo
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
@@ -29,6 +29,7 @@ from tokenizers import Tokenizer
 
 from triptych_training.checkpoints.folder import CONFIG, WEIGHTS
 from triptych_training.data.corpus import digest
+from triptych_training.data.documents import Documents, encode_documents, load_documents, save_documents
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import Recipe
@@ -117,6 +118,13 @@ class RunFolder:
                 save_tokenizer(made, self.tokenizer)
         fabric.barrier()
         return load_tokenizer(self.tokenizer)
+
+    def prepare_documents(self, fabric: Fabric, tokenizer: Tokenizer, read: Callable[[], Iterator[list[str]]]) -> Documents:
+        """Tokenize the training text in the first process, once; the other processes and resumed runs load its file."""
+        if fabric.is_global_zero and not self.documents.exists():
+            save_documents(encode_documents(tokenizer, read()), self.documents)
+        fabric.barrier()
+        return load_documents(self.documents)
 
     def epoch(self, number: int) -> Path:
         """Return the checkpoint folder of epoch `number`, counted from 1."""

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
 from triptych_training.data.batches import Indices
-from triptych_training.data.documents import Documents, encode_documents, load_documents, read_texts, save_documents
+from triptych_training.data.documents import Documents, encode_documents, read_texts
 from triptych_training.data.tokenizer import END, load_tokenizer, train_gpt_tokenizer
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import next_token_metrics
@@ -145,11 +145,7 @@ def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
 
 
 def _encode(fabric: Fabric, recipe: GptRecipe, folder: RunFolder, tokenizer: Tokenizer, end: int) -> PackedCorpus:
-    """Tokenize the documents in the first process; the other processes and resumed runs read its file."""
-    if fabric.is_global_zero and not folder.documents.exists():
-        save_documents(encode_documents(tokenizer, ([text] for text in read_texts(recipe.train))), folder.documents)
-    fabric.barrier()
-    train = pack(load_documents(folder.documents), end)
+    train = pack(folder.prepare_documents(fabric, tokenizer, lambda: ([text] for text in read_texts(recipe.train))), end)
     valid = pack(encode_documents(tokenizer, ([text] for text in read_texts(recipe.valid))), end)
     for name, tokens in (("train", train), ("valid", valid)):
         if len(tokens) <= recipe.sequence_length:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
 from triptych_training.data.batches import Indices, plan_batches
-from triptych_training.data.documents import Documents, encode_documents, load_documents, read_documents, save_documents
+from triptych_training.data.documents import Documents, encode_documents, read_documents
 from triptych_training.data.pretraining_rows import (
     SPECIAL_PAIR,
     SPECIAL_SINGLE,
@@ -221,11 +221,7 @@ def _make_tokenizer(recipe: PretrainingRecipe) -> Tokenizer:
 
 
 def _encode(fabric: Fabric, recipe: PretrainingRecipe, folder: RunFolder, tokenizer: Tokenizer) -> TextCorpus:
-    """Tokenize the documents in the first process; the other processes and resumed runs read its file."""
-    if fabric.is_global_zero and not folder.documents.exists():
-        save_documents(encode_documents(tokenizer, read_documents(recipe.train)), folder.documents)
-    fabric.barrier()
-    train = load_documents(folder.documents)
+    train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
     for name, documents in (("train", train), ("valid", valid)):
         if not len(documents.ids):

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_training.checkpoints.word2vec import save_word_vectors
 from triptych_training.data.batches import Indices
-from triptych_training.data.documents import Documents, encode_documents, load_documents, read_documents, save_documents
+from triptych_training.data.documents import Documents, encode_documents, read_documents
 from triptych_training.data.words import NegativeSampler, WordWindows, keep_shares, train_words
 from triptych_training.errors import CorpusError
 from triptych_training.loop.fabric import make_fabric
@@ -33,7 +32,8 @@ def train_word2vec(recipe: WordRecipe, model_dim: int, out: Path, resume: bool =
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "word2vec", Word2VecConfig(1, model_dim), resume)
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
-    train, valid = _encode(fabric, recipe, folder, tokenizer)
+    train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
+    valid = encode_documents(tokenizer, read_documents(recipe.valid))
     return Trainer(fabric, recipe, folder, WordTask(recipe, model_dim, tokenizer, train, valid)).run()
 
 
@@ -100,11 +100,3 @@ class WordTask:
 def _make_tokenizer(recipe: WordRecipe) -> Tokenizer:
     sentences = (text for document in read_documents(recipe.train) for text in document)
     return train_words(sentences, recipe.vocabulary_size, recipe.min_count, recipe.lowercase)
-
-
-def _encode(fabric: Fabric, recipe: WordRecipe, folder: RunFolder, tokenizer: Tokenizer) -> tuple[Documents, Documents]:
-    """Tokenize the text in the first process; the other processes and resumed runs read its file."""
-    if fabric.is_global_zero and not folder.documents.exists():
-        save_documents(encode_documents(tokenizer, read_documents(recipe.train)), folder.documents)
-    fabric.barrier()
-    return load_documents(folder.documents), encode_documents(tokenizer, read_documents(recipe.valid))
