@@ -29,7 +29,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
     BERT,
-    VIT,
+    IMAGE_CONFIGS,
     BertCheckpoint,
     ImageCheckpoint,
     load_bert_checkpoint,
@@ -43,7 +43,7 @@ from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
-OURS = (*CONFIGS, BERT, VIT, GPT, WORD2VEC)
+OURS = (*CONFIGS, BERT, *IMAGE_CONFIGS, GPT, WORD2VEC)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,

@@ -34,7 +34,7 @@ SPREAD = 0.3  # standard deviation of what is added to every weight
 TOP = 5
 CLASSES = 11
 SIZES = ((40, 40), (61, 33), (24, 90), (17, 19))  # width and height of the files
-PREFIX = {"vit": "ViT", "deit": "DeiT", "swin": "Swin"}
+PREFIX = {"vit": "ViT", "deit": "DeiT", "swin": "Swin", "pvt": "Pvt", "pvt_v2": "PvtV2"}
 
 Members = Mapping[str, Any]
 
@@ -51,6 +51,15 @@ class Case:
 
 VIT: Members = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40, "image_size": 32}
 SWIN: Members = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "image_size": 32}
+PVT: Members = {
+    "num_labels": CLASSES,
+    "num_encoder_blocks": 3,
+    "depths": [2, 1, 2],
+    "hidden_sizes": [8, 16, 24],
+    "num_attention_heads": [1, 2, 3],
+    "mlp_ratios": [3, 2, 2],
+    "strides": [4, 2, 2],
+}
 SQUARE: Members = {"size": {"height": 32, "width": 32}}
 TEACHER = "ForImageClassificationWithTeacher"
 
@@ -68,10 +77,24 @@ def swin(processor: Members = SQUARE, **shape: Any) -> Case:
     return Case("swin", {**SWIN, **shape}, processor)
 
 
+def pvt(processor: Members = SQUARE, **shape: Any) -> Case:
+    return Case(
+        "pvt",
+        {**PVT, "patch_sizes": PVT["strides"], "sequence_reduction_ratios": [4, 2, 1], "image_size": 32, **shape},
+        processor,
+    )
+
+
+def pvt_v2(processor: Members = SQUARE, **shape: Any) -> Case:
+    return Case("pvt_v2", {**PVT, "patch_sizes": [7, 3, 3], "sr_ratios": [4, 2, 1], **shape}, processor)
+
+
 QUICK = {
     "vit": vit(),
     "deit with teacher": deit({"size": 36, "crop_size": 32}),
     "swin padded": swin({"size": 46, "image_mean": [0.485, 0.456, 0.406]}, image_size=46),
+    "pvt": pvt(),
+    "pvt v2": pvt_v2({"size": 40, "image_mean": [0.485, 0.456, 0.406]}),
 }
 FULL = {
     "vit without biases": vit(qkv_bias=False),
@@ -111,6 +134,10 @@ FULL = {
     "swin of even windows and odd grids": swin(
         {"size": 52}, image_size=52, window_size=6, depths=[4, 3], hidden_act="gelu_new"
     ),
+    "pvt of odd grids": pvt({"size": 44}, image_size=44, qkv_bias=False, sequence_reduction_ratios=[3, 1, 1]),
+    "pvt v2 of odd grids": pvt_v2({"size": {"height": 37, "width": 51}}, qkv_bias=False, sr_ratios=[3, 2, 1]),
+    "pvt v2 with linear attention": pvt_v2({"size": 56}, linear_attention=True),
+    "pvt v2 with linear attention to odd grids": pvt_v2({"size": {"height": 41, "width": 66}}, linear_attention=True),
 }
 
 

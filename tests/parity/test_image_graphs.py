@@ -1,6 +1,7 @@
 """Every kind of image model, with large random weights: the graph's probabilities are PyTorch's."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,6 +14,8 @@ from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
 from triptych_serving.runtime.session import Session
+from triptych_training.checkpoints.encoder import make_image_model
+from triptych_training.models.pvt import Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -20,6 +23,14 @@ from ..fixtures.cuda_kernels import unfit_nodes
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES, SIDE = 20, 32
+PYRAMID: dict[str, Any] = {
+    "merges": (2,),
+    "widths": (32, 48),
+    "depths": (2, 1),
+    "heads": (2, 4),
+    "feedforward_ratios": (2, 2),
+    "reductions": (3, 1),
+}
 SHAPES = {
     "patches": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=3),
     "convolutions": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=2, stem="convolution"),
@@ -29,15 +40,18 @@ SHAPES = {
     ),
     # A grid of 11 x 11, then 6 x 6: patches, windows and merges all need padding; of two shifted layers one is padded.
     "windows": SwinConfig(CLASSES, SIDE, 3, model_dim=32, depths=(2, 2), heads=(2, 4), window_size=3),
+    "pyramid": PvtConfig(CLASSES, SIDE, 4, version="1", **PYRAMID),
+    # A grid of 7 x 7, then 4 x 4, which is pooled into unequal parts.
+    "pyramid of overlapping patches": PvtConfig(CLASSES, SIDE, 5, version="2-linear", **PYRAMID),
 }
-Model = Vit | Swin
+Model = Vit | Swin | Pvt
 Exported = tuple[Model, Path]
 
 
-def make_model(shape: VitConfig | SwinConfig) -> Model:
+def make_model(shape: VitConfig | SwinConfig | PvtConfig) -> Model:
     """Weights at which a lost bias shows, and batch statistics as after a training."""
     torch.manual_seed(5)
-    model = (Vit(shape) if isinstance(shape, VitConfig) else Swin(shape)).eval()
+    model = (Swin(shape) if isinstance(shape, SwinConfig) else make_image_model(shape)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -120,12 +134,13 @@ def test_fp16_can_be_captured_on_a_gpu(exported: Exported) -> None:
 def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:
     model, folder = exported
     kinds = [node.op_type for node in onnx.load(folder / "graph.int8.onnx", load_external_data=False).graph.node]
-    by_patch = isinstance(model.stem, nn.Conv2d)
+    by_patch = model.config.version == "1" if isinstance(model, Pvt) else isinstance(model.stem, nn.Conv2d)
     assert kinds.count("MatMulIntegerToFloat") == by_patch
     assert kinds.count("Cast") == (not by_patch)
     if isinstance(model, Vit):
         assert kinds.count("QAttention") == model.config.layers - 1  # of the last layer only the leading tokens are asked for
-    assert not {"MatMul", "Gemm", "BatchNormalization"} & set(kinds)
+    assert kinds.count("MatMul") == (isinstance(model, Pvt) and not by_patch)  # the unequal parts of one layer's grid
+    assert not {"Gemm", "BatchNormalization"} & set(kinds)
 
 
 def test_windows_are_cut_by_one_gather_and_attended_to_by_one_operator() -> None:

@@ -26,6 +26,7 @@ from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
 from triptych_training.models.image_gpt import ImageGptConfig
+from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -34,7 +35,7 @@ GENERATED_IMAGES = 40  # without image files
 
 
 class ImageFamily(EncoderFamily):
-    """A ViT, DeiT, Swin or ImageGPT classifier.
+    """A ViT, DeiT, Swin, PVT or ImageGPT classifier.
 
     Args:
         checkpoint: model, labels and preprocessing.
@@ -104,20 +105,20 @@ def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PREC
 
 
 def _attends(checkpoint: ImageCheckpoint) -> bool:
-    """Return whether the exporter can write the attention of each head: not within Swin's windows, nor of ImageGPT."""
+    """Return whether the exporter can write the attention of each head: not within Swin's windows, nor of PVT and ImageGPT."""
     return isinstance(checkpoint.model, Vit)
 
 
-def _describe(config: VitConfig | SwinConfig | ImageGptConfig) -> dict[str, Any]:
+def _describe(config: VitConfig | SwinConfig | PvtConfig | ImageGptConfig) -> dict[str, Any]:
     if isinstance(config, ImageGptConfig):
         shape = config.gpt
         return {"layers, heads, width": f"{shape.layers}, {shape.heads}, {shape.model_dim}", "colours": config.colours}
     if isinstance(config, VitConfig):
         return {"layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}"}
-    stages = range(len(config.depths))
-    columns = (config.depths, config.heads, [config.width(stage) for stage in stages])
+    columns = (config.depths, config.heads, [config.width(stage) for stage in range(len(config.depths))])
     values = ["-".join(map(str, column)) for column in columns]
-    return {"layers, heads, width of the stages": ", ".join(values), "window (patches)": config.window_size}
+    more = {"window (patches)": config.window_size} if isinstance(config, SwinConfig) else {"version": config.version}
+    return {"layers, heads, width of the stages": ", ".join(values), **more}
 
 
 def _sides(size: tuple[int, int]) -> str:

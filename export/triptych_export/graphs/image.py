@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.image_stems import PatchStem, PixelStem
-from triptych_export.graphs.layers import FirstPositionLayer, FusedLayer, GatheredMerging, WindowLayer
+from triptych_export.graphs.layers import FirstPositionLayer, FusedLayer, GatheredMerging, ReducedLayer, WindowLayer
 from triptych_export.graphs.operators import fused_attention, top_k
 from triptych_export.graphs.translation import arg_max, block_width
 from triptych_export.graphs.weight_folding import fuse_norms
+from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.image_gpt import ImageGpt
+from triptych_training.models.pvt import VERSION_1, Pvt, PvtLayer, PvtStage
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.models.vit import Vit
 
@@ -127,6 +129,37 @@ class SwinGraph(ImageGraph):
         return y
 
 
+class PvtGraph(ImageGraph):
+    """Graph of PVT; arguments as for VitGraph."""
+
+    def __init__(self, model: Pvt, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        stages = [stage for stage in model.stages if isinstance(stage, PvtStage)]
+        patches = stages[0].projection
+        overlap = model.config.version != VERSION_1
+        stem = PixelStem(nn.Sequential(patches), mean, std) if overlap else PatchStem(patches, self.image, mean, std)
+        self.stages = nn.Sequential(*(ReducedStage(stage, None if index else stem) for index, stage in enumerate(stages)))
+        self.classifier = model.classifier
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        y: Tensor = self.classifier(self.stages(pixels).float())
+        return y
+
+
+class ReducedStage(nn.Module):
+    """Stage of a PVT on fused operators; `stem` embeds the patches of the first one."""
+
+    def __init__(self, stage: PvtStage, stem: PatchStem | PixelStem | None) -> None:
+        super().__init__()
+        self.stage, self.stem = stage, stem
+        self.layers = nn.ModuleList(ReducedLayer(layer) for layer in stage.layers if isinstance(layer, PvtLayer))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Pixels, or `[B, E, rows, columns]` of the stage before -> the next stage's input."""
+        x = self.stage.project(maps) if self.stem is None else self.stem(maps) + self.stem.bias
+        return self.stage.run(x, self.layers)
+
+
 class ImageGptGraph(ImageGraph):
     """Graph of ImageGPT; arguments as for VitGraph. A convolution compares colours, since int8 leaves it alone."""
 
@@ -156,12 +189,14 @@ class ImageGptGraph(ImageGraph):
         return y
 
 
-def image_graph(model: Vit | Swin | ImageGpt, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:
+def image_graph(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:
     """Build the graph of a model; `half` makes the variant for CUDA."""
     if isinstance(model, ImageGpt):
         return ImageGptGraph(model, mean, std)
     if isinstance(model, Swin):
         return SwinGraph(model, mean, std)
+    if isinstance(model, Pvt):
+        return PvtGraph(model, mean, std)
     return PaddedVitGraph(model, mean, std) if half else VitGraph(model, mean, std)
 
 

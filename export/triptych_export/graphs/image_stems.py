@@ -3,6 +3,7 @@
 Shapes: `B` images, `P` patches, `E` model dimensions.
 """
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -52,7 +53,7 @@ class PatchStem(nn.Module):
 
 
 class PixelStem(nn.Module):
-    """Convolution stem. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
+    """Stem of convolutions. Zero padding stands for the mean colour, so the mean is subtracted; the scale is folded in."""
 
     bias: Tensor  # [E], added by the caller
 
@@ -61,9 +62,8 @@ class PixelStem(nn.Module):
         assert isinstance(stem, nn.Sequential)
         self.unit = 1.0  # factor of a pixel's byte
         self.body = nn.Sequential(*_without_norms(stem))
-        first, last = self.body[0], stem[-3]
+        first, last = self.body[0], [layer for layer in stem if isinstance(layer, nn.Conv2d)][-1]
         assert isinstance(first, nn.Conv2d)
-        assert isinstance(last, nn.Conv2d)
         first.weight = nn.Parameter(first.weight.detach() / (BYTE * channels(std, torch.float32)))
         self.register_buffer("mean", BYTE * channels(mean, torch.float32))
         self.register_buffer("bias", torch.zeros(last.out_channels))
@@ -92,7 +92,7 @@ def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
 
 
 def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
-    """Fold batch normalisation into the preceding convolution."""
+    """Copy the layers, with batch normalisation folded into the preceding convolution."""
     result: list[nn.Module] = []
     for layer in layers:
         if isinstance(layer, nn.BatchNorm2d):
@@ -100,5 +100,5 @@ def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
             assert isinstance(before, nn.Conv2d)
             result[-1] = fuse_conv_bn_eval(before, layer)
         else:
-            result.append(layer)
+            result.append(copy.deepcopy(layer))
     return result

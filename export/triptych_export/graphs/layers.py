@@ -1,4 +1,4 @@
-"""Encoder layers on ONNX Runtime's fused operators (BERT and ViT, ModernBERT, Swin), and T5's relative position bias.
+"""Encoder layers on ONNX Runtime's fused operators (BERT and ViT, ModernBERT, Swin, PVT), and T5's relative position bias.
 
 Swin's padding, roll and cut into windows move whole positions, so together they are one Gather with constant indices.
 
@@ -14,6 +14,7 @@ from triptych_export.graphs.operators import fused_attention, packed_attention, 
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
+from triptych_training.models.pvt import POOLED, PvtLayer, to_maps
 from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
 
@@ -138,6 +139,33 @@ class WindowLayer(nn.Module):
         if self.moves:
             context = torch.index_select(context, 1, self.back)
         x = frame.leave(x, attention.output(context))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+
+
+class ReducedLayer(nn.Module):
+    """PVT layer: attention to a smaller grid. Pooling into unequal parts, which no operator does, is a constant matrix."""
+
+    def __init__(self, layer: PvtLayer) -> None:
+        super().__init__()
+        self.layer = layer
+        reduction, self.pool = layer.reduction, None
+        if reduction is not None and reduction.pools and any(side % POOLED for side in reduction.grid):
+            positions = torch.eye(reduction.grid[0] * reduction.grid[1])[None]
+            self.pool = nn.Parameter(reduction.gather(positions).flatten(2)[0].t().contiguous(), requires_grad=False)  # [M, P]
+
+    def reduced(self, x: Tensor) -> Tensor:
+        """Compute the input of keys and values: `[B, P, E]` -> `[B, M, E]`."""
+        reduction = self.layer.reduction
+        if reduction is None or self.pool is None:
+            return x if reduction is None else reduction(x)
+        return reduction.project(to_maps(torch.matmul(self.pool, x), (POOLED, POOLED)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, P, E]` -> `[B, P, E]`."""
+        frame, attention = self.layer.attention_residual, self.layer.attention
+        entered = frame.enter(x)
+        key, value = attention.key_value(self.reduced(entered)).chunk(2, dim=-1)
+        x = frame.leave(x, attention.output(fused_attention(attention.query(entered), key, value, attention.heads)))
         return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 

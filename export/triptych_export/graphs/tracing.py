@@ -32,13 +32,11 @@ from triptych_export.graphs.translation import (
 )
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
 from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
-from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.rnn import Rnn, TranslationModel
-from triptych_training.models.swin import Swin
 from triptych_training.models.transformer import Transformer
-from triptych_training.models.vit import Vit
 
 OPSET = 21
 HALF_OPSET = 24  # of CUDA graphs: the first with `nonpad_kv_seqlen`
@@ -216,7 +214,7 @@ def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False)
     return _name_ranks(_trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half))
 
 
-def trace_image(model: Vit | Swin | ImageGpt, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
+def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
     """Trace an image classifier, dynamic in rows; in float16 the classifier stays float32.
 
     `mean` and `std` are those of each channel, 0 to 1.

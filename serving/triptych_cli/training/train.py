@@ -22,13 +22,19 @@ FIELDS = {
     "rnn": ("model_dim", "encoder_layers", "decoder_layers"),
     "bert": ("model_dim", "heads", "feedforward_dim", "layers"),
     "vit": ("model_dim", "heads", "feedforward_dim", "layers"),
+    "pvt": ("widths", "depths"),
     "gpt": ("model_dim", "heads", "kv_heads", "feedforward_dim", "layers"),
 }
-SIZES: dict[str, dict[str, tuple[int, ...]]] = {
+SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
     "transformer": {"tiny": (128, 4, 512, 2, 2), "small": (256, 4, 1024, 4, 2), "base": (512, 8, 2048, 6, 6)},
     "rnn": {"tiny": (256, 1, 1), "small": (512, 1, 1), "base": (1024, 2, 2)},
     "bert": {"tiny": (128, 2, 512, 2), "small": (256, 4, 1024, 4), "base": (768, 12, 3072, 12)},
     "vit": {"tiny": (192, 3, 768, 6), "small": (384, 6, 1536, 12), "base": (768, 12, 3072, 12)},
+    "pvt": {  # the paper's B0, B1 and B2
+        "tiny": ((32, 64, 160, 256), (2, 2, 2, 2)),
+        "small": ((64, 128, 320, 512), (2, 2, 2, 2)),
+        "base": ((64, 128, 320, 512), (3, 4, 6, 3)),
+    },
     "gpt": {"tiny": (128, 4, 2, 384, 4), "small": (256, 4, 2, 768, 6), "base": (768, 12, 4, 2048, 12)},
 }
 
@@ -150,14 +156,12 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
     from triptych_training.tasks.translation import train_translation
 
     kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
-    kind = kinds[architecture]
-    foreign = {name for each in kinds.values() for name in each.__dataclass_fields__} - kind.__dataclass_fields__.keys()
-    _refuse_given(foreign & options.keys(), architecture)
+    foreign = _foreign(kinds, architecture, options)
 
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
         shape = {name: value for name, value in shape.items() if name not in foreign}
         shape = _sized(architecture, shape, out, resume)
-        return train_translation(recipe, kind(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
+        return train_translation(recipe, kinds[architecture](vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(TranslationRecipe, options, train)
 
@@ -298,7 +302,12 @@ _finetuning(
 )
 @_option("--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid.")
 @_option("--image-size", default=224, help="Height and width, in pixels.")
-@_option("--patch-size", default=16)
+@_option("--patch-size", type=int, default=None, help="Height and width, in pixels.  [default: 16; of a PVT 4]")
+@_option("--architecture", type=click.Choice(["vit", "pvt"]), default="vit")
+@_option("--version", type=click.Choice(["1", "2", "2-linear"]), default="2", help="Of --architecture pvt, as the next three.")
+@_option("--widths", type=int, nargs=4, default=None, help=f"Of the stages.  {BY_SIZE}")
+@_option("--depths", type=int, nargs=4, default=None, help=f"Layers of the stages.  {BY_SIZE}")
+@_option("--reductions", type=int, nargs=4, default=(8, 4, 2, 1), help="Of keys and values, height and width.")
 @_option("--stem", type=click.Choice(["patch", "convolution"]), default="patch", help="Convolutions help on small data.")
 @_sizes("vit")
 @_option("--dropout", default=0.0)
@@ -313,25 +322,34 @@ _finetuning(
 @_option("--cutmix", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
 @_option("--cache-gib", default=4.0, help="Memory for decoded images, in GiB.")
 @_loop(epochs=100, schedule="cosine", weight_decay=0.05, average=1, ema_decay=0.999)
-def vit(out: Path, resume: bool, **options: Any) -> None:
-    """Train a Vision Transformer on folders of images."""
+def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
+    """Train a Vision Transformer on folders of images: ViT, or the pyramid of PVT."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import ImageRecipe
+    from triptych_training.models.pvt import PvtConfig
     from triptych_training.models.vit import VitConfig
     from triptych_training.tasks.image_classification import train_vit
 
+    kinds: dict[str, type[VitConfig | PvtConfig]] = {"vit": VitConfig, "pvt": PvtConfig}
+    foreign = _foreign(kinds, architecture, options)
+
     def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
-        return train_vit(recipe, VitConfig(classes=2, **_sized("vit", shape, out, resume)), out, resume)
+        shape = {name: value for name, value in shape.items() if name not in foreign}
+        shape = _sized(architecture, shape, out, resume)
+        return train_vit(recipe, kinds[architecture](classes=2, **shape), out, resume)
 
     _run(ImageRecipe, options, train)
 
 
-def _refuse_given(names: Iterable[str], architecture: str) -> None:
-    """Refuse options of another architecture that were given; their defaults do not matter."""
+def _foreign(kinds: Mapping[str, Any], architecture: str, options: Iterable[str]) -> set[str]:
+    """Name the options of other architectures only; refuse those that were given, while their defaults do not matter."""
+    fields = {name: set(kind.__dataclass_fields__) for name, kind in kinds.items()}
+    foreign = (set().union(*fields.values()) - fields[architecture]) & set(options)
     source = click.get_current_context().get_parameter_source
-    for name in sorted(names):
+    for name in sorted(foreign):
         if source(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')}: not an option of --architecture {architecture}")
+    return foreign
 
 
 def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from triptych_training.checkpoints.translation import Checkpoint, load_checkpoin
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
+from triptych_training.models.pvt import Pvt
+from triptych_training.models.vit import Vit
 
 from .toy import PAIRS, make_model, write_pairs
 from .toy_pictures import write_pictures
@@ -56,7 +58,8 @@ def train(task: str, folder: Path, *options: str) -> Result:
             fixed += f" --valid {data}"
         case "vit":
             data = write_pictures(folder / "pictures")
-            fixed = f"{TINY} --layers 1 --image-size 8 --patch-size 4 --hold-out 6 --batch-images 4"
+            fixed = "--image-size 8 --patch-size 4 --hold-out 6 --batch-images 4"
+            fixed += "" if "pvt" in options else f" {TINY} --layers 1"
         case _:
             data = WRITERS[task](folder / "data")
             fixed = f"--encoder {write_encoder(folder / 'encoder')} --stride 4 --valid {data}"
@@ -110,9 +113,26 @@ def test_heads(tmp_path: Path, head: str) -> None:
 def test_vit(tmp_path: Path) -> None:
     path = assert_trained(train("vit", tmp_path, "--stem", "convolution", "--cutmix", "1", "--no-flip"), tmp_path)
     checkpoint = load_vit_checkpoint(path)
+    assert isinstance(checkpoint.model, Vit)
     assert (checkpoint.model.config.stem, checkpoint.model.config.classes) == ("convolution", 3)
     recipe = checkpoint.provenance["recipe"]
     assert (recipe["flip"], recipe["cutmix"], recipe["ema_decay"]) == (False, 1.0, 0.999)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_pvt_is_trained_and_exported(tmp_path: Path, version: str) -> None:
+    shape = f"--architecture pvt --version {version} --image-size 16 --patch-size 2 --optimizer muon --drop-path 0.5"
+    shape += " --widths 8 8 10 8 --depths 1 1 1 2 --reductions 4 2 1 1"
+    path = assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
+    checkpoint = load_vit_checkpoint(path)
+    assert isinstance(checkpoint.model, Pvt)
+    assert (checkpoint.model.config.version, checkpoint.model.config.classes) == (version, 3)
+    exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")  # of 6 images
+    assert exported.exit_code == 0, exported.output
+    shape += " --resume --epochs 2 --max-steps 4"
+    assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
+    other = train("vit", tmp_path, "--architecture", "pvt", "--layers", "2")
+    assert (other.exit_code, "--layers: not an option of --architecture pvt" in other.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ config.json         format, architecture, shape, head, labels, provenance
 model.safetensors   weights
 tokenizer.json      BERT: Hugging Face tokenizers format
 samples.json        BERT: some validation texts, or pairs of texts, for the exporter's parity check (optional)
-samples/*.jpg       ViT: some validation images for the same purpose (optional)
+samples/*.jpg       ViT and PVT: some validation images for the same purpose (optional)
 """
 
 import json
@@ -15,7 +15,16 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import CONFIG, TOKENIZER, Config, load_folder, make_member, save_weights, write_config
+from triptych_training.checkpoints.folder import (
+    CONFIG,
+    TOKENIZER,
+    Config,
+    load_folder,
+    make_member,
+    named_architecture,
+    save_weights,
+    write_config,
+)
 from triptych_training.data.tokenizer import save_tokenizer
 from triptych_training.errors import CheckpointError
 from triptych_training.models.bert import (
@@ -30,15 +39,18 @@ from triptych_training.models.bert import (
 )
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
+from triptych_training.models.pvt import Pvt, PvtConfig
 from triptych_training.models.swin import Swin
 from triptych_training.models.vit import Vit, VitConfig
 
-BERT, VIT = "triptych-bert", "triptych-vit"
+BERT, VIT, PVT = "triptych-bert", "triptych-vit", "triptych-pvt"
 ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
+IMAGE_CONFIGS = {VIT: ("vit", VitConfig), PVT: ("pvt", PvtConfig)}  # member of config.json, and its type
 SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]
+ImageModel = Vit | Swin | Pvt | ImageGpt
 
 OPTIONS = ("singles", "family", "pooling", "normalize")  # members of BertCheckpoint that config.json may lack
 
@@ -108,7 +120,7 @@ class ImagePreprocessing:
 class ImageCheckpoint:
     """Image classifier with its metadata; `samples` are image files, `family` names the architecture."""
 
-    model: Vit | Swin | ImageGpt
+    model: ImageModel
     labels: Sequence[str]
     image: ImagePreprocessing
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -118,9 +130,14 @@ class ImageCheckpoint:
 
 @dataclass(frozen=True)
 class VitCheckpoint(ImageCheckpoint):
-    """Trained ViT, as a checkpoint folder holds it."""
+    """Trained ViT or PVT, as a checkpoint folder holds it."""
 
-    model: Vit
+    model: Vit | Pvt
+
+
+def make_image_model(config: VitConfig | PvtConfig) -> Vit | Pvt:
+    """Make the model that the configuration describes."""
+    return Vit(config) if isinstance(config, VitConfig) else Pvt(config)
 
 
 def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
@@ -166,13 +183,14 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
 def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
     """Write `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
+    architecture = PVT if isinstance(checkpoint.model, Pvt) else VIT
     members = {
-        "vit": asdict(checkpoint.model.config),
+        IMAGE_CONFIGS[architecture][0]: asdict(checkpoint.model.config),
         "labels": list(checkpoint.labels),
         "image": asdict(checkpoint.image),
         "provenance": dict(checkpoint.provenance),
     }
-    write_config(folder / CONFIG, VIT, members)
+    write_config(folder / CONFIG, architecture, members)
     if checkpoint.samples:
         (folder / SAMPLE_IMAGES).mkdir(exist_ok=True)
     for index, data in enumerate(checkpoint.samples):
@@ -187,9 +205,11 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
     path = folder / CONFIG
+    architecture = PVT if named_architecture(path) == PVT else VIT
+    member, kind = IMAGE_CONFIGS[architecture]
 
-    def make_model(config: Config) -> Vit:
-        model = make_member(path, "vit", lambda: Vit(VitConfig(**config["vit"])))
+    def make_model(config: Config) -> Vit | Pvt:
+        model = make_member(path, member, lambda: make_image_model(kind(**config[member])))
         if len(config["labels"]) != model.config.classes:
             raise CheckpointError(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
         return model
@@ -200,14 +220,14 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
 
     config, model, parts = load_folder(
         folder,
-        VIT,
-        {"vit": dict, "labels": list, "image": dict},
+        architecture,
+        {member: dict, "labels": list, "image": dict},
         make_model,
         {"image": lambda config: make_member(path, "image", lambda: make_image(config))},
         tokenizer=False,
     )
     samples = tuple(file.read_bytes() for file in sorted((folder / SAMPLE_IMAGES).glob("*.jpg")))
-    return VitCheckpoint(model, tuple(config["labels"]), parts["image"], config.get("provenance", {}), samples)
+    return VitCheckpoint(model, tuple(config["labels"]), parts["image"], config.get("provenance", {}), samples, architecture)
 
 
 def _make_bert(config: Config, path: Path) -> BertModel:

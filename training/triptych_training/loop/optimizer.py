@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from triptych_training.errors import RecipeError
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.pvt import PvtLayer
 from triptych_training.models.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
@@ -51,8 +52,8 @@ def make_optimizers(
 
 def _matrices(model: nn.Module) -> list[Tensor]:
     """List the layers' matrices and the kernels of convolutions."""
-    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | nn.Conv2d | RECURRENT)]
-    return [p for module in inner for p in module.parameters() if p.ndim >= 2]
+    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | PvtLayer | nn.Conv2d | RECURRENT)]
+    return list(dict.fromkeys(p for module in inner for p in module.parameters() if p.ndim >= 2))
 
 
 def _decaying(model: nn.Module) -> set[int]:

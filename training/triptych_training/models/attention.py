@@ -103,8 +103,9 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads, self.scale = shape.heads, shape.scale
         self.dropout = dropout
-        self.query = nn.Linear(shape.model_dim, shape.inner_dim, shape.bias)
-        self.key_value = nn.Linear(shape.model_dim, 2 * shape.inner_dim, shape.bias)
+        bias = shape.bias if shape.input_bias is None else shape.input_bias
+        self.query = nn.Linear(shape.model_dim, shape.inner_dim, bias)
+        self.key_value = nn.Linear(shape.model_dim, 2 * shape.inner_dim, bias)
         self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
 
     def project_memory(self, memory: Tensor) -> KeyValues:

@@ -69,7 +69,7 @@ class BlockConfig:
 
 @dataclass(frozen=True)
 class ImageModelConfig:
-    """Fields that ViT and Swin share; a subclass checks them by calling `check`."""
+    """Fields that ViT, Swin and PVT share; a subclass checks them by calling `check`."""
 
     classes: int
     image_size: int = 224  # height in pixels; also the width unless image_width is set

@@ -94,7 +94,7 @@ class Vit(nn.Module):
         self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
         self.classifier = nn.Linear(config.model_dim, config.classes)
         self.distillation_classifier = nn.Linear(config.model_dim, config.classes) if config.distillation_head else None
-        self.apply(_initialise)
+        self.apply(initialise)
 
     def leading(self) -> Tensor:
         """The tokens before the patches, `[1, S, E]`."""
@@ -125,7 +125,8 @@ class Vit(nn.Module):
 
 
 @torch.no_grad()
-def _initialise(module: nn.Module) -> None:
+def initialise(module: nn.Module) -> None:
+    """Set a projection's initial weights."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         if module.bias is not None:

@@ -1,4 +1,4 @@
-"""Image classification with a ViT (Dosovitskiy et al. 2020), from folders of images."""
+"""Image classification with a ViT (Dosovitskiy et al. 2020) or a PVT (Wang et al. 2021), from folders of images."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, save_vit_checkpoint
+from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, make_image_model, save_vit_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore, hold_out, read_folders
@@ -23,6 +23,7 @@ from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
+from triptych_training.models.pvt import Pvt, PvtConfig
 from triptych_training.models.vit import Vit, VitConfig
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # per channel, of pixels in [0, 1]; the ViT authors' values
@@ -30,8 +31,8 @@ VALID_BATCH = 256  # images
 SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
-def train_vit(recipe: ImageRecipe, shape: VitConfig, out: Path, resume: bool = False) -> Path:
-    """Train a ViT in the run folder `out`; returns the final checkpoint folder.
+def train_vit(recipe: ImageRecipe, shape: VitConfig | PvtConfig, out: Path, resume: bool = False) -> Path:
+    """Train a ViT or PVT in the run folder `out`; returns the final checkpoint folder.
 
     Args:
         recipe: data and options.
@@ -43,7 +44,7 @@ def train_vit(recipe: ImageRecipe, shape: VitConfig, out: Path, resume: bool = F
         TrainingError: data, options or checkpoints cannot be used.
     """
     fabric = make_fabric(recipe)
-    folder = RunFolder(out, recipe, "vit", shape, resume)
+    folder = RunFolder(out, recipe, "vit" if isinstance(shape, VitConfig) else "pvt", shape, resume)
     images, classes = read_folders(recipe.train)
     if recipe.valid:
         held_out, _ = read_folders(recipe.valid, classes)
@@ -76,7 +77,7 @@ def _standard(images: Tensor) -> Tensor:
 class ImageLoss(nn.Module):
     """Augmentation on the device, then the sum of the images' cross-entropies."""
 
-    def __init__(self, model: Vit, recipe: ImageRecipe) -> None:
+    def __init__(self, model: Vit | Pvt, recipe: ImageRecipe) -> None:
         super().__init__()
         self.model = model
         self.recipe = recipe
@@ -103,10 +104,15 @@ class ImageTask:
     headline = "accuracy"
 
     def __init__(
-        self, recipe: ImageRecipe, shape: VitConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
+        self,
+        recipe: ImageRecipe,
+        shape: VitConfig | PvtConfig,
+        classes: Sequence[str],
+        train: ImageStore,
+        valid: ImageStore,
     ) -> None:
         self.recipe, self.classes, self.train, self.valid = recipe, classes, train, valid
-        self.model = Vit(shape)
+        self.model = make_image_model(shape)
         self.loss = ImageLoss(self.model, recipe)
 
     def describe(self) -> str:

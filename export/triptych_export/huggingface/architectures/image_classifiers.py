@@ -1,7 +1,7 @@
-"""ViT, DeiT and Swin image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021).
+"""ViT, DeiT, Swin and PVT image classifiers (Dosovitskiy et al. 2020; Touvron et al. 2020; Liu et al. 2021; Wang et al. 2021).
 
 Members missing in config.json have the defaults of transformers:
-https://huggingface.co/docs/transformers/model_doc/vit (also /deit and /swin).
+https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt and /pvt_v2).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,8 @@ from triptych_export.huggingface.checkpoint.image import class_names, read_image
 from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder, neutral
-from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
+from triptych_training.models.pvt import LINEAR, VERSION_1, VERSION_2, Pvt, PvtConfig
 from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -46,11 +47,45 @@ SWIN_RULES = (
     Rule("stages.{i}.merging.norm", "encoder.layers.{i}.downsample.norm"),
     Rule("stages.{i}.merging.reduction", "encoder.layers.{i}.downsample.reduction"),
 )
+
+
+def _pvt_rules(stage: str, projection: str, layer: str, attention: str, output: str, reduction: str, norm: str) -> list[Rule]:
+    """Rules of PVT, whose versions name the parts of a stage and of a layer differently."""
+    ours = "stages.{i}.layers.{j}"
+    query, key, value = (f"{layer}.{attention}.{part}" for part in QUERY_KEY_VALUE)
+    return [
+        Rule("stages.{i}.projection", f"{stage}.{projection}"),
+        Rule("stages.{i}.projection_norm", f"{stage}.layer_norm"),
+        Rule("stages.{i}.positions", f"{stage}.position_embeddings", change=lambda positions: positions[0]),
+        Rule("stages.{i}.class_token", f"{stage}.cls_token", change=lambda token: token[0]),
+        Rule("stages.{i}.norm", norm),
+        Rule(f"{ours}.attention.query", query),
+        Rule(f"{ours}.attention.key_value", key, value),
+        *block_rules(ours, layer, (), output, "layer_norm_1", "mlp.dense1", "mlp.dense2", "layer_norm_2"),
+        Rule(f"{ours}.reduction.projection", f"{layer}.{attention}.{reduction}"),
+        Rule(f"{ours}.reduction.norm", f"{layer}.{attention}.layer_norm"),
+        Rule(f"{ours}.feedforward.channels", f"{layer}.mlp.dwconv.dwconv"),
+        Rule("classifier", "classifier"),
+    ]
+
+
+PVT_RULES = _pvt_rules(
+    *("encoder.patch_embeddings.{i}", "projection", "encoder.block.{i}.{j}"),
+    *("attention.self", "attention.output.dense", "sequence_reduction", "encoder.layer_norm"),
+)
+PVT_V2_RULES = _pvt_rules(
+    *("encoder.layers.{i}.patch_embedding", "proj", "encoder.layers.{i}.blocks.{j}"),
+    *("attention", "attention.proj", "spatial_reduction", "encoder.layers.{i}.layer_norm"),
+)
 VIT_NEUTRAL = {**ENCODER, **neutral("tie_word_embeddings encoder_stride pooler_act pooler_output_size")}
 SWIN_NEUTRAL = {
     **ENCODER,
     **neutral("tie_word_embeddings encoder_stride drop_path_rate hidden_size num_layers out_features out_indices stage_names"),
     **neutral("image_size", path_norm=(True,)),  # the size matters, and is read, with absolute positions only
+}
+PVT_NEUTRAL = {  # image_size is read with version 1 only, whose positions depend on it
+    **ENCODER,
+    **neutral("drop_path_rate hidden_size num_layers out_features out_indices stage_names image_size"),
 }
 IGNORED = ("*pooler.*", "*.mask_token")
 
@@ -85,10 +120,30 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
     return _load(folder, ("SwinForImageClassification",), make, SWIN_RULES, ignored)
 
 
+def load_pvt(folder: Folder) -> ImageCheckpoint:
+    """Load a PVT classifier of version 1; see `_load` for errors."""
+
+    def make(classes: int, _image: ImagePreprocessing) -> Pvt:
+        size = sides("image_size", folder.config.get("image_size", 224))
+        return Pvt(PvtConfig(**_pvt_members(folder, size, VERSION_1), classes=classes))
+
+    return _load(folder, ("PvtForImageClassification",), make, PVT_RULES, ())
+
+
+def load_pvt_v2(folder: Folder) -> ImageCheckpoint:
+    """Load a PVT classifier of version 2, whose weights fit any image size; see `_load` for errors."""
+
+    def make(classes: int, image: ImagePreprocessing) -> Pvt:
+        version = LINEAR if folder.config.get("linear_attention", False) else VERSION_2
+        return Pvt(PvtConfig(**_pvt_members(folder, (image.height, image.width), version), classes=classes))
+
+    return _load(folder, ("PvtV2ForImageClassification",), make, PVT_V2_RULES, ())
+
+
 def _load(
     folder: Folder,
     architectures: Sequence[str],
-    make: Callable[[int, ImagePreprocessing], Vit | Swin],
+    make: Callable[[int, ImagePreprocessing], ImageModel],
     rules: Sequence[Rule],
     ignored: Sequence[str],
     classifier: str = "classifier",
@@ -141,6 +196,31 @@ def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
         "window_size": config.get("window_size", 7),
         "feedforward_ratio": config.get("mlp_ratio", 4.0),
         "absolute_positions": absolute,
+    }
+
+
+def _pvt_members(folder: Folder, size: tuple[int, int], version: str) -> dict[str, Any]:
+    """Members of PvtConfig, with the defaults of the version.
+
+    Raises:
+        ValueError: patches do not have the version's size and distance, or stages are missing.
+    """
+    config, first = folder.config, version == VERSION_1
+    strides, depths = list(config.get("strides", (4, 2, 2, 2))), tuple(config.get("depths", (2, 2, 2, 2)))
+    patches = strides if first else [2 * stride - 1 for stride in strides]
+    if (found := list(config.get("patch_sizes", patches))) != patches:
+        raise ValueError(f"patch_sizes: {found} with strides {strides}; supported: {patches}")
+    if (blocks := config.get("num_encoder_blocks", 4)) != len(depths):
+        raise ValueError(f"num_encoder_blocks: {blocks}, depths has {len(depths)}")
+    return {
+        **_common_members(folder, size, patch=strides[0], epsilon=1e-6),
+        "version": version,
+        "merges": tuple(strides[1:]),
+        "widths": tuple(config.get("hidden_sizes", (64, 128, 320, 512) if first else (32, 64, 160, 256))),
+        "depths": depths,
+        "heads": tuple(config.get("num_attention_heads", (1, 2, 5, 8))),
+        "feedforward_ratios": tuple(config.get("mlp_ratios", (8, 8, 4, 4))),
+        "reductions": tuple(config.get("sequence_reduction_ratios" if first else "sr_ratios", (8, 4, 2, 1))),
     }
 
 

@@ -108,7 +108,14 @@ KNOWN = neutral(
     do_flip_channel_order=(False,),
     rescale_offset=(False,),
 )
-USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT", "imagegpt": "ImageGPT"}  # by model_type, if the file names no processor
+USUAL = {  # by model_type, if the file names no processor
+    "vit": "ViT",
+    "deit": "DeiT",
+    "swin": "ViT",
+    "pvt": "Pvt",
+    "pvt_v2": "Pvt",
+    "imagegpt": "ImageGPT",
+}
 
 
 def read_image_processor(folder: Folder) -> ImagePreprocessing:

@@ -8,6 +8,7 @@ import pytest
 
 from triptych_training.models.bert import BertConfig
 from triptych_training.models.modernbert import ModernBertConfig
+from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.transformer import TransformerConfig
 from triptych_training.models.vit import VitConfig
@@ -19,6 +20,7 @@ MODERNBERT = partial(
 )
 VIT = partial(VitConfig, classes=10)
 SWIN = partial(SwinConfig, classes=3, image_size=32, model_dim=8, depths=(2, 2), heads=(2, 4), window_size=4)
+PVT = partial(PvtConfig, classes=3, image_size=32)
 
 CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (TRANSFORMER, {"model_dim": 0}, "model_dim: 0 is below 1"),
@@ -96,6 +98,17 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "patch_size: (4, 4) does not divide image_size (30, 30): no absolute positions fit",
     ),
     (SWIN, {"drop_path": 1.0}, "drop_path: 1.0 is outside [0, 1)"),
+    (PVT, {"version": "3"}, "version: '3' is unknown; choose one of 1, 2, 2-linear"),
+    (PVT, {"heads": (1, 2)}, "heads: 2 values, expected 4, of 4 stages"),
+    (PVT, {"heads": (1, 2, 5, 7)}, "heads: 7 does not divide model_dim 512"),
+    (PVT, {"depths": (2, 2, 0, 2)}, "depths: 0 is not above 0"),
+    (PVT, {"reductions": (8, 4, 3, 1)}, "reductions: 3 exceeds the 2 x 2 positions of stage 2"),
+    (PVT, {"version": "1", "image_size": 34}, "patch_size: (4, 4) does not divide image_size (34, 34)"),
+    (
+        PVT,
+        {"version": "1", "reductions": (8, 4, 2, 2), "image_size": 64},
+        "reductions: 2 in the last stage, whose class token has no place in a grid",
+    ),
 ]
 
 
