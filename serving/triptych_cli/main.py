@@ -37,6 +37,7 @@ COMMANDS = {
     "classify-tokens": CommandEntry("encoders.text", "classify_tokens", "Find names and other entities in texts."),
     "answer": CommandEntry("encoders.text", "answer", "Answer questions from a text."),
     "rerank": CommandEntry("encoders.text", "rerank", "Rank documents by their relevance to a query."),
+    "neighbors": CommandEntry("encoders.text", "neighbors", "Find the words most similar to a sum of words."),
     "embed": CommandEntry("encoders.text", "embed", "Compute embedding vectors of texts."),
     "attend": CommandEntry("encoders.attend", "command", "Show what a model attends to, on a page or as a picture."),
     "infer": CommandEntry("encoders.tensors", "command", "Run a model of plain tensors."),

@@ -70,6 +70,8 @@ from triptych_client.text_tasks import (
     FilledText,
     LabelledText,
     MaskCandidate,
+    NearestWords,
+    Neighbor,
     RankedDocument,
 )
 from triptych_client.translation_stream import (
@@ -117,6 +119,8 @@ __all__ = [
     "MaskCandidate",
     "Model",
     "ModelState",
+    "NearestWords",
+    "Neighbor",
     "NotFoundError",
     "PermissionDeniedError",
     "Pooling",

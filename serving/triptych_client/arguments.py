@@ -171,6 +171,13 @@ class RerankArguments(TruncateArguments, total=False):
     """Return the model's logits instead of their sigmoid, which is from 0 to 1."""
 
 
+class NeighborsArguments(ModelArguments, total=False):
+    """The arguments of `neighbors` and `neighbors_many`."""
+
+    top_k: int | None
+    """Neighbors of each query, best first; 10 by default, at most 1,000."""
+
+
 class GenerateArguments(ModelArguments, DecodingArguments, total=False):
     """The arguments of `generate`, `generate_many` and `generate_stream`. Each decoding option is an argument, too.
 

@@ -37,6 +37,7 @@ from triptych_client.text_tasks import (
     Embedding,
     FilledText,
     LabelledText,
+    NearestWords,
     RankedDocument,
     TextOrPair,
 )
@@ -183,6 +184,16 @@ class AsyncClient(BaseClient):
         """Rank documents by their relevance to a query; the best one comes first. See `Client.rerank`."""
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(await send_async(self._channel, text_tasks.RERANK, request, call), call.request_id)
+
+    async def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> NearestWords:
+        """Find the words most similar to a sum of words. See `Client.neighbors`."""
+        return await self._one(text_tasks.NEIGHBORS, query, arguments)
+
+    async def neighbors_many(
+        self, queries: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.NeighborsArguments]
+    ) -> Results[NearestWords]:
+        """Apply `neighbors` to many queries."""
+        return await self._run(text_tasks.NEIGHBORS, queries, arguments, fail_fast)
 
     async def generate(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> Generation:
         """Continue a text, or answer a chat. See `Client.generate`."""

@@ -33,6 +33,7 @@ from triptych_client.text_tasks import (
     Embedding,
     FilledText,
     LabelledText,
+    NearestWords,
     RankedDocument,
     TextOrPair,
 )
@@ -288,6 +289,23 @@ class Client(BaseClient):
         """
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(send(self._channel, text_tasks.RERANK, request, call), call.request_id)
+
+    def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> NearestWords:
+        """Find the words most similar to a sum of words, with a table of vectors.
+
+            client.neighbors("king -man +woman", model="words").neighbors[0].token_str
+
+        Args:
+            query: Words to add, or with a hyphen before them to subtract, separated by white space.
+            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        """
+        return self._one(text_tasks.NEIGHBORS, query, arguments)
+
+    def neighbors_many(
+        self, queries: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.NeighborsArguments]
+    ) -> Results[NearestWords]:
+        """Apply `neighbors` to many queries."""
+        return self._run(text_tasks.NEIGHBORS, queries, arguments, fail_fast)
 
     def generate(self, prompt: Prompt, **arguments: Unpack[named.GenerateArguments]) -> Generation:
         """Continue a text, or answer a chat.

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
+    neighbors_pb2,
     question_answering_pb2,
     rerank_pb2,
     text_classification_pb2,
@@ -200,4 +201,34 @@ RERANK = UnaryTask(
     result=RankedDocument,
     inputs="documents",
     takes="document",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbor:
+    """A word near a query."""
+
+    score: float
+    """Cosine similarity to the sum of the query's vectors, each scaled to length 1."""
+    token: int
+    """Token ID."""
+    token_str: str
+
+
+@dataclass(frozen=True, slots=True)
+class NearestWords(Served):
+    """The words near one query."""
+
+    neighbors: tuple[Neighbor, ...]
+    """Best first, without the words of the query."""
+    token_count: int
+    """Words of the query."""
+
+
+NEIGHBORS = UnaryTask(
+    *method_of(neighbors_pb2, "NeighborService", "FindNeighbors"),
+    name="neighbors_many",
+    arguments=named.NeighborsArguments,
+    result=NearestWords,
+    takes="query",
 )

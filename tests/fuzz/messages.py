@@ -196,6 +196,7 @@ GOOD: dict[str, list[Values]] = {
     "ClassifyTokensRequest": [{"contents": ["anna lives in paris"]}],
     "AnswerQuestionRequest": [{"inputs": [{"question": "where does anna live?", "context": "anna lives in paris"}]}],
     "RerankRequest": [{"query": "one", "documents": ["one two", "two"], "top_k": 1}],
+    "FindNeighborsRequest": [{"contents": ["three -one"]}],
     "ClassifyImageRequest": [{"images": [IMAGES[0]]}],
     "ClassifyImageStreamRequest": [{"image": IMAGES[0]}],
     "GetModelRequest": [{"name": "toy"}],

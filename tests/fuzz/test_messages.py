@@ -15,7 +15,7 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych.v1.model_pb2_grpc import ModelServiceStub
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
-from ..fixtures.encoders import write_cross_encoder, write_every_bundle
+from ..fixtures.encoders import write_cross_encoder, write_every_bundle, write_words
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
 from ..service.support.documents import DOCUMENTS
 from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
@@ -48,6 +48,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_every_bundle(folder)
     write_cross_encoder(folder)
+    write_words(folder)
     copy_bundle(folder)
     return folder
 

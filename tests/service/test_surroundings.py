@@ -22,6 +22,7 @@ SERVICES = [
     "triptych.v1.TokenClassificationService",
     "triptych.v1.QuestionAnsweringService",
     "triptych.v1.RerankService",
+    "triptych.v1.NeighborService",
     "triptych.v1.ImageClassificationService",
     "triptych.v1.TextGenerationService",
     "triptych.v1.AttentionService",

@@ -146,6 +146,8 @@ def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECIS
         manifest |= {"pairs": checkpoint.pairs, "logits": True}
         if checkpoint.pairs and checkpoint.singles:
             manifest["singles"] = True
+    if isinstance(model, StaticEmbedding):
+        manifest["similarities"] = True
     if isinstance(model, BertForPretraining):
         manifest["next_sentence"] = model.next_sentence is not None
     if (checkpoint.pooling, checkpoint.normalize) != ("mean", False):

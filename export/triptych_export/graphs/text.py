@@ -217,17 +217,23 @@ class QuestionAnsweringGraph(TextGraph):
 
 
 class StaticGraph(TextGraph):
-    """Graph of a table of vectors; without states, `cls` is the mean too."""
+    """Graph of a table of vectors; without states, `cls` is the mean too.
+
+    `similarities` `[B, V]` are those of the sum of the tokens, where tokens of segment 1 are subtracted, to all tokens.
+    """
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "similarities")
 
     def __init__(self, model: StaticEmbedding) -> None:
         nn.Module.__init__(self)
         self.table, self.max_positions = model.bert, model.config.max_positions
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        """-> `[B, E]` twice."""
+        """-> `[B, E]` twice, and `[B, V]`."""
         numbers = torch.arange(ids.shape[1], dtype=torch.int32)[None]
-        mean = self.table(ids, (numbers < lengths[:, None]).float())
-        return mean, mean.clone()
+        inside = (numbers < lengths[:, None]).float()
+        mean = self.table(ids, inside)
+        return mean, mean.clone(), self.table.similarities(ids, inside * (1 - 2 * segments))
 
 
 def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> TextGraph:

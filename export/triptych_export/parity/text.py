@@ -132,8 +132,9 @@ def _masked(form: RowForm, ids: Sequence[int], segments: Sequence[int], special:
 def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
     """Compute the expected outputs of one text in PyTorch."""
     if isinstance(model, StaticEmbedding):
-        vector = model(torch.tensor(row.ids)).numpy()
-        return {"mean": vector, "cls": vector}
+        given = torch.tensor(row.ids)
+        vector = model(given).numpy()
+        return {"mean": vector, "cls": vector, "similarities": model.similarities(given).numpy()}
     hidden: list[Tensor] = []
     hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
     ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
@@ -191,7 +192,7 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[i
         for name in ("start", "end"):
             if name in outputs:
                 answer[name] = outputs[name][index, : len(row.ids)]
-        for name in ("next_sentence", "probabilities", "logits"):
+        for name in ("next_sentence", "probabilities", "logits", "similarities"):
             if name in outputs:
                 answer[name] = outputs[name][index][: len(row.ids)] if outputs[name].ndim == 3 else outputs[name][index]
         answers.append(answer)

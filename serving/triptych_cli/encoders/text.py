@@ -1,4 +1,4 @@
-"""The commands of text tasks: `rerank`, and one entry each for the other ones, such as `fill` and `embed`."""
+"""The commands of text tasks: `rerank`, `neighbors`, and one entry each for the other ones, such as `fill` and `embed`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -302,3 +302,27 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
             cut = {"truncated": True} if result.truncated else {}
             row = json_row(text=line.text, token_count=result.token_count, **cut, **_members(result, "index", "score"))
             output.write(f"{row if as_json else f'{score_text(result.score):>7}  {line.text}'}\n")
+
+
+@click.command("neighbors", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@click.argument("words", nargs=-1, required=True, metavar="WORD...")
+@options.model_choice
+@options.option("--top-k", type=click.IntRange(min=1), default=10, help="Words to print, best first.")
+@options.json_lines
+def neighbors(words: tuple[str, ...], as_json: bool, **arguments: Any) -> None:
+    """Find the words most similar to a sum: each WORD is added, or with a hyphen before it subtracted.
+
+    Such as: triptych neighbors --models models king -man +woman
+
+    The model is a table of vectors, such as Word2Vec's. Without --server (or TRIPTYCH_SERVER) the engine runs in this process,
+    on a model of --models.
+    """
+    choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+    with open_encoder(choice, "neighbors", "neighbors_many") as run:
+        [result] = run([" ".join(words)], **arguments)
+    if isinstance(result, InputError):
+        raise click.ClickException(str(result))
+    with open_writer() as output:
+        for one in result.neighbors:
+            row = json_row(**_members(one, "score", "token", "token_str"))
+            output.write(f"{row if as_json else f'{score_text(one.score):>7}  {one.token_str}'}\n")

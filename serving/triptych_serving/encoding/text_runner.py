@@ -13,6 +13,7 @@ from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
 
 SCORES, TOKENS, LOG_PROBABILITIES = "scores", "tokens", "log_probabilities"
+SIMILARITIES = "similarities"
 NEXT_SENTENCE, PROBABILITIES, LOGITS, START, END = "next_sentence", "probabilities", "logits", "start", "end"
 PER_MASK = frozenset({SCORES, TOKENS, LOG_PROBABILITIES})
 
@@ -22,7 +23,8 @@ class TextRow:
     """One text and its requested outputs: the payload of an Item, whose result is a dict of the outputs by name.
 
     A row's outputs: `mean`, `cls` [E]; `scores`, `tokens` [masks, k]; `log_probabilities` [masks, targets];
-    `next_sentence` [2]; `probabilities` [C] or [T, C]; `logits` [C]; `start`, `end` [T].
+    `next_sentence` [2]; `probabilities` [C] or [T, C]; `logits` [C]; `start`, `end` [T]; `similarities` [V], to the sum
+    of the tokens, where those of segment 1 are subtracted.
     """
 
     ids: NDArray[np.int32]  # [T]

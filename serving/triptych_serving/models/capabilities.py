@@ -13,6 +13,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.errors import UnsupportedError
 from triptych_serving.models.text.embedding import EMBEDDING
+from triptych_serving.models.text.neighbors import NEIGHBORS
 from triptych_serving.models.text.rerank import RERANK
 from triptych_serving.models.text.tasks import TEXT_TASKS
 
@@ -30,7 +31,7 @@ def capabilities_of(manifest: Manifest) -> frozenset[str]:
     """Return a model's capabilities.
 
     They are its task; a model of the text family with vectors also embeds, one with next-sentence prediction classifies pairs,
-    and a classifier of pairs with one label reranks.
+    a classifier of pairs with one label reranks, and a table of vectors finds neighbors.
     """
     if not isinstance(manifest, TextManifest):
         return frozenset({manifest.task})
@@ -39,6 +40,8 @@ def capabilities_of(manifest: Manifest) -> frozenset[str]:
         more.add(TEXT_CLASSIFICATION)
     if manifest.task == TEXT_CLASSIFICATION and manifest.pairs and len(manifest.labels) == 1:
         more.add(RERANK)
+    if manifest.similarities:
+        more.add(NEIGHBORS)
     return frozenset({manifest.task, *more}) - {TEXT_EMBEDDING}
 
 

@@ -27,6 +27,7 @@ MODELS = [
     "text-classification",
     "token-classification",
     "toy",
+    "words",
 ]
 
 
@@ -85,7 +86,7 @@ def test_metadata_and_configuration_say_the_same(client: Client, name: str) -> N
         assert [tensor.name for tensor in tensors] == [tensor.name for tensor in configured]
         assert [list(tensor.shape) for tensor in tensors] == [[-1, *tensor.dims] for tensor in configured]
     assert config.max_batch_size > 1
-    assert config.parameters["task"].string_value in name or name in ("toy", "pairs", "cross-encoder")
+    assert config.parameters["task"].string_value in name or name in ("toy", "pairs", "cross-encoder", "words")
 
 
 def test_translation(client: Client) -> None:
@@ -201,6 +202,11 @@ def test_documents_are_scored_in_their_order(client: Client) -> None:
     assert score("one", "one two three four", "one two", raw_scores=True) == [-1, 2, 0]
     assert score("one two") == [0.5]
     assert failure(lambda: score("one", " ")) == ("INVALID_ARGUMENT", "documents[1]: the text is empty")
+
+
+def test_similar_words_are_found(client: Client) -> None:
+    result = client.infer("words", [tensor(["five -one +two"])], parameters={"task": "neighbors", "top_k": 1})
+    assert json.loads(result.as_numpy("neighbors")[0]) == [{"score": 1.0, "token": 11, "token_str": "six"}]
 
 
 def test_tokens_are_classified(client: Client) -> None:

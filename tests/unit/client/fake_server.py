@@ -23,6 +23,7 @@ from triptych.v1 import (
     fill_mask_pb2,
     image_classification_pb2,
     model_pb2,
+    neighbors_pb2,
     question_answering_pb2,
     rerank_pb2,
     text_classification_pb2,
@@ -103,6 +104,11 @@ def answered(each: question_answering_pb2.QuestionInput) -> question_answering_p
     return question_answering_pb2.AnsweredQuestion(answers=[answer], token_count=end)
 
 
+def near(query: str) -> neighbors_pb2.NearestWords:
+    """Find the query itself."""
+    return neighbors_pb2.NearestWords(neighbors=[neighbors_pb2.Neighbor(score=0.75, token=7, token_str=query)], token_count=3)
+
+
 def ranked(document: str) -> rerank_pb2.RankedDocument:
     """Return the length of the document as index."""
     return rerank_pb2.RankedDocument(index=len(document), score=0.75, token_count=len(document), truncated=True)
@@ -130,6 +136,7 @@ RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
     (text_tasks.CLASSIFY_TOKENS, labelled),
     (text_tasks.ANSWER, answered),
     (text_tasks.RERANK, ranked),
+    (text_tasks.NEIGHBORS, near),
     (tasks.CLASSIFY_IMAGE, classified_image),
 ]
 

@@ -13,6 +13,7 @@ from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
     image_classification_pb2,
+    neighbors_pb2,
     question_answering_pb2,
     rerank_pb2,
     text_classification_pb2,
@@ -104,6 +105,12 @@ CALLS = [
         rerank_pb2.RerankRequest(query="a?", documents=["b", "cd"], top_k=2, raw_scores=True, truncate=True, **WHERE),
         lambda result: (result.index, result.score, result.token_count, result.truncated) == (1, 0.75, 1, True),
         id="rerank",
+    ),
+    pytest.param(
+        lambda client, **more: client.neighbors("a -b", top_k=2, **more),
+        neighbors_pb2.FindNeighborsRequest(contents=["a -b"], top_k=2, **WHERE),
+        lambda result: (result.neighbors, result.token_count) == ((tc.Neighbor(0.75, 7, "a -b"),), 3),
+        id="neighbors",
     ),
     pytest.param(
         lambda client, **more: client.classify_image(b"image", top_k=2, **more),

@@ -14,6 +14,7 @@ from torch.nn import functional
 from triptych_training.checks import at_least, token_id
 
 PAD = 0  # id of no word
+SHORTEST = 1e-20  # length by which a vector is divided at least
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class StaticTable(nn.Module):
     """Vectors of tokens, and which tokens count in a text's mean: 1 or 0."""
 
     counted: Tensor  # [V, 1]
+    scales: Tensor  # [V, 1], 1 / length of a vector; 0 for tokens that do not count
 
     def __init__(self, table: Tensor, ignored: Sequence[int]) -> None:
         super().__init__()
@@ -101,12 +103,23 @@ class StaticTable(nn.Module):
         counted = torch.ones(len(table), 1)
         counted[list(ignored)] = 0
         self.register_buffer("counted", counted)
+        self.register_buffer("scales", counted / table.norm(dim=1, keepdim=True).clamp(min=SHORTEST))
 
     def forward(self, ids: Tensor, weights: Tensor) -> Tensor:
         """`[B, T]` ids and weights, 0 for padding -> `[B, E]`: the mean of the vectors that count; zeros where none do."""
         weights = weights * functional.embedding(ids, self.counted).squeeze(-1)  # [B, T]
         shares = weights / weights.sum(1, keepdim=True).clamp(min=1)
         return torch.bmm(shares[:, None], self.vectors(ids)).squeeze(1)
+
+    def similarities(self, ids: Tensor, signs: Tensor) -> Tensor:
+        """`[B, T]` ids and signs, 0 for padding -> `[B, V]`: cosines of sums of unit vectors with all vectors.
+
+        Tokens that do not count have -2.
+        """
+        weights = signs * functional.embedding(ids, self.scales).squeeze(-1)  # [B, T]
+        total = torch.bmm(weights[:, None], self.vectors(ids)).squeeze(1)  # [B, E]
+        total = total / (total * total).sum(1, keepdim=True).sqrt().clamp(min=SHORTEST)
+        return functional.linear(total, self.vectors.weight) * self.scales.squeeze(-1) + 2 * (self.counted.squeeze(-1) - 1)
 
 
 class StaticEmbedding(nn.Module):
@@ -127,3 +140,8 @@ class StaticEmbedding(nn.Module):
         """`[T]` ids -> `[E]`, plainly."""
         counting = ids[self.bert.counted[ids, 0] > 0]
         return self.bert.vectors(counting).sum(0) / max(1, len(counting))
+
+    def similarities(self, ids: Tensor) -> Tensor:
+        """`[T]` ids -> `[V]`, plainly."""
+        units = functional.normalize(self.bert.vectors.weight, dim=1) * self.bert.counted
+        return torch.where(self.bert.counted[:, 0] > 0, units @ functional.normalize(units[ids].sum(0), dim=0), -2.0)

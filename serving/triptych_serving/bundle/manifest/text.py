@@ -48,6 +48,7 @@ class TextManifest(Manifest):
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
+    similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
     """
 
@@ -60,6 +61,7 @@ class TextManifest(Manifest):
     pairs: bool = False
     singles: bool = False
     logits: bool = False
+    similarities: bool = False
     pooling: str = MEAN
     normalize: bool = False
     vectors: bool = True
@@ -79,6 +81,7 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
+        similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
         pooling=fields.get("pooling", str, MEAN),
         normalize=fields.get("normalize", bool, False),
         vectors=fields.get("vectors", bool, True),

@@ -126,27 +126,27 @@ def _target_ids(tokenizer: BertTokenizer, targets: Sequence[str]) -> Steps[Ids]:
     """Return the id of each target, without duplicates."""
     ids: dict[int, None] = {}
     for index, word in enumerate(targets):
-        ids[_target_id(tokenizer, index, word)] = None
+        ids[token_of(tokenizer, f"targets[{index}]", "target", word)] = None
         if index % TARGETS_TOGETHER == 0:
             yield
     return np.array(list(ids), np.int64)
 
 
-def _target_id(tokenizer: BertTokenizer, index: int, word: str) -> int:
-    field = f"targets[{index}]"
+def token_of(tokenizer: BertTokenizer, field: str, what: str, word: str) -> int:
+    """Return the id of a word; `what` it is called in errors. Raises InvalidInputError if the word is not one token."""
     if not word.strip():
-        raise InvalidInputError(field, "the target is empty")
+        raise InvalidInputError(field, f"the {what} is empty")
     if len(word) > LONGEST_TARGET:
         raise InvalidInputError(field, f"{len(word):,} characters are too long for one token, at most {LONGEST_TARGET} can be")
     if not is_unicode(word):
-        raise InvalidInputError(field, "the target is not Unicode, it has a lone surrogate")
+        raise InvalidInputError(field, f"the {what} is not Unicode, it has a lone surrogate")
     ids = tokenizer.pieces(word)
     if len(ids) != 1 and tokenizer.spaced:  # where tokens include the space before their word, callers easily forget it
         spaced = tokenizer.pieces(f" {word}")
         ids = spaced if len(spaced) == 1 else ids
     if len(ids) != 1:
         pieces = " ".join(map(tokenizer.token, ids[:10]))
-        raise InvalidInputError(field, f"{word!r} is {len(ids):,} tokens of the model ({pieces}), a target must be one")
+        raise InvalidInputError(field, f"{word!r} is {len(ids):,} tokens of the model ({pieces}), a {what} must be one")
     if ids[0] == tokenizer.unknown and word != tokenizer.token(ids[0]):
         raise InvalidInputError(field, f"{word!r} is not in the model's vocabulary")
     return ids[0]

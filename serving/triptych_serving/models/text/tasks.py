@@ -5,6 +5,7 @@ from typing import Any
 
 from triptych_serving.models.text.embedding import EMBEDDING_TASK
 from triptych_serving.models.text.fill_mask import FILL_MASK_TASK
+from triptych_serving.models.text.neighbors import NEIGHBORS_TASK
 from triptych_serving.models.text.question_answering import QUESTION_ANSWERING_TASK
 from triptych_serving.models.text.rerank import RERANK_TASK
 from triptych_serving.models.text.task import TextInput, TextTask
@@ -14,6 +15,7 @@ from triptych_serving.models.text.token_classification import TOKEN_CLASSIFICATI
 __all__ = [
     "EMBEDDING_TASK",
     "FILL_MASK_TASK",
+    "NEIGHBORS_TASK",
     "QUESTION_ANSWERING_TASK",
     "RERANK_TASK",
     "TEXT_CLASSIFICATION_TASK",
@@ -32,5 +34,6 @@ TEXT_TASKS: Mapping[str, TextTask[Any]] = {
         TOKEN_CLASSIFICATION_TASK,
         QUESTION_ANSWERING_TASK,
         RERANK_TASK,
+        NEIGHBORS_TASK,
     )
 }

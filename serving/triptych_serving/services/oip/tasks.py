@@ -16,6 +16,7 @@ from triptych_serving.models.text.question_answering import AnsweredQuestion
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
+    NEIGHBORS_TASK,
     QUESTION_ANSWERING_TASK,
     RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
@@ -198,6 +199,15 @@ TASKS: Mapping[str, InferTask] = {
         outputs=(OutputTensor("score", FP32, lambda result: result.score), TOKEN_COUNT),
         parameters={"raw_scores": FLAG},
         run=_runs(RERANK_TASK, _query_and_document, arrange=_in_order),
+    ),
+    NEIGHBORS_TASK.name: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(
+            OutputTensor("neighbors", BYTES, _json_of("neighbors"), weight=lambda result: 100 * len(result.neighbors)),
+            TOKEN_COUNT,
+        ),
+        parameters={"top_k": INTEGER},
+        run=_runs(NEIGHBORS_TASK),
     ),
     manifest.IMAGE_CLASSIFICATION: InferTask(
         inputs=(InputSpec("image"),),

@@ -11,6 +11,8 @@ from triptych.v1 import (
     embedding_pb2_grpc,
     fill_mask_pb2,
     fill_mask_pb2_grpc,
+    neighbors_pb2,
+    neighbors_pb2_grpc,
     question_answering_pb2,
     question_answering_pb2_grpc,
     rerank_pb2,
@@ -23,11 +25,13 @@ from triptych.v1 import (
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.fill_mask import FilledMask, FilledText
+from triptych_serving.models.text.neighbors import NearestWords
 from triptych_serving.models.text.question_answering import AnsweredQuestion
 from triptych_serving.models.text.rerank import RankedDocument
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
+    NEIGHBORS_TASK,
     QUESTION_ANSWERING_TASK,
     RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
@@ -64,6 +68,7 @@ AGGREGATION = {
 class TextServicer(
     embedding_pb2_grpc.EmbeddingServiceServicer,
     fill_mask_pb2_grpc.FillMaskServiceServicer,
+    neighbors_pb2_grpc.NeighborServiceServicer,
     question_answering_pb2_grpc.QuestionAnsweringServiceServicer,
     rerank_pb2_grpc.RerankServiceServicer,
     text_classification_pb2_grpc.TextClassificationServiceServicer,
@@ -114,6 +119,10 @@ class TextServicer(
         options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
         query = TextQuery(RERANK_TASK, pairs, options, _ranked_document_to)
         return await self._run(request, context, query, rerank_pb2.RerankResponse)
+
+    async def FindNeighbors(self, request: neighbors_pb2.FindNeighborsRequest, context: GrpcContext) -> Any:
+        query = TextQuery(NEIGHBORS_TASK, contents_from(request), {"top_k": optional_from(request, "top_k")}, _nearest_words_to)
+        return await self._run(request, context, query, neighbors_pb2.FindNeighborsResponse)
 
     async def _run(
         self,
@@ -172,3 +181,8 @@ def _ranked_document_to(ranked: RankedDocument) -> rerank_pb2.RankedDocument:
     return rerank_pb2.RankedDocument(
         index=ranked.index, score=ranked.score, token_count=ranked.token_count, truncated=ranked.truncated
     )
+
+
+def _nearest_words_to(nearest: NearestWords) -> neighbors_pb2.NearestWords:
+    neighbors = [neighbors_pb2.Neighbor(score=one.score, token=one.token, token_str=one.token_str) for one in nearest.neighbors]
+    return neighbors_pb2.NearestWords(neighbors=neighbors, token_count=nearest.token_count)

@@ -19,7 +19,7 @@ from triptych_serving.models.text.question_answering import AnsweredQuestion, Ex
 from triptych_serving.models.text.text_classification import ClassifiedText
 from triptych_serving.models.text.token_classification import Entity, LabelledText
 
-from ....fixtures.encoders import write_cross_encoder
+from ....fixtures.encoders import write_cross_encoder, write_words
 from ..conftest import Run
 
 
@@ -140,6 +140,12 @@ def test_embed_prints_json(run: Run, models: FakeModels, tmp_path: Path) -> None
     assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True}
     assert (result.code, result.err) == (0, "text 2: only the first 5 tokens were read\n")
     assert [json.loads(line).get("truncated") for line in result.out.splitlines()] == [None, True]
+
+
+def test_neighbors_subtracts_words_with_a_hyphen(run: Run, tmp_path: Path) -> None:
+    model = ("--models", write_words(tmp_path).parents[1], "--top-k", "2")
+    assert run("neighbors", *model, "five", "-one", "+two").success == " 1.0000  six\n 0.9922  seven\n"
+    assert run("neighbors", *model, "-zzz").error == "'zzz' is not in the model's vocabulary"
 
 
 def test_rerank_prints_the_best_document_first(run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from triptych_export.exporter import export
 from triptych_export.huggingface.static_embeddings import load_word_file
 from triptych_export.options import ExportOptions
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.models.text.tasks import EMBEDDING_TASK
+from triptych_serving.models.text.tasks import EMBEDDING_TASK, NEIGHBORS_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_training.data.words import word_tokenizer
 
@@ -68,12 +68,18 @@ def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write, scale: fl
     model = TextModel("words", 1, open_bundle(bundle))
     try:
         first, unknown = model.run(EMBEDDING_TASK, ["King zzz river", "zzz"])
+        [near] = model.run(NEIGHBORS_TASK, ["king -man river"])
     finally:
         model.close()
     mean = TABLE[[0, 3]].mean(0)
     expected = mean * scale if scale else mean / np.linalg.norm(mean)
     np.testing.assert_allclose(first.values, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(unknown.values, 0)
+    units = TABLE / np.linalg.norm(TABLE, axis=1, keepdims=True)
+    query = units[0] - units[2] + units[3]
+    words = {one.token_str: one.score for one in near.neighbors}
+    assert words["queen"] == pytest.approx(units[1] @ query / np.linalg.norm(query), abs=1e-5)
+    assert not {"king", "man", "river"} & words.keys()
 
 
 def test_few_short_numbers_are_not_taken_for_binary_ones(tmp_path: Path) -> None:
