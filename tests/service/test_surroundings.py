@@ -25,6 +25,7 @@ SERVICES = [
     "triptych.v1.NeighborService",
     "triptych.v1.ImageClassificationService",
     "triptych.v1.TextGenerationService",
+    "triptych.v1.ImageGenerationService",
     "triptych.v1.AttentionService",
     "triptych.v1.ModelService",
     "inference.GRPCInferenceService",
