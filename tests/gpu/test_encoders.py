@@ -12,10 +12,12 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.device import Device
 
+from ..fixtures.encoders import write_tensors_bundle
 from ..fixtures.toy import SOURCES
 from .models import picture
 
@@ -144,3 +146,17 @@ def test_calls_of_all_shapes_at_once(repository: Path, device: Device) -> None:
 
 def _text(repository: Path, device: Device) -> TextModel:
     return TextModel("b", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp16", devices=(device,)))
+
+
+def test_plain_tensors_are_those_of_the_cpu(device: Device, tmp_path: Path) -> None:
+    write_tensors_bundle(tmp_path)
+    model = TensorModel("tensors", 1, open_bundle(tmp_path / "tensors/1"), EncoderOptions(devices=(device,)))
+    numbers = np.arange(1200, dtype=np.float32).reshape(40, 30)
+    try:
+        with ThreadPoolExecutor(CALLERS) as pool:
+            found = list(pool.map(lambda rows: model.run({"numbers": numbers[:rows]})["sum"], range(1, len(numbers))))
+        for rows, sums in enumerate(found, 1):
+            np.testing.assert_allclose(sums, numbers[:rows].sum(1, keepdims=True), rtol=ROUNDING)
+        assert device.kind == "cpu" or model.reserved[device]
+    finally:
+        model.close()

@@ -3,13 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16
 from triptych_serving.bundle.manifest.base import Graph
-from triptych_serving.encoding.cuda.device_resources import DeviceResources, GraphSpec, open_device_resources
+from triptych_serving.encoding.cuda.device_resources import (
+    DeviceResources,
+    GraphSpec,
+    open_device_resources,
+    open_device_sessions,
+)
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
 from triptych_serving.encoding.options import EncoderOptions, describe_devices, describe_runs
 from triptych_serving.errors import BundleError
@@ -31,8 +36,8 @@ class EncoderGraph:
     graph: Graph
     width: int  # of a hidden state, or more
     runner: Callable[[Session], Runner]
-    plan: Callable[[BatchLimits, Session], GraphPlan]
-    device_runner: Callable[[ReplicaPool], Runner]
+    plan: Callable[[BatchLimits, Session], GraphPlan] | None  # None: requests alone know the shapes, on GPUs too
+    device_runner: Callable[[Any], Runner]  # takes a ReplicaPool or, without a plan, a SessionPool
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class LoadedEncoder:
     """A running engine and its resources."""
 
     engine: OneShotEngine
-    resources: DeviceResources | None
+    resources: DeviceResources[Any] | None
     takes: str  # device, precision and threads, for the log
 
     @property
@@ -66,10 +71,15 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
     size = graph.weight_bytes
     path = graph.bundle.path(graph.graph.graph)
     threads, engine = options.engine(size, usable_cpus())
-    if graph.precision == FP16:
+    if graph.precision == FP16 or (graph.plan is None and CPU not in options.devices):
         engine = options.device_engine()
-        spec = GraphSpec(graph.owner, path, size, graph.width, threads, partial(graph.plan, engine.limits))
-        resources = open_device_resources(spec, options.devices, options.budgets, engine.threads)
+        plan = graph.plan and partial(graph.plan, engine.limits)
+        spec = GraphSpec(graph.owner, path, size, graph.width, threads, plan)
+        resources: DeviceResources[Any] = (
+            open_device_sessions(spec, options.devices, options.budgets)
+            if plan is None
+            else open_device_resources(spec, options.devices, options.budgets, engine.threads)
+        )
         takes = describe_devices(graph.precision, options.devices, size)
         return LoadedEncoder(_start(graph.device_runner(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
@@ -79,7 +89,7 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
     return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
 
 
-def _start(runner: Runner, options: OneShotOptions, resources: DeviceResources | None) -> OneShotEngine:
+def _start(runner: Runner, options: OneShotOptions, resources: DeviceResources[Any] | None) -> OneShotEngine:
     engine = OneShotEngine(runner, options)
     try:
         engine.start()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from triptych_serving.encoding.cuda.device_resources import SessionPool
 from triptych_serving.encoding.engine import Runner
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
@@ -41,10 +42,10 @@ class TensorRunner(Runner):
     """Concatenates the rows of requests with tensors of the same sizes and runs them together.
 
     Args:
-        session: the graph.
+        session: the graph, on the CPU or on devices.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session | SessionPool) -> None:
         self._session = session
 
     def prepare(self, items: Sequence[Item]) -> list[TensorBatch]:

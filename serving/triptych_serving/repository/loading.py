@@ -85,14 +85,13 @@ def load_model(
     """
     bundle = open_bundle(entry.folder)
     about = entry.name, entry.version, bundle
-    if isinstance(bundle.manifest, TensorsManifest):
-        placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
-        return TensorModel(*about, replace(encoders, precision=placement.precision))
-    if isinstance(bundle.manifest, TextManifest | ImageManifest):
+    if isinstance(bundle.manifest, TextManifest | ImageManifest | TensorsManifest):
         placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
         encoders = replace(encoders, precision=placement.precision)
         if placement.on_gpu:
             encoders = replace(encoders, devices=placement.devices, budgets=budgets)
+        if isinstance(bundle.manifest, TensorsManifest):
+            return TensorModel(*about, encoders)
         return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
     if isinstance(bundle.manifest, TextGenerationManifest):
         placement = _place(entry, bundle, options.precision, replace(hardware, gpus=()))

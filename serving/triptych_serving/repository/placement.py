@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, runs_on
+from triptych_serving.bundle.manifest import FP16, INT8, INT8_CACHES, TensorsManifest, runs_on
 from triptych_serving.errors import BundleError, DeviceError
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.device_selection import AUTO, parse_devices, why_no_gpu
@@ -106,6 +106,8 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
     """
     if not hardware.gpus:
         return Placement(_for_cpu(bundle, wanted))
+    if isinstance(bundle.manifest, TensorsManifest):  # the runtime runs any file on a GPU
+        return Placement(_for_cpu(bundle, wanted), hardware.gpus)
     precision, fault = _for_gpu(bundle, wanted)
     if not fault:
         return Placement(precision, hardware.gpus)

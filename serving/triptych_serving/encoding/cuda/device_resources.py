@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
+from typing import Generic, Protocol, TypeVar
 
 from triptych_serving.encoding.cuda.graph import DeviceGraph, GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
@@ -13,7 +15,7 @@ from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
 from triptych_serving.runtime.process import forget_frames
-from triptych_serving.runtime.session import Session, SessionPlace
+from triptych_serving.runtime.session import Array, Session, SessionPlace
 
 # Intermediate memory in bytes for each position and each number of its hidden state: states, queries, keys and values, the
 # feed-forward's inner layer, and room for the next layer. Where attention is not fused, each attended position adds a bit.
@@ -34,10 +36,51 @@ class GraphSpec:
     weight_bytes: int
     width: int  # of a hidden state, or more
     threads: int  # inside one run, where the device is the CPU
-    make_plan: MakePlan
+    make_plan: MakePlan | None  # None: it is not bound to memory
 
 
-class DeviceResources:
+class Pool(Protocol):
+    """A graph on several devices."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+PoolT = TypeVar("PoolT", bound=Pool)
+
+
+class SessionPool:
+    """Sessions of a graph whose shapes only its requests know: one on each device, and a run has one for itself.
+
+    Thread-safe, except `close`, which must come last.
+    """
+
+    def __init__(self, sessions: Sequence[Session], memories: Sequence[Memory]) -> None:
+        self._free: SimpleQueue[Session] = SimpleQueue()
+        for session in sessions:
+            self._free.put(session)
+        self._memories = memories
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """Run on the next free device.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        session = self._free.get()
+        try:
+            return session.run(inputs, outputs)
+        finally:
+            self._free.put(session)
+
+    def close(self) -> None:
+        while not self._free.empty():
+            self._free.get()  # before the streams
+        for memory in self._memories:
+            memory.close()
+
+
+class DeviceResources(Generic[PoolT]):
     """The replicas of a model's graph and their reserved memory. Thread-safe.
 
     Args:
@@ -45,7 +88,7 @@ class DeviceResources:
         reservations: by GPU.
     """
 
-    def __init__(self, pool: ReplicaPool, reservations: Mapping[Device, "MemoryReservation"]) -> None:
+    def __init__(self, pool: PoolT, reservations: Mapping[Device, "MemoryReservation"]) -> None:
         self.pool = pool
         self._reservations = reservations
         self._closing = Lock()
@@ -69,8 +112,8 @@ def open_device_resources(
     budgets: Budgets | None,
     buffers: int,
     opened: OpenMemory = open_memory,
-) -> DeviceResources:
-    """Load a graph on every device.
+) -> DeviceResources[ReplicaPool]:
+    """Load a graph on every device, bound to its memory.
 
     Args:
         spec: the graph.
@@ -102,6 +145,28 @@ def open_device_resources(
             raise
         undo.pop_all()
     return DeviceResources(pool, reservations)
+
+
+def open_device_sessions(
+    spec: GraphSpec, devices: Sequence[Device], budgets: Budgets | None, opened: OpenMemory = open_memory
+) -> DeviceResources[SessionPool]:
+    """Load a graph on every device, for inputs of any shapes in host memory; arguments and errors as above."""
+    sessions: list[Session] = []
+    memories: list[Memory] = []
+    reservations: dict[Device, MemoryReservation] = {}
+    with ExitStack() as undo:
+        try:
+            for device in devices:
+                memories.append(_opened(device, opened, undo))
+                reservations[device] = MemoryReservation(spec.owner, budgets.of(device) if budgets else None)
+                undo.callback(reservations[device].clear)
+                sessions.append(_open(spec, memories[-1], reservations[device], captures=False)[0])
+        except BaseException as error:
+            sessions.clear()
+            forget_frames(error)  # as above
+            raise
+        undo.pop_all()
+    return DeviceResources(SessionPool(sessions, memories), reservations)
 
 
 class MemoryReservation:
@@ -153,13 +218,18 @@ def _opened(device: Device, opened: OpenMemory, undo: ExitStack) -> Memory:
 
 def _load(spec: GraphSpec, memory: Memory, transfers: Memory, reservation: MemoryReservation) -> DeviceGraph:
     """Load the graph after reserving its weights; the rest is known once it is loaded."""
-    left = reservation.left
-    reservation.reserve({"weights": spec.weight_bytes, "libraries": LIBRARY_BYTES})
-    place = SessionPlace(memory, left, captures=memory.device.kind == "cuda")
-    session = Session(spec.path, spec.threads, place=place)
+    assert spec.make_plan is not None, "only graphs with a plan are bound"
+    session, place = _open(spec, memory, reservation, captures=memory.device.kind == "cuda")
     plan = spec.make_plan(session)
     reservation.reserve(planned_bytes(plan, spec.width))
     return DeviceGraph(session, place, transfers, plan)
+
+
+def _open(spec: GraphSpec, memory: Memory, reservation: MemoryReservation, captures: bool) -> tuple[Session, SessionPlace]:
+    left = reservation.left
+    reservation.reserve({"weights": spec.weight_bytes, "libraries": LIBRARY_BYTES})
+    place = SessionPlace(memory, left, captures)
+    return Session(spec.path, spec.threads, place=place), place
 
 
 def planned_bytes(plan: GraphPlan, width: int) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 
@@ -44,8 +44,8 @@ class TensorModel:
             options = replace(options, limits=replace(options.limits, batch_rows=1))
         self._limits = options.limits
         file = self.manifest.precisions[self.precision]
-        runners = (TensorRunner, _for_gpus, _for_gpus)
-        graph = EncoderGraph(f"model {name} version {version}", bundle, self.weight_bytes, self.precision, file, 0, *runners)
+        about = f"model {name} version {version}", bundle, self.weight_bytes, self.precision, file
+        graph = EncoderGraph(*about, width=0, runner=TensorRunner, plan=None, device_runner=TensorRunner)
         self._encoder = load_encoder(graph, options)
         self.engine = self._encoder.engine
         self.engines = (self.engine,)
@@ -102,10 +102,6 @@ class TensorModel:
     def close(self, drain: bool = True) -> None:
         """Stop the engine: with `drain`, after all accepted requests."""
         self._encoder.close(drain)
-
-
-def _for_gpus(*_: Any) -> Never:
-    raise NotImplementedError("models of plain tensors have no graphs for GPUs")
 
 
 def _check_names(field: str, given: Any, known: Mapping[str, TensorSpec]) -> None:

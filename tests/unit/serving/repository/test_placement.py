@@ -1,6 +1,7 @@
 """Placement of models by their graphs and by the flags."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from triptych_serving.repository.placement import GPU_SLOTS, Hardware, Placement
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import MemoryLimit
 
+from ....fixtures.encoders import write_tensors_bundle
 from ....fixtures.toy import BUNDLE
 
 GPUS = Device("cuda"), Device("cuda", 1)
@@ -31,6 +33,11 @@ def test_models_with_gpu_graphs_use_all_gpus(hardware: Hardware, wanted: str | N
     found = place(bundle_of("int8", "fp32", "fp16"), wanted, hardware)
     assert found == Placement("fp16", GPUS)
     assert found.on_gpu
+
+
+def test_plain_tensors_use_all_gpus_in_their_own_precision(tmp_path: Path) -> None:
+    write_tensors_bundle(tmp_path)
+    assert place(open_bundle(tmp_path / "tensors/1"), None, NEEDED) == Placement("fp32", GPUS)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from triptych_serving.encoding.cuda.device_resources import (
     DeviceResources,
     GraphSpec,
     open_device_resources,
+    open_device_sessions,
     planned_bytes,
 )
+from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
 from triptych_serving.encoding.options import GPU_BATCHES
 from triptych_serving.errors import BundleError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.device import CPU, Device
@@ -98,7 +101,7 @@ def budgets_of(limit_bytes: int) -> Budgets:
 
 
 @contextmanager
-def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources]:
+def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources[ReplicaPool]]:
     made = open_device_resources(SPEC, devices, budgets, 3, opened.memory)
     try:
         yield made
@@ -118,6 +121,16 @@ def test_memory_is_reserved_on_every_gpu_and_released(opened: Opened) -> None:
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
     assert [memory.closed for memory in opened.memories] == [1] * 4
     assert opened.memories[0].left == 0, "no session is left on the device that is closed last"
+
+
+def test_sessions_without_a_plan_reserve_their_weights(opened: Opened) -> None:
+    budgets, taken = budgets_of(1 << 30), WEIGHTS + LIBRARY_BYTES
+    made = open_device_sessions(replace(SPEC, make_plan=None), GPUS, budgets, opened.memory)
+    assert made.reserved == dict.fromkeys(GPUS, taken)
+    assert [(place.limit_bytes, place.captures) for place in opened.places] == [(1 << 30, False)] * 2
+    made.close()
+    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
+    assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
 
 
 def test_the_cpu_needs_no_budget(opened: Opened) -> None:
