@@ -137,7 +137,7 @@ class EngineSentenceTranslator:
             try:
                 with backend_errors():
                     prepared = self.translator.prepare([each.text for each in requests], options, *self._languages)
-                    self.translator.load_graphs_for(prepared)
+                    self.translator.lanes.open_for(prepared.rows)
                     return prepared.texts
             except InputError as error:
                 self._refused.append((requests.pop(error.index), Refusal(str(error))))

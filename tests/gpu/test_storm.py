@@ -96,7 +96,7 @@ def call_on(translator: Translator, alone: dict[tuple[int, int], str], tally: Ta
     options = SEARCHES[search]
     texts = [rng.randrange(len(TEXTS)) for _ in range(1 if options.target_prefix else rng.choice([1, 1, 2, 5]))]
     prepared = translator.prepare([TEXTS[text] for text in texts], options)
-    translator.load_graphs_for(prepared)
+    translator.lanes.open_for(prepared.rows)
     ended = Ended()
     call = Call(prepared.rows, ended)
     translator.engine.submit(call)

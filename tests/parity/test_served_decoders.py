@@ -61,7 +61,7 @@ def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
     options = DecodingOptions(sampling_topk=1, **given)
     request = GenerationRequest(prompts=PROMPTS, options=options, max_tokens=NEW)
     prepared = finish(generator.admit_steps(None, request))
-    generator.load_graphs_for(prepared)
+    generator.lanes.open_for(prepared.rows)
     run_rows(generator.engine, prepared.rows, "prompts")
     ends = generator.manifest.tokens.ends
     for row in prepared.rows:

@@ -1,7 +1,6 @@
 """Text generation and its streams, for every protocol."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import Executor
+from collections.abc import AsyncIterator, Callable
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
@@ -11,13 +10,12 @@ from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import Generation, GrowingChoice, PreparedGeneration
 from triptych_serving.models.translation.options import option_values
 from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
-from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
-from triptych_serving.rpc.engine_call import Arrival
-from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.response_cache.cached_calls import RequestContent
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.scheduling.request import TokenLogProbability
+from triptych_serving.services.decode_calls import DecodeCall, DecodeCalls, FinishedText, TextPiece
 from triptych_serving.services.text_calls import converted
-from triptych_serving.services.translation_calls import DecodeCall, FinishedTranslation, TranslationEvent, TranslationPiece
+from triptych_text.steps import Steps
 
 TOKEN_CHARACTERS = 4  # roughly
 
@@ -33,6 +31,24 @@ class GenerationQuery:
     request: GenerationRequest
     convert: Callable[[Generator, Generation], Any] = lambda _, generation: generation
 
+    @property
+    def field(self) -> str:
+        """The field with the inputs."""
+        return self.request.field
+
+    @property
+    def work(self) -> int:
+        """Roughly the characters to process."""
+        return self.request.work
+
+    def find(self, registry: Registry) -> Generator:
+        """Find the model."""
+        return registry.find_generator(self.selector, self.request.task)
+
+    def prepare(self, generator: Generator, deadline: float | None) -> Steps[PreparedGeneration]:
+        """Check and tokenize in small steps."""
+        return generator.admit_steps(deadline, self.request)
+
     def content(self, generator: Generator) -> RequestContent | None:
         """Return all that the results depend on, except the model; None if they are random."""
         request = self.request
@@ -45,7 +61,7 @@ class GenerationQuery:
 
 
 @dataclass(frozen=True)
-class GenerationPiece(TranslationPiece):
+class GenerationPiece(TextPiece):
     """The next piece of one choice of a prompt, with the log-probabilities since the last one."""
 
     choice: int = 0
@@ -53,19 +69,8 @@ class GenerationPiece(TranslationPiece):
     generator: Generator | None = None
 
 
-class GenerationCalls:
-    """Generate text, for every protocol.
-
-    Args:
-        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        pool: threads for long work.
-        get_results: computes results, or takes them from the response cache.
-    """
-
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
-        self._registry = registry
-        self._offload = Offload(pool)
-        self._get_results = get_results
+class GenerationCalls(DecodeCalls[Generator, GenerationQuery, PreparedGeneration]):
+    """Generate text, for every protocol."""
 
     async def generate(self, query: GenerationQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
         """Return the results of all prompts, converted and in order.
@@ -73,55 +78,13 @@ class GenerationCalls:
         Raises:
             ServingError: the request cannot be served.
         """
-        arrival = Arrival.now(context)
-        generator = self._registry().find_generator(query.selector, query.request.task)
-        with UseModel(generator) as use:
-            compute = partial(self._generate, query, generator, arrival, use)
-            return await self._get_results(generator, use, partial(query.content, generator), arrival.deadline, compute), use
-
-    async def stream(self, query: GenerationQuery, context: GrpcContext) -> AsyncGenerator[TranslationEvent]:
-        """Yield pieces as they are generated, each prompt's results after its last piece, and finally the model's use.
-
-        Raises:
-            ServingError: as `generate`.
-        """
-        arrival = Arrival.now(context)
-        generator = self._registry().find_generator(query.selector, query.request.task)
-        with UseModel(generator) as use:
-            prepared = await self._prepare(query, generator, arrival)
-            call = DecodeCall(generator.engine, prepared.rows, arrival, use, True, query.request.field)
-            with call:
-                async for event in self._events(call, generator, prepared, query, arrival.deadline):
-                    yield event
-                await call.listener.end()
-            yield use
-
-    async def _generate(self, query: GenerationQuery, generator: Generator, arrival: Arrival, use: ModelUse) -> list[Any]:
-        prepared = await self._prepare(query, generator, arrival)
-        call = DecodeCall(generator.engine, prepared.rows, arrival, use, field=query.request.field)
-        with call:
-            await call.listener.end()
-            call.raise_error()
-        return await call.postprocessed(self._outputs(generator, prepared, query, arrival.deadline))
-
-    async def _prepare(self, query: GenerationQuery, generator: Generator, arrival: Arrival) -> PreparedGeneration:
-        """Check and tokenize the prompts, and load the graphs that the search needs."""
-        steps = generator.admit_steps(arrival.deadline, query.request)
-        prepared = await self._offload.run_steps(query.request.work, arrival.deadline, steps)
-        if not generator.has_graphs_for(prepared):
-            await self._offload.run_in_thread(generator.load_graphs_for, prepared)
-        return prepared
+        return await self._run(query, context)
 
     async def _events(
-        self,
-        call: DecodeCall,
-        generator: Generator,
-        prepared: PreparedGeneration,
-        query: GenerationQuery,
-        deadline: float | None,
-    ) -> AsyncIterator[TranslationPiece | FinishedTranslation]:
+        self, call: DecodeCall, query: GenerationQuery, model: Generator, prepared: PreparedGeneration, deadline: float | None
+    ) -> AsyncIterator[TextPiece | FinishedText]:
         growing = {
-            id(row): (index, choice, GrowingChoice(prompt, row, generator.tokenizer))
+            id(row): (index, choice, GrowingChoice(prompt, row, model.tokenizer))
             for index, prompt in enumerate(prepared.prompts)
             for choice, row in enumerate(prompt.rows)
         }
@@ -134,18 +97,17 @@ class GenerationCalls:
                     continue
                 piece, notes = text.advance()
                 if piece or notes:
-                    yield GenerationPiece(index, piece, choice, tuple(notes), generator)
+                    yield GenerationPiece(index, piece, choice, tuple(notes), model)
                 left[index] -= text.is_done
                 if not left[index]:
                     finished = PreparedGeneration((prepared.prompts[index],))
-                    [generation] = await self._outputs(generator, finished, query, deadline)
-                    yield FinishedTranslation(index, generation)
+                    [generation] = await self._outputs(query, model, finished, deadline)
+                    yield FinishedText(index, generation)
             call.raise_error()
 
     async def _outputs(
-        self, generator: Generator, prepared: PreparedGeneration, query: GenerationQuery, deadline: float | None
+        self, query: GenerationQuery, model: Generator, prepared: PreparedGeneration, deadline: float | None
     ) -> list[Any]:
-        """Convert rows that have ended."""
         size = TOKEN_CHARACTERS * sum(len(row.tokens) + 20 * len(row.log_probabilities) for row in prepared.rows)
-        steps = converted(generator.outputs(prepared), partial(query.convert, generator))
+        steps = converted(model.outputs(prepared), partial(query.convert, model))
         return await self._offload.run_steps(size, deadline, steps)

@@ -81,7 +81,7 @@ class Generator:
     def admit_steps(self, deadline: float | None, request: GenerationRequest) -> Steps[PreparedGeneration]:
         """Check and tokenize a request in small steps, but first reject it if the engine would.
 
-        The deadline is in monotonic seconds. The rows can run once `load_graphs_for` has been called.
+        The deadline is in monotonic seconds. The rows can run once `lanes` is open for them.
 
         Raises:
             InvalidInputError: a prompt or message is not acceptable, an option is out of range or does not apply; names it.
@@ -95,14 +95,6 @@ class Generator:
         RowLimit(resolved.search.slots, resolved.max_tokens, self._limits).check(request.field, prompts)
         self._check_results(request, resolved, prompts)
         return self._prepare_steps(request, resolved)
-
-    def has_graphs_for(self, prepared: PreparedGeneration) -> bool:
-        """Return True if `load_graphs_for` has nothing to do."""
-        return self.lanes.is_open_for(prepared.rows)
-
-    def load_graphs_for(self, prepared: PreparedGeneration) -> None:
-        """Load the graphs that a request's search needs, before the engine's threads do."""
-        self.lanes.open_for(prepared.rows)
 
     def generate(self, request: GenerationRequest) -> list[Generation]:
         """Generate in this process and wait: one result for each prompt, in order.
@@ -180,7 +172,7 @@ class Generator:
 
     def _ready(self, request: GenerationRequest) -> PreparedGeneration:
         prepared = finish(self.admit_steps(None, request))
-        self.load_graphs_for(prepared)
+        self.lanes.open_for(prepared.rows)
         return prepared
 
     def _slots(self, options: TranslatorOptions, workers: int) -> int:

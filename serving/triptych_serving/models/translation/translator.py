@@ -105,7 +105,7 @@ class Translator:
         source_language: str = "",
         target_language: str = "",
     ) -> PreparedRequest:
-        """Check options, split texts into sentences and tokenize. The rows can run once `load_graphs_for` has been called.
+        """Check options, split texts into sentences and tokenize. The rows can run once `lanes` is open for them.
 
         Raises:
             InvalidInputError: a language is not one of the model's, an option is out of range, or a text empty or too long.
@@ -134,18 +134,6 @@ class Translator:
 
         return self._prepare_steps(texts, options, source_language, target_language, check)
 
-    def has_graphs_for(self, prepared: PreparedRequest) -> bool:
-        """Return True if `load_graphs_for` has nothing to do."""
-        return self.lanes.is_open_for(prepared.rows)
-
-    def load_graphs_for(self, prepared: PreparedRequest) -> None:
-        """Load the graphs that a request's search needs, before the engine's threads do; takes some 0.1 s once.
-
-        Raises:
-            UnsupportedError: the model's bundle is too old for this search.
-        """
-        self.lanes.open_for(prepared.rows)
-
     def outputs(self, prepared: PreparedRequest) -> Iterator[Translation]:
         """Convert finished rows to translations, one for each text."""
         return assemble(prepared.texts, self.tokenizer)
@@ -167,7 +155,7 @@ class Translator:
             ServingError: as for `prepare`; or the engine rejected the request, or the runtime failed.
         """
         prepared = self.prepare(texts, options, source_language, target_language)
-        self.load_graphs_for(prepared)
+        self.lanes.open_for(prepared.rows)
         run_rows(self.engine, prepared.rows)
         return list(self.outputs(prepared))
 
@@ -180,7 +168,7 @@ class Translator:
             ServingError: as for `translate`.
         """
         prepared = self.prepare([text], options, source_language, target_language)
-        self.load_graphs_for(prepared)
+        self.lanes.open_for(prepared.rows)
         growing = GrowingText(prepared.texts[0], self.tokenizer)
         changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         call = Call(prepared.rows, ChangeListener(changes), streams=True)

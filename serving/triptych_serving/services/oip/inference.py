@@ -17,12 +17,12 @@ from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
+from triptych_serving.services.decode_calls import FinishedText, TextPiece
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
 from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
 from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from, varint
-from triptych_serving.services.translation_calls import FinishedTranslation, TranslationPiece
 
 Response = TypeVar("Response")
 
@@ -200,10 +200,10 @@ class Inference:
         with call.renamed_fields():
             async with aclosing(task.stream(self._calls, query, context)) as events:
                 async for event in events:
-                    if isinstance(event, TranslationPiece):
+                    if isinstance(event, TextPiece):
                         yield call.response(outputs, [event])
-                    elif isinstance(event, FinishedTranslation):
-                        done[event.index] = event.translation
+                    elif isinstance(event, FinishedText):
+                        done[event.index] = event.result
         results += [done[index] for index in sorted(done)]
 
     def _plain(self, request: pb.ModelInferRequest) -> TensorModel | None:

@@ -7,12 +7,13 @@ from typing import Any
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.services.decode_calls import DecodeEvent
 from triptych_serving.services.generation_calls import GenerationCalls
 from triptych_serving.services.image_calls import ImageCalls
 from triptych_serving.services.oip.parameters import ParameterTypes
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, InputSpec, InputTensors
 from triptych_serving.services.text_calls import TextCalls
-from triptych_serving.services.translation_calls import TranslationCalls, TranslationEvent
+from triptych_serving.services.translation_calls import TranslationCalls
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class InferTask:
     outputs: tuple[OutputTensor, ...]
     run: Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
     parameters: ParameterTypes = field(default_factory=dict)
-    stream: Callable[[TaskCalls, InferQuery, GrpcContext], AsyncGenerator[TranslationEvent]] | None = None
+    stream: Callable[[TaskCalls, InferQuery, GrpcContext], AsyncGenerator[DecodeEvent]] | None = None
     pieces: tuple[OutputTensor, ...] = ()  # outputs of a stream only
 
     def select(self, names: Sequence[str], given: Mapping[str, Any], streams: bool = False) -> list[OutputTensor]:
@@ -113,3 +114,23 @@ LABELS = (
     OutputTensor("score", FP32, lambda result: [one.score for one in result.labels], (-1,), _of_labels),
     OutputTensor("index", UINT32, lambda result: [one.index for one in result.labels], (-1,), _of_labels, requested_by=None),
 )
+
+# Outputs of the pieces of a stream.
+PIECES = (
+    OutputTensor("piece", BYTES, lambda piece: piece.text),
+    OutputTensor("piece_index", UINT32, lambda piece: piece.index),
+)
+
+
+def of_each(member: str, part: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    """Return a function that reads `part` of each of a result's hypotheses or choices, its `member`."""
+    return lambda result: [part(one) for one in getattr(result, member)]
+
+
+def decoded_outputs(member: str) -> tuple[OutputTensor, ...]:
+    """Return the outputs of hypotheses or choices beside their texts."""
+    return (
+        OutputTensor("score", FP32, of_each(member, lambda one: one.score), (-1,), requested_by="return_scores"),
+        OutputTensor("finish_reason", BYTES, of_each(member, lambda one: one.finish.value), (-1,), requested_by=None),
+        OutputTensor("token_count", UINT32, of_each(member, lambda one: one.token_count), (-1,), requested_by=None),
+    )

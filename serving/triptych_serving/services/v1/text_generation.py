@@ -13,8 +13,8 @@ from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import GeneratedChoice, Generation
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.scheduling.request import TokenLogProbability
+from triptych_serving.services.decode_calls import FinishedText
 from triptych_serving.services.generation_calls import GenerationCalls, GenerationPiece, GenerationQuery
-from triptych_serving.services.translation_calls import FinishedTranslation
 from triptych_serving.services.v1.codec import FINISH, joined, optional_from, options_from, selector_from, served_by
 
 
@@ -42,8 +42,8 @@ class TextGenerationServicer(text_generation_pb2_grpc.TextGenerationServiceServi
                         prompt_index=event.index, choice_index=event.choice, text=event.text, tokens=tokens
                     )
                     yield pb.GenerateStreamResponse(piece=piece)
-                elif isinstance(event, FinishedTranslation):
-                    result = pb.GenerationResult(prompt_index=event.index, generation=event.translation)
+                elif isinstance(event, FinishedText):
+                    result = pb.GenerationResult(prompt_index=event.index, generation=event.result)
                     yield pb.GenerateStreamResponse(result=result)
                 elif isinstance(event, ModelUse):
                     yield pb.GenerateStreamResponse(summary=translation_pb2.StreamSummary(**served_by(event)))

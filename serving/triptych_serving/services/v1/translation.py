@@ -8,16 +8,10 @@ from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.services.decode_calls import DecodeEvent, FinishedText, TextPiece
 from triptych_serving.services.documents.calls import DocumentCalls
 from triptych_serving.services.documents.codec import event_to
-from triptych_serving.services.translation_calls import (
-    FinishedTranslation,
-    ScoreQuery,
-    TranslationCalls,
-    TranslationEvent,
-    TranslationPiece,
-    TranslationQuery,
-)
+from triptych_serving.services.translation_calls import ScoreQuery, TranslationCalls, TranslationQuery
 from triptych_serving.services.v1.codec import (
     contents_from,
     joined,
@@ -74,10 +68,10 @@ def _query_from(
     return TranslationQuery(translation_selector_from(request), contents_from(request), options, convert)
 
 
-def _event_to(event: TranslationEvent) -> StreamResponse:
-    if isinstance(event, TranslationPiece):
+def _event_to(event: DecodeEvent) -> StreamResponse:
+    if isinstance(event, TextPiece):
         return StreamResponse(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))
-    if isinstance(event, FinishedTranslation):
-        result = translation_pb2.TranslationResult(content_index=event.index, translation=event.translation)
+    if isinstance(event, FinishedText):
+        result = translation_pb2.TranslationResult(content_index=event.index, translation=event.result)
         return StreamResponse(result=result)
     return StreamResponse(summary=translation_pb2.StreamSummary(**served_by(event)))

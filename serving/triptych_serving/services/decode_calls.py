@@ -1,0 +1,193 @@
+"""Requests to a decode engine, whole or streamed, for translation and text generation."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from triptych_serving.decoding.engine import DecodeEngine
+from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.text import PreparedGeneration
+from triptych_serving.models.translation.postprocess import PreparedRequest
+from triptych_serving.models.translation.translator import Translator
+from triptych_serving.repository.registry import Registry
+from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
+from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.scheduling.request import Call, Row
+from triptych_text.steps import Steps
+
+
+@dataclass(frozen=True)
+class TextPiece:
+    """The next piece of the result of one text."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True)
+class FinishedText:
+    """The complete result of one text, after its last piece, as the query's `convert` made it."""
+
+    index: int
+    result: Any
+
+
+DecodeEvent = TextPiece | FinishedText | ModelUse
+
+
+class DecodeQuery(Protocol):
+    """A request to decode texts with one model."""
+
+    @property
+    def field(self) -> str: ...
+
+    @property
+    def work(self) -> int: ...
+
+    def find(self, registry: Registry) -> Any: ...
+
+    def content(self, model: Any) -> RequestContent | None: ...
+
+    def prepare(self, model: Any, deadline: float | None) -> Steps[Any]: ...
+
+
+ModelT = TypeVar("ModelT", bound=Translator | Generator)
+QueryT = TypeVar("QueryT", bound=DecodeQuery)
+PreparedT = TypeVar("PreparedT", bound=PreparedRequest | PreparedGeneration)
+
+
+class DecodeCalls(ABC, Generic[ModelT, QueryT, PreparedT]):
+    """Decode texts with the models of one task, for every protocol.
+
+    Args:
+        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
+        pool: threads for long work.
+        get_results: computes results, or takes them from the response cache.
+    """
+
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
+        self._registry = registry
+        self._offload = Offload(pool)
+        self._get_results = get_results
+
+    async def stream(self, query: QueryT, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
+        """Yield pieces as they are decoded, each text's result after its last piece, and finally the model's use.
+
+        Raises:
+            ServingError: the request cannot be served.
+        """
+        arrival = Arrival.now(context)
+        model: ModelT = query.find(self._registry())
+        with UseModel(model) as use:
+            prepared = await self._prepare(query, model, arrival.deadline)
+            call = DecodeCall(model.engine, prepared.rows, arrival, use, query.field, streams=True)
+            with call:
+                async for event in self._events(call, query, model, prepared, arrival.deadline):
+                    yield event
+                await call.listener.end()  # the times of the last rows follow their text
+            yield use
+
+    async def _run(self, query: QueryT, context: GrpcContext) -> tuple[list[Any], ModelUse]:
+        """Return the results of all texts, converted and in order; from the response cache if it has them."""
+        arrival = Arrival.now(context)
+        model: ModelT = query.find(self._registry())
+        with UseModel(model) as use:
+            compute = partial(self._compute, query, model, arrival, use)
+            return await self._get_results(model, use, partial(query.content, model), arrival.deadline, compute), use
+
+    async def _compute(self, query: QueryT, model: ModelT, arrival: Arrival, use: ModelUse) -> list[Any]:
+        prepared = await self._prepare(query, model, arrival.deadline)
+        call = DecodeCall(model.engine, prepared.rows, arrival, use, query.field)
+        with call:
+            await call.listener.end()
+            call.raise_error()
+        return await call.postprocessed(self._outputs(query, model, prepared, arrival.deadline))
+
+    async def _prepare(self, query: QueryT, model: ModelT, deadline: float | None) -> PreparedT:
+        """Check and tokenize the texts, and load the graphs that the search needs."""
+        prepared: PreparedT = await self._offload.run_steps(query.work, deadline, query.prepare(model, deadline))
+        if not model.lanes.is_open_for(prepared.rows):
+            await self._offload.run_in_thread(model.lanes.open_for, prepared.rows)
+        return prepared
+
+    @abstractmethod
+    def _events(
+        self, call: "DecodeCall", query: QueryT, model: ModelT, prepared: PreparedT, deadline: float | None
+    ) -> AsyncIterator[TextPiece | FinishedText]:
+        """Yield the pieces of all texts, and each text's result."""
+
+    @abstractmethod
+    async def _outputs(self, query: QueryT, model: ModelT, prepared: PreparedT, deadline: float | None) -> list[Any]:
+        """Convert rows, which all have ended."""
+
+
+class DecodeCall(EngineCall[Row]):
+    """One request in a decode engine.
+
+    Args:
+        engine: decodes the rows.
+        rows: of the request.
+        arrival: of the request.
+        use: of the model; receives the stages' times.
+        field: the request's field that the rows come from, for error messages.
+        streams: listen to every token.
+    """
+
+    def __init__(
+        self,
+        engine: DecodeEngine,
+        rows: Sequence[Row],
+        arrival: Arrival,
+        use: ModelUse,
+        field: str,
+        streams: bool = False,
+    ) -> None:
+        self.listener = TokenListener(rows)
+        super().__init__(engine, Call(rows, self.listener, arrival.deadline, streams, field), arrival, use)
+
+    def _record_stages(self) -> None:
+        super()._record_stages()
+        rows = self.call.rows
+        self.use.tokens_out = sum([len(row.shown(row.tokens)) for row in rows])
+        self.use.first_token = min([row.first_token for row in rows if row.first_token], default=0.0)
+
+    def _record_work(self, started: float, ended: float) -> None:
+        first = min(row.first_token for row in self.call.rows)
+        self.use.stages["prefill"] = (started, first)
+        self.use.stages["decode"] = (first, ended)
+
+
+class TokenListener(EndListener):
+    """Collect the rows with new tokens for the event loop. The engine never waits for a slow reader, who gets more at once."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__()
+        self._rows = rows
+        self._has_changes = asyncio.Event()
+        self._changed: dict[int, Row] = {}
+
+    def on_token(self, row: Row) -> None:
+        self._mailbox.post(partial(self._add, row))
+
+    async def changed_rows(self) -> list[Row]:
+        """Wait for new tokens, and return the rows that have some since the last call."""
+        await self._has_changes.wait()
+        self._has_changes.clear()
+        rows = list(self._changed.values())
+        self._changed.clear()
+        return rows
+
+    def _add(self, row: Row) -> None:
+        self._changed[id(row)] = row
+        self._has_changes.set()
+
+    def _end(self) -> None:
+        self._changed.update({id(row): row for row in self._rows})
+        self._has_changes.set()
+        super()._end()
