@@ -13,7 +13,7 @@ from PIL import Image
 
 from triptych.decoding import DecodingOptions
 from triptych_export.errors import SourceError
-from triptych_export.families.generation import write_generation
+from triptych_export.families.generation import generation_manifest, write_generation
 from triptych_export.families.image import ImageFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
@@ -121,6 +121,7 @@ def test_a_gguf_file_is_read(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     model = small_decoder("llama", tmp_path / "checkpoint")
     model.config.rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0}
+    model.config.max_position_embeddings = 512
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
     path = write_gguf(gguf, model, tmp_path)
     loaded = load(open_gguf(path))
@@ -133,6 +134,7 @@ def test_a_gguf_file_is_read(tmp_path: Path) -> None:
     for text in ("A bicycle, isn't it?\n 12 naïve <|im_end|>", ""):
         assert loaded.tokenizer.encode(text).ids == expected.encode(text).ids
     assert (loaded.ends, loaded.start, loaded.template) == ((2,), 1, "{{ messages }}")
+    assert generation_manifest(loaded)["generation"]["max_length"] == 256
 
 
 def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:

@@ -44,6 +44,7 @@ from triptych_serving.decoding.logits_processor import single_tokens
 TEMPLATE, COLOURS = "chat_template.jinja", "clusters.npy"
 MOST_PROMPTS, FEWEST_PROMPTS, WORK = 100, 32, 10_000_000_000  # parameters times prompts: some minutes
 NEW_TOKENS = 24  # of each prompt
+DEFAULT_LENGTH = 256  # generated tokens of a request without `max_tokens`, if the checkpoint has no such setting
 READ = 256  # tokens of a text for calibration and perplexity
 TEXTS = 64
 MOST_CHARACTERS = 16  # of a token; the rest of a long text is not tokenized
@@ -172,6 +173,7 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
         task, members["colours"] = IMAGE_GENERATION, {"file": COLOURS, **size}
         generation["max_length"] = image.height * image.width
         most = image.height * image.width + 1  # the start, and pixels of which the last is not read
+    length = min(max(DEFAULT_LENGTH, generation.get("min_length", 0)), most)
     return first_manifest(
         task,
         source.family,
@@ -184,6 +186,6 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
             "heads": config.kv_heads or config.heads,
             "head_dim": cache_head_dim(source.model),
         },
-        generation={"max_length": most, "rules": "transformers", **generation},
+        generation={"max_length": length, "rules": "transformers", **generation},
         **members,
     )

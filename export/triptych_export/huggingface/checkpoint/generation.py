@@ -191,7 +191,7 @@ class _Reader:
         sampling = self._sampling(unsupported)
         known = [name for name in ("max_new_tokens", "max_length") if name in self.values]
         members = {
-            "max_length": min([limit, *(self._natural(name) for name in known[:1])]),
+            **({"max_length": min(limit, self._natural(known[0]))} if known else {}),
             "min_length": self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0,
             "early_stopping": self._early_stopping(),
             "renormalize": bool(self.values.get("renormalize_logits", False)),
@@ -199,7 +199,7 @@ class _Reader:
             **{ours: self._number(name) for name, ours in SAME.items() if name in self.values},
             **sampling,
         }
-        self._check(members)
+        self._check({"max_length": limit, **members})
         return DecoderSettings(
             pad=self._id("pad_token_id", pad) if pad is not None else next(iter(ends), 0),
             start=None if start is None else self._id("bos_token_id", start),
