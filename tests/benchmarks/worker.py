@@ -52,6 +52,26 @@ def open_candidate(spec: dict[str, Any]) -> Candidate:
     raise ValueError(f"kind: {spec['kind']} is unknown")
 
 
+def open_generator(spec: dict[str, Any]) -> Candidate:
+    """Open a candidate that generates text."""
+    from candidates import generators
+
+    checkpoint, work = Path(spec["checkpoint"]), Path(spec["work"])
+    repository, precision, cpus = Path(spec["repository"]), spec["precision"], spec["cpus"]
+    match spec["kind"]:
+        case "triptych-generator":
+            return generators.TriptychGenerator(repository / spec["model"] / "1", precision)
+        case "grpc-generator":
+            return generators.TriptychGrpcGenerator(repository, precision)
+        case "ctranslate2-generator":
+            return generators.CTranslate2Generator(checkpoint, Path(spec["converted"]), precision, cpus)
+        case "genai-generator":
+            return generators.GenaiGenerator(checkpoint, work / "genai", cpus)
+        case "transformers-generator":
+            return generators.TransformersGenerator(checkpoint, cpus)
+    raise ValueError(f"kind: {spec['kind']} is unknown")
+
+
 def _load(checkpoint: Path) -> Any:
     from triptych_training.checkpoints.translation import load_checkpoint  # imports PyTorch, which not every candidate needs
 
@@ -82,7 +102,7 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    candidate = open_candidate(spec)
+    candidate = open_generator(spec) if spec["kind"].endswith("-generator") else open_candidate(spec)
     try:
         _write(output, {READY: True, "settings": candidate.settings})
         for line in sys.stdin:

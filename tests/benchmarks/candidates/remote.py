@@ -48,6 +48,14 @@ SPECS = {
     ],
     "transformers": [Spec("transformers", "transformers", "transformers", {"fp16": "fp16"})],
 }
+FP32: Mapping[str, str] = {"fp32": "fp32"}
+GENERATORS = {  # of text, see candidates/generators.py
+    "triptych": [Spec("triptych-generator", OWN, OWN, ANY)],
+    "grpc": [Spec("grpc-generator", "Triptych gRPC", OWN, ANY)],
+    "ctranslate2": [Spec("ctranslate2-generator", PEER, PEER, ANY)],
+    "genai": [Spec("genai-generator", "onnxruntime-genai", "onnxruntime-genai", FP32)],
+    "transformers": [Spec("transformers-generator", "transformers", "transformers", FP32)],
+}
 
 
 @dataclass(frozen=True)
@@ -140,9 +148,15 @@ class RemoteCandidate(Candidate):
         return found
 
 
-def open_candidates(setup: Setup, names: Sequence[str], precision: str, refused: dict[str, str]) -> Iterator[RemoteCandidate]:
+def open_candidates(
+    setup: Setup,
+    names: Sequence[str],
+    precision: str,
+    refused: dict[str, str],
+    specs: Mapping[str, Sequence[Spec]] = SPECS,
+) -> Iterator[RemoteCandidate]:
     """Open the candidates of `names` that have the precision; `refused` receives the reasons of those that fail."""
-    for spec in (spec for name in names for spec in SPECS[name] if precision in spec.precisions):
+    for spec in (spec for name in names for spec in specs[name] if precision in spec.precisions):
         own = spec.precisions[precision]
         if setup.device == "cpu":
             own = CPU_TYPES.get(own, own)
