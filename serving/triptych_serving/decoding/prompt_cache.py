@@ -1,5 +1,6 @@
 """Key-value caches of decoder-only rows, and the prompts that are read into them between two steps."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -17,10 +18,11 @@ from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Row
 
 BLOCK = 16  # tokens of a prefix that are shared or not
-CHUNK_SECONDS = 0.03  # of reading prompts between two steps: streams wait less than 100 ms, even if two lanes read
+CHUNK_SECONDS = 0.03  # of reading prompts between two steps
+TOKEN_SECONDS = 0.08  # from the end of one chunk to that of the next, all lanes' steps included: streams wait less than 100 ms
 LONGEST_SECONDS = 0.2  # the same while no row decodes: longer chunks take less time for each token
 SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 8, 512, 32  # tokens
-LEARNS = 0.3  # weight of the latest chunk in the average cost of a token
+LEARNS = 0.3  # weight of the latest chunk in the average cost of a token; of a slower one: 1
 LEAST = 2  # tokens: one token would be a step
 
 
@@ -193,11 +195,19 @@ class PromptReader:
         cache: of the lane.
         prefixes: shared by the model's lanes.
         is_decoding: tells whether a row of the thread's lanes decodes.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, cache: PromptKVCache, prefixes: PrefixCache, is_decoding: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        cache: PromptKVCache,
+        prefixes: PrefixCache,
+        is_decoding: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._cache, self._prefixes = cache, prefixes
-        self._is_decoding = is_decoding
+        self._is_decoding, self._clock = is_decoding, clock
+        self._ended = math.inf  # clock seconds: end of the last chunk, if prompts have been read since
         self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
@@ -211,14 +221,14 @@ class PromptReader:
         """
         if not readings:
             self._turns.clear()
+            self._ended = math.inf
             return False
         by_row = {reading.row: reading for reading in readings}
         self._turns = {row: keys for row, keys in self._turns.items() if row in by_row}
         for row, reading in by_row.items():
             if row not in self._turns:
                 self._turns[row] = self._prefixes.keys(reading.tokens(0, reading.end))
-        seconds = CHUNK_SECONDS if self._is_decoding() else LONGEST_SECONDS
-        left = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(seconds / self._seconds)))
+        left = self._room()
         for row in list(self._turns):
             keys = self._turns.pop(row)
             left -= self._advance(by_row[row], left, keys)
@@ -226,11 +236,19 @@ class PromptReader:
                 self._turns[row] = keys  # after the others
             if left < LEAST:
                 break
+        self._ended = self._clock()
         for reading in readings:
             slots.positions[reading.slot] = reading.position
             slots.tokens[reading.slot] = reading.token
         unread = [reading.end - reading.position for reading in readings]
         return min(unread) > 0 and max(unread) >= LEAST
+
+    def _room(self) -> int:
+        """Return the number of tokens to read now: the fewer, the longer the steps since the last chunk took."""
+        seconds = LONGEST_SECONDS
+        if self._is_decoding():
+            seconds = min(CHUNK_SECONDS, TOKEN_SECONDS - max(0.0, self._clock() - self._ended))
+        return max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(seconds / self._seconds)))
 
     def _advance(self, reading: Reading, most: int, keys: Sequence[bytes]) -> int:
         """Read up to `most` tokens of one row; return their number."""
@@ -238,10 +256,10 @@ class PromptReader:
         start, end = reading.position, min(reading.end, reading.position + most)
         if end - start < LEAST:
             return 0
-        began = time.perf_counter()
+        began = self._clock()
         self._cache.read(reading.slot, reading.tokens(start, end), start)
-        seconds = (time.perf_counter() - began) / max(SMALLEST_CHUNK, end - start)
-        self._seconds += LEARNS * (seconds - self._seconds)
+        seconds = (self._clock() - began) / max(SMALLEST_CHUNK, end - start)
+        self._seconds = max(seconds, self._seconds + LEARNS * (seconds - self._seconds))
         reading.position = end
         for index, key in enumerate(keys[: end // BLOCK]):
             if not self._prefixes.has(key):

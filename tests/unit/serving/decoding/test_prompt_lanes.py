@@ -9,7 +9,7 @@ import pytest
 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.decoding import prompt_cache
-from triptych_serving.decoding.prompt_cache import BLOCK, PrefixCache
+from triptych_serving.decoding.prompt_cache import BLOCK, PrefixCache, PromptReader, Reading
 from triptych_serving.models.generation.text import StopCheck
 from triptych_serving.scheduling.request import Finish, Row
 
@@ -88,6 +88,32 @@ def test_a_long_prompt_is_read_in_chunks_between_steps() -> None:
     run(lane, [[first], [long]])
     assert max(graph.reads) < long.prompt
     assert generated(first) == greedy([4, 5], 40)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.04, 0.07, 0.2])
+def test_chunks_are_bounded_by_the_time_of_steps_on_a_machine_of_any_speed(step: float) -> None:
+    now = 0.0
+    chunks = []
+
+    def read(_slot: int, tokens: Sequence[int], _position: int) -> None:
+        nonlocal now
+        chunks.append(len(tokens))
+        now += len(tokens) * cost
+
+    slots = SimpleNamespace(positions=[0], tokens=[0])
+    reader = PromptReader(SimpleNamespace(read=read), PrefixCache(0), clock=lambda: now)  # type: ignore[arg-type]
+    row = row_of([4] * 6_000, 5)
+    reading = Reading(row, 0, 0)
+    for cost in (1e-4, 1e-3, 5e-3, 2e-4):  # seconds of a token; suddenly another
+        for index in range(8):
+            before = now - step
+            reader.read([reading], slots)  # type: ignore[arg-type]
+            if index:  # one chunk to learn from
+                assert now - before < prompt_cache.TOKEN_SECONDS + 1e-9 or chunks[-1] == prompt_cache.SMALLEST_CHUNK
+                assert chunks[-1] * cost < prompt_cache.CHUNK_SECONDS + 1e-9 or chunks[-1] == prompt_cache.SMALLEST_CHUNK
+            now += step
+    assert chunks[7] > chunks[15] > chunks[23] or step > prompt_cache.TOKEN_SECONDS
+    assert reading.position == sum(chunks)
 
 
 @pytest.mark.parametrize("searches", [False, True])
