@@ -103,7 +103,8 @@ class Splitter:
         Raises:
             TooManySentencesError: it has more; the rest of it is not looked at.
         """
-        return _sentences((segment for line in _at_ends(text, LINE_END) for segment in self._split_line(line)), most)
+        lines = (text,) if text.isprintable() else _at_ends(text, LINE_END)  # printable: no white space but plain spaces
+        return _sentences((segment for line in lines for segment in self._split_line(line)), most)
 
     def _split_line(self, line: str) -> Iterator[str]:
         if line.isspace():
@@ -130,7 +131,7 @@ class Splitter:
 
     def _segment(self, part: str) -> list[str]:
         # sentencex panics on some non-ASCII white space.
-        plain = SPACE.sub(" ", part)
+        plain = part if part.isprintable() else SPACE.sub(" ", part)
         try:
             lengths = [len(segment) for segment in sentencex.segment(self._language, plain)]
         except BaseException as error:  # a Rust panic is not an Exception
