@@ -5,6 +5,7 @@ Between two steps a worker asks the scheduler which rows leave and which join.
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ from triptych_serving.scheduling.request import Row
 logger = logging.getLogger(__name__)
 
 GPU_LIMITS: Mapping[str, int] = {"prefill_tokens": 4_096, "refill_rows": 64}  # of DecodeLimits
+NARROW_SLOTS = 8  # hypotheses of a row that shares a thread with others, where wide rows have threads of their own
+WIDE_NICENESS = 15  # of these threads: waking threads preempt them at once, and they get a tenth of a CPU that others use, too
 BUSY_SHARE = 4  # below 1 / BUSY_SHARE of the slots in use, no call is refused for its service time
 
 MakeLane = Callable[[LaneKind, int], Lane]
@@ -68,10 +71,12 @@ class DecodeWorker(Worker):
     Args:
         make_lane: makes a lane of a kind for the worker of a number.
         number: of this worker.
+        kinds: of the rows that it takes.
     """
 
-    def __init__(self, make_lane: MakeLane, number: int) -> None:
+    def __init__(self, make_lane: MakeLane, number: int, kinds: Iterable[LaneKind] = LaneKind) -> None:
         super().__init__(number)
+        self.kinds = tuple(kinds)
         self._make_lane = make_lane
         self.lanes: dict[LaneKind, Lane] = {}
         self._used: dict[LaneKind, float] = {}  # virtual seconds of each lane that has rows
@@ -83,7 +88,8 @@ class DecodeWorker(Worker):
         """Make lanes. False if that failed; `error` says why."""
         try:
             for kind in kinds:
-                self.lane(kind)
+                if kind in self.kinds:
+                    self.lane(kind)
         except BaseException as error:  # whatever it is, `DecodeEngine.start` raises it
             self.error = error
             return False
@@ -143,6 +149,8 @@ class DecodeEngine(Engine[Row]):
         options: workers and limits.
         clock: monotonic seconds.
         first: the kind of lane that is made at the start.
+        wide_workers: number of more threads, of a low priority, for rows with many hypotheses: their steps take many times as
+            long as those of others, who would wait for them. 0: such rows share the lanes of others.
     """
 
     _queue: DecodeScheduler
@@ -154,12 +162,17 @@ class DecodeEngine(Engine[Row]):
         options: EngineOptions,
         clock: Callable[[], float] = time.monotonic,
         first: LaneKind = LaneKind.GREEDY,
+        wide_workers: int = 0,
     ) -> None:
         self._kinds: tuple[LaneKind, ...] = (first,)
         self._slots = options.slots
-        workers = [DecodeWorker(make_lane, number) for number in range(options.threads)]
+        kinds = [[kind for kind in LaneKind if kind is not LaneKind.WIDE]] * options.threads + [[LaneKind.WIDE]] * wide_workers
+        workers = [DecodeWorker(make_lane, number, own) for number, own in enumerate(kinds)]
+        for worker in workers[options.threads :]:
+            worker.niceness = WIDE_NICENESS
+        narrow = NARROW_SLOTS if wide_workers else sys.maxsize
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
-        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy)
+        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow)
         super().__init__(make_queue, workers, "triptych-engine", options.gives_way, clock)
 
     @property
@@ -265,12 +278,12 @@ class DecodeEngine(Engine[Row]):
     def _choose(self, worker: DecodeWorker) -> dict[LaneKind, LanePlan]:
         now = self._clock()
         plans = {}
-        for kind in LaneKind:
+        for kind in worker.kinds:
             rows = worker.rows(kind)
             if not rows and not self._queue.waits(kind):
                 continue
             free = self._slots if kind not in worker.lanes else worker.lanes[kind].free
-            idle = sum(not other.rows(kind) for other in self._workers)
+            idle = sum(not other.rows(kind) for other in self._workers if kind in other.kinds)
             if plan := self._queue.plan(kind, rows, free, idle, now):
                 plans[kind] = plan
         return plans
@@ -307,6 +320,6 @@ class DecodeEngine(Engine[Row]):
     def _recover(self, worker: DecodeWorker, kind: LaneKind, error: Exception) -> None:
         """Empty a lane whose graph failed, and retry its rows: those that the worker holds, whatever the lane says."""
         worker.lanes[kind].reset()
-        rows = sorted((row for row in worker.held if LaneKind.of(row) is kind), key=lambda row: row.order)
+        rows = sorted((row for row in worker.held if self._queue.lane_of(row) is kind), key=lambda row: row.order)
         with self._changed:
             self._retry(worker, rows, error)

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.search_params import EarlyStopping, SearchRules
 from triptych_serving.decoding.logits_processor import LogitsProcessor
-from triptych_serving.decoding.sampler import Sampler
+from triptych_serving.decoding.sampler import Sampler, likeliest
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 
+WIDEST_LISTS = 8  # hypotheses; with more, arrays sort their continuations faster than lists
 LARGEST_DIVISOR_LOG = math.log(1e25)  # only penalties far beyond the usual ones reach it
 
 
@@ -57,6 +59,11 @@ class HypothesisGroup:
         self.samplers = [Sampler(self.search.seed, index) for index in samples]
         self._led = False  # in some step the best continuation ended the sentence
         self._leader = 0.0  # log-probability of the best running hypothesis
+
+    @property
+    def is_wide(self) -> bool:
+        """True if arrays, not lists, hold the continuations."""
+        return self.width > WIDEST_LISTS
 
     @property
     def forced(self) -> int | None:
@@ -110,26 +117,32 @@ class HypothesisGroup:
             length = self.row.max_tokens + search.forced_end
         return self._leader / _divisor(length - self.row.prompt, search.length_penalty) <= min(map(_score, self.finished))
 
-    def extend(self, totals: Sequence[Sequence[float]], tokens: Sequence[Sequence[int]], ends: frozenset[int]) -> SearchStep:
+    def extend(self, totals: Any, tokens: Any, ends: frozenset[int]) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, or `(1 + n) k` with n ends, those among the first `k` that end the sentence are done.
         Of those that do not end it, the `k` best go on.
 
         Args:
-            totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`.
-            tokens: by slot, the tokens that continue it.
+            totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`;
+                a list of lists, or an array where the search `is_wide`.
+            tokens: by slot, the tokens that continue it, likewise.
             ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
         count = self.choices * width  # the batch may have more, for other rows
-        flat = [total for slot in self.slots for total in totals[slot][:count]]
-        best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
+        flat: Any
+        if self.is_wide:
+            flat = totals[self.slots, :count].ravel()
+            best = likeliest(flat, count).tolist()
+        else:
+            flat = [total for slot in self.slots for total in totals[slot][:count]]
+            best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         step = SearchStep()
         for rank, index in enumerate(best):
             beam, candidate = divmod(index, count)
             slot = self.slots[beam]
-            continuation = Continuation(slot, tokens[slot][candidate], flat[index])
+            continuation = Continuation(slot, int(tokens[slot][candidate]), float(flat[index]))
             is_end = continuation.token in ends
             if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)

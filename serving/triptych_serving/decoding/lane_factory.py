@@ -29,7 +29,7 @@ from triptych_serving.scheduling.request import Row
 from triptych_serving.text.tokenizers import read_tokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
-SEARCHES = (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
+SEARCHES = (LaneKind.SEARCH, LaneKind.SHORT_SEARCH, LaneKind.WIDE)
 SHORT = (LaneKind.SHORT_GREEDY, LaneKind.SHORT_SEARCH)
 SEARCH_SLOTS = 2  # times those of a greedy lane: a text takes several, and encoding few texts at once is slow
 
@@ -125,8 +125,8 @@ class LaneGraphs(ABC):
         """Load a graph at a place."""
 
     def _count(self, kind: LaneKind) -> int:
-        """Return the number of a lane's slots."""
-        return self._slots * (SEARCH_SLOTS if kind in SEARCHES else 1)
+        """Return the number of a lane's slots; a wide row takes as many as a greedy lane has, at most."""
+        return self._slots * (SEARCH_SLOTS if kind in SEARCHES and kind is not LaneKind.WIDE else 1)
 
     def _load(self, graph: str) -> None:
         """Load a graph at every place."""
@@ -199,7 +199,8 @@ class LaneFactory(LaneGraphs):
         with self._lock:
             index = worker % len(self._places)
             place = self._places[index]
-            encoder, step = self._session(self._files.encoder, index), self._session(self._graphs[kind], index)
+            graph = self._graphs[LaneKind.SEARCH if kind is LaneKind.WIDE else kind]
+            encoder, step = self._session(self._files.encoder, index), self._session(graph, index)
             if place is not None:
                 return self._make_on(place.memory, kind, worker, encoder, step)
             subset = VocabSubset(self._projection, self._manifest.tokens.end) if kind in SHORT else None

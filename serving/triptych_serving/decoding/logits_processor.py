@@ -1,7 +1,9 @@
 """Penalties and bans of one row, as a few edits of the next token's logits that the graph applies."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,27 +98,31 @@ class LogitsProcessor:
         penalized = set(tokens).difference(banned, last, *(ids.tolist() for ids in more)) if self._penalizes else ()
         if not (more or last or penalized):
             return always
-        ids = np.array([*last, *penalized], np.int64)
-        if more or len(always.tokens):
-            ids = np.concatenate((always.tokens, *more, ids))
-        return _make_edits(ids, len(ids) - len(penalized), self._penalty)
+        parts = [always.tokens, *more, np.array([*last, *penalized], np.int64)]
+        parts = [part for part in parts if len(part)]
+        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if not penalized:
+            return ban(ids)
+        factors, offsets = np.full(len(ids), self._penalty, np.float32), np.zeros(len(ids), np.float32)
+        factors[: -len(penalized)], offsets[: -len(penalized)] = 1, BAN
+        return LogitEdits(ids, factors, offsets)
 
 
 def ban(tokens: Ints) -> LogitEdits:
     """Return edits that ban tokens."""
-    return _make_edits(tokens, len(tokens), 1.0)
+    factors, offsets = _of_bans(1 << len(tokens).bit_length())
+    return LogitEdits(tokens, factors[: len(tokens)], offsets[: len(tokens)])
+
+
+@lru_cache(maxsize=32)
+def _of_bans(count: int) -> tuple[Floats, Floats]:
+    """Return factors and offsets of bans, which are the same for all of them."""
+    return np.ones(count, np.float32), np.full(count, BAN, np.float32)
 
 
 def make_processor(row: Row, tokens: SpecialTokens, vocabulary: Vocabulary) -> LogitsProcessor | None:
     """Return the processor of a row, and of all rows of its request; None if its options need none."""
     return LogitsProcessor(row.search, tokens, vocabulary, row.frame.forced) if row.search.constrained else None
-
-
-def _make_edits(tokens: Ints, banned: int, penalty: float) -> LogitEdits:
-    """Return edits that ban the first tokens and penalize the others."""
-    factors, offsets = np.full(len(tokens), penalty, np.float32), np.zeros(len(tokens), np.float32)
-    factors[:banned], offsets[:banned] = 1.0, BAN
-    return LogitEdits(tokens, factors, offsets)
 
 
 def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:
@@ -130,15 +136,33 @@ def width_of(edits: Sequence[LogitEdits | None]) -> int:
     return 1 << max(0, widest - 1).bit_length()
 
 
-def merge(edits: Sequence[LogitEdits | None], tokens: Ints, factors: Floats, offsets: Floats) -> None:
-    """Write the edits of all rows into arrays `[B, E]`.
+class EditArrays:
+    """The edits of all rows, as inputs of a graph `[B, E]`.
 
     A row is padded with its own first edit, or without any with an edit of token 0 that changes nothing.
     """
-    plain = [row for row, edit in enumerate(edits) if edit is None or not len(edit.tokens)]
-    tokens[plain], factors[plain], offsets[plain] = 0, 1, 0
-    for row, edit in enumerate(edits):
-        if edit is not None and (count := len(edit.tokens)):
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.tokens = np.zeros((rows, width), np.int64)
+        self.factors, self.offsets = np.ones((rows, width), np.float32), np.zeros((rows, width), np.float32)
+        self._edited: set[int] = set()  # rows that have edits; the others need not be written again
+
+    @property
+    def inputs(self) -> Mapping[str, NDArray[Any]]:
+        """The arrays by the names of the graph's inputs."""
+        return {"edit_tokens": self.tokens, "edit_factors": self.factors, "edit_offsets": self.offsets}
+
+    def write(self, edits: Sequence[LogitEdits | None]) -> None:
+        """Write the edits of the first rows."""
+        edited = {row for row, edit in enumerate(edits) if edit is not None and len(edit.tokens)}
+        plain = [row for row in self._edited - edited if row < len(edits)]
+        self._edited = self._edited.difference(plain) | edited
+        tokens, factors, offsets = self.tokens, self.factors, self.offsets
+        tokens[plain], factors[plain], offsets[plain] = 0, 1, 0
+        for row in edited:
+            edit = edits[row]
+            assert edit is not None
+            count = len(edit.tokens)
             for array, values in ((tokens, edit.tokens), (factors, edit.factors), (offsets, edit.offsets)):
                 array[row, :count] = values
                 array[row, count:] = values[0]

@@ -46,18 +46,19 @@ def _weights(log_probabilities: NDArray[np.floating], temperature: float) -> Flo
 def _nucleus(weights: Floats, topk: int, topp: float) -> Ints:
     """Return the indices to draw from, likeliest first; of equals the earlier one."""
     if 0 < topk < len(weights):
-        order = _likeliest(weights, topk)
+        order = likeliest(weights, topk)
         wanted = topp * weights[order].sum()
     else:
-        order, wanted = _likeliest(weights, LIKELIEST), topp * weights.sum()
+        order, wanted = likeliest(weights, LIKELIEST), topp * weights.sum()
         if weights[order].sum() < wanted:
-            order = _likeliest(weights, len(weights))
+            order = likeliest(weights, len(weights))
     if topp >= 1:
         return order
     return order[: int(np.searchsorted(np.cumsum(weights[order]), wanted)) + 1]
 
 
-def _likeliest(weights: Floats, count: int) -> Ints:
+def likeliest(weights: Floats, count: int) -> Ints:
+    """Return the indices of the highest values, highest first; of equals the earlier one."""
     if count >= len(weights):
         return np.argsort(-weights, kind="stable")
     least = np.partition(weights, -count)[-count]

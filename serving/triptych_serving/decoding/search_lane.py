@@ -6,6 +6,7 @@ caches, and any beam size runs in the same graph.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
@@ -120,7 +121,10 @@ class SearchLane:
 
     def _choose(self) -> None:
         """Give every group its next tokens."""
-        totals, tokens = self._slots.continuations()
+        arrays = self._slots.continuations()
+        lists: tuple[Any, Any] = ((), ())
+        if not all(group.is_wide for group in self._groups):
+            lists = arrays[0].tolist(), arrays[1].tolist()
         going: list[Continuation] = []
         for group in self._groups:
             if group.forced is not None:
@@ -128,6 +132,7 @@ class SearchLane:
             elif group.search.samples:
                 step = self._sample(group)
             else:
+                totals, tokens = arrays if group.is_wide else lists
                 step = group.extend(totals, tokens, self._ends)
             if group.search.top_log_probabilities is not None:
                 self._note(group, step)

@@ -8,14 +8,13 @@ import numpy as np
 from triptych_serving.bundle.manifest import Generation, Limits, SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
-from triptych_serving.decoding.logits_processor import LogitEdits, ban, merge, single_tokens, width_of
+from triptych_serving.decoding.logits_processor import EditArrays, LogitEdits, ban, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array
 
 FREE = -1  # in `forced`: the graph chooses the token
 MAX_BINDINGS = 1_024  # cached; making one again costs 0.2 ms
-EDITS = ("edit_tokens", "edit_factors", "edit_offsets")
 
 
 class DecoderSpec(Protocol):
@@ -134,10 +133,10 @@ class SearchSlots(Slots):
         self.attention = cache.array((count, sources), np.float32)
         self.best: Mapping[str, Array] = {}  # `top_log_probabilities` and `top_tokens` `[count, candidates]`
         self._best: dict[int, Mapping[str, Array]] = {}
-        self._edits: dict[int, Mapping[str, Array]] = {}
+        self._edits: dict[int, EditArrays] = {}
         banned = single_tokens(manifest.generation.suppressed_tokens)
         self._bans = ban(np.array([*banned], np.int64)) if banned else None  # of every row, whatever its options
-        self._no_edits = self._edit_arrays([self._bans] * count, {})
+        self._no_edits = self._edit_arrays([self._bans] * count, {}).inputs
 
     def search(self, candidates: int, edits: Sequence[LogitEdits | None]) -> None:
         """Run the graph; results are in this object's arrays.
@@ -159,11 +158,11 @@ class SearchSlots(Slots):
         columns = self.subset.size if self.subset else 0
         self.run((candidates, width, columns), lambda: self._arrays(candidates, width))
 
-    def continuations(self) -> tuple[list[list[float]], list[list[int]]]:
+    def continuations(self) -> tuple[Array, Array]:
         """Return by slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
         used = self.used
         totals = self.so_far[:used, None] + self.best["top_log_probabilities"][:used]
-        return totals.tolist(), self.best["top_tokens"][:used].tolist()
+        return totals, self.best["top_tokens"][:used]
 
     def append(self, continuations: Sequence[Continuation]) -> None:
         """Write each slot's newest token, and the log-probability with it."""
@@ -212,20 +211,19 @@ class SearchSlots(Slots):
         """Copy edits to the graph's inputs; return the number of edits per row."""
         if self.subset is not None:
             edits = [edit and self.subset.translate(edit) for edit in edits]
-        return int(self._edit_arrays(edits, self._edits)[EDITS[0]].shape[1])
+        return int(self._edit_arrays(edits, self._edits).tokens.shape[1])
 
-    def _edit_arrays(self, edits: Sequence[LogitEdits | None], known: dict[int, Mapping[str, Array]]) -> Mapping[str, Array]:
+    def _edit_arrays(self, edits: Sequence[LogitEdits | None], known: dict[int, EditArrays]) -> EditArrays:
         """Write edits into arrays `[count, E]`, the `known` ones of this width or new ones."""
         width = width_of(edits)
         if width not in known:
-            types = (np.int64, np.float32, np.float32)
-            known[width] = {name: np.zeros((self.count, width), dtype) for name, dtype in zip(EDITS, types, strict=True)}
-        merge(edits, *(known[width][name] for name in EDITS))
+            known[width] = EditArrays(self.count, width)
+        known[width].write(edits)
         return known[width]
 
     def _arrays(self, candidates: int, edits: int) -> StepArrays:
         constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}
-        inputs = dict(self._edits[edits]) if edits else {}
+        inputs = dict(self._edits[edits].inputs) if edits else {}
         rare = {"forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
         if self.subset is None:
             rare["log_probabilities"] = self.log_probabilities

@@ -11,8 +11,8 @@ NICENESS = 5  # beside a thread of the usual one, a third of its share (Linux: s
 MOST = 19
 
 
-def give_way() -> None:
-    """Lower the priority of the calling thread below that of the main thread, permanently.
+def give_way(niceness: int = NICENESS) -> None:
+    """Lower the priority of the calling thread below that of the main thread, permanently, by so much niceness.
 
     The thread that reads requests and writes responses needs little CPU, but needs it at once: while it waits, an engine on the
     same CPUs runs small batches, which cost more CPU per request and delay it even longer. Threads that the calling one creates
@@ -22,7 +22,7 @@ def give_way() -> None:
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with suppress(OSError):  # a sandbox may forbid it
-            level = min(MOST, os.getpriority(os.PRIO_PROCESS, os.getpid()) + NICENESS)
+            level = min(MOST, os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness)
             if level > os.getpriority(os.PRIO_PROCESS, thread):
                 os.setpriority(os.PRIO_PROCESS, thread, level)
 

@@ -99,7 +99,7 @@ class CallQueue(ABC, Generic[RowT]):
         self._next_sweep = 0.0
 
     @abstractmethod
-    def _lane_of(self, row: RowT) -> Hashable:
+    def lane_of(self, row: RowT) -> Hashable:
         """Return the lane that a row needs."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class CallQueue(ABC, Generic[RowT]):
         lanes: dict[Hashable, list[RowT]] = {}
         for row in call.rows:
             row.call = call
-            lanes.setdefault(self._lane_of(row), []).append(row)
+            lanes.setdefault(self.lane_of(row), []).append(row)
         call.waiting = len(call.rows)
         self.calls += 1
         for lane, rows in lanes.items():
@@ -213,7 +213,7 @@ class CallQueue(ABC, Generic[RowT]):
         for row in rows:
             row.alone = True
             row.restart()
-            self._retries[self._lane_of(row)].append(row)
+            self._retries[self.lane_of(row)].append(row)
 
     def close(self, reason: str) -> None:
         """Reject new calls, with the first reason given; those that wait are still served."""

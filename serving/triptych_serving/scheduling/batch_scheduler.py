@@ -147,7 +147,7 @@ class BatchScheduler(CallQueue[Item]):
         super()._sweep(now)
         self._clean()
 
-    def _lane_of(self, row: Item) -> str:
+    def lane_of(self, row: Item) -> str:
         return LANE
 
     def _forecast(self, call: Call[Item], now: float) -> Forecast | None:

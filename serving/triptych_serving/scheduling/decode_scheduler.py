@@ -1,6 +1,7 @@
 """Iteration-level batching: which rows leave and join a lane between two decoding steps. No runtime, no threads, no clock."""
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -19,11 +20,13 @@ class LaneKind(Enum):
     SEARCH = "search"
     SHORT_GREEDY = "greedy, within a shortlist"
     SHORT_SEARCH = "search, within a shortlist"
+    WIDE = "search, of rows with many hypotheses"  # the same graph as SEARCH, in slots of its own
 
     __hash__ = object.__hash__  # members are singletons; Enum's own hash is Python code, and is needed at every step
 
     @classmethod
     def of(cls, row: Row) -> "LaneKind":
+        """Return the kind of a row by its graph."""
         if row.shortlist is None:
             return cls.GREEDY if row.search.greedy else cls.SEARCH
         return cls.SHORT_GREEDY if row.search.greedy else cls.SHORT_SEARCH
@@ -59,19 +62,31 @@ class DecodeScheduler(CallQueue[Row]):
         limits: of the queue and of the rows that join together.
         running: returns the number of running rows of a kind, in all workers.
         busy: number of running rows from which rows take notably longer than alone.
+        narrow: hypotheses that a row of the search lane may have; rows with more are wide.
     """
 
-    def __init__(self, limits: DecodeLimits, running: Callable[[LaneKind], int] = lambda _: 0, busy: int = 1) -> None:
+    def __init__(
+        self,
+        limits: DecodeLimits,
+        running: Callable[[LaneKind], int] = lambda _: 0,
+        busy: int = 1,
+        narrow: int = sys.maxsize,
+    ) -> None:
         super().__init__(limits, LaneKind, lambda row: row.search.slots)
         self._gather_seconds = limits.gather_seconds
         self._prefill_tokens = PREFILL_TOKENS if limits.prefill_tokens is None else limits.prefill_tokens
         self._refill_rows = REFILL_ROWS if limits.refill_rows is None else limits.refill_rows
         self._running = running
         self._busy = busy
+        self._narrow = narrow
+
+    def lane_of(self, row: Row) -> LaneKind:
+        kind = LaneKind.of(row)
+        return LaneKind.WIDE if kind is LaneKind.SEARCH and row.search.slots > self._narrow else kind
 
     def served(self, row: Row) -> None:
         """Learn from a row that has its result."""
-        self._estimators[LaneKind.of(row)].serve(row.ended - row.started)
+        self._estimators[self.lane_of(row)].serve(row.ended - row.started)
 
     def waits(self, kind: LaneKind) -> bool:
         """Tell whether a row of this kind waits."""
@@ -137,20 +152,18 @@ class DecodeScheduler(CallQueue[Row]):
             taken.append(row)
         return taken
 
-    def _lane_of(self, row: Row) -> LaneKind:
-        return LaneKind.of(row)
-
     def _forecast(self, call: Call[Row], now: float) -> Forecast | None:
         """The lane that takes longest decides."""
         lanes: dict[LaneKind, list[Row]] = {}
         for row in call.rows:
-            lanes.setdefault(LaneKind.of(row), []).append(row)
+            lanes.setdefault(self.lane_of(row), []).append(row)
         forecasts = [self._forecast_rows(kind, own, call.deadline, now) for kind, own in lanes.items()]
         return max(filter(None, forecasts), key=lambda forecast: forecast.total, default=None)
 
     def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
         """Any of the lanes that are in use may be meant: the quickest decides."""
-        kinds = (LaneKind.GREEDY, LaneKind.SHORT_GREEDY) if expected.greedy else (LaneKind.SEARCH, LaneKind.SHORT_SEARCH)
+        greedy = (LaneKind.GREEDY, LaneKind.SHORT_GREEDY)
+        kinds = greedy if expected.greedy else tuple(kind for kind in LaneKind if kind not in greedy)
         used = [kind for kind in kinds if self._estimators[kind].is_known]
         forecasts = [self._forecast_for(kind, (expected.rows, 1), 0, deadline, now) for kind in used]
         known = [forecast for forecast in forecasts if forecast]

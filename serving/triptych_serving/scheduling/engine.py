@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, Generic
 
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
-from triptych_serving.runtime.process import forget_frames, give_way
+from triptych_serving.runtime.process import NICENESS, forget_frames, give_way
 from triptych_serving.scheduling.admission import CallQueue, Counters
 from triptych_serving.scheduling.request import Call, Listener, RowT
 from triptych_serving.scheduling.step_stats import StepStats
@@ -33,6 +33,7 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.niceness = NICENESS  # of its thread, where the engine lowers priorities
         self.steps = StepStats()
         self.held: set[Any] = set()  # rows taken from the queue, until they have their result; changed by this thread alone
 
@@ -151,7 +152,7 @@ class Engine(ABC, Generic[RowT]):
 
     def _work(self, worker: Worker) -> None:
         if self._lowers_priority:
-            give_way()
+            give_way(worker.niceness)
         while True:
             try:
                 self._run(worker)

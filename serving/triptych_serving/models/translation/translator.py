@@ -309,7 +309,9 @@ class Translator:
 
     def _start(self) -> DecodeEngine:
         options = self._options
-        engine = DecodeEngine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual)
+        serves_others = options.engine.gives_way and not options.engine.on_gpus  # a GPU has room for the usual lanes alone
+        wide = max(1, options.engine.workers // 2) if serves_others else 0
+        engine = DecodeEngine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual, wide_workers=wide)
         try:
             engine.start(self.lanes.open_all() if options.eager else ())
         except BaseException:

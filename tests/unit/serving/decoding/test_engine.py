@@ -12,7 +12,7 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding.engine import DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.engine import NARROW_SLOTS, DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.models.translation.translator import Translator, TranslatorOptions
 from triptych_serving.runtime.device import Device
@@ -211,6 +211,31 @@ def test_lanes_share_the_time_of_a_thread() -> None:
     assert step(30) == [LaneKind.GREEDY] * 30
     search.join([row_of([5, 2], 9)])
     assert step(12).count(LaneKind.GREEDY) == 9, "the other lane owes nothing for the time that it had alone"
+
+
+def test_wide_rows_have_threads_of_their_own() -> None:
+    lanes: dict[tuple[LaneKind, int], StubLane] = {}
+
+    def make(kind: LaneKind, worker: int) -> StubLane:
+        lanes[kind, worker] = StubLane(32)
+        return lanes[kind, worker]
+
+    engine = DecodeEngine(make, EngineOptions(workers=2), wide_workers=1)
+    engine.start([LaneKind.SEARCH])
+    try:
+        calls = [call_of(Row([5, 2], 3, SearchParams(beam_size=size))) for size in (1, NARROW_SLOTS, NARROW_SLOTS + 1)]
+        for call in calls:
+            engine.submit(call)
+            call.wait()
+        retried = call_of(Row([POISON, 2], 3, SearchParams(beam_size=NARROW_SLOTS + 1)))
+        engine.submit(retried)
+        retried.wait()
+    finally:
+        engine.close()
+    usual = {(kind, worker) for kind in (LaneKind.GREEDY, LaneKind.SEARCH) for worker in (0, 1)}
+    assert set(lanes) == {*usual, (LaneKind.WIDE, 2)}
+    assert all(map(finished, calls))
+    assert isinstance(retried.error, EngineError)
 
 
 def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
-from triptych_serving.decoding.logits_processor import BAN, LogitEdits, LogitsProcessor, ban, merge, single_tokens, width_of
+from triptych_serving.decoding.logits_processor import (
+    BAN,
+    EditArrays,
+    LogitEdits,
+    LogitsProcessor,
+    ban,
+    single_tokens,
+    width_of,
+)
 from triptych_serving.text.tokenizers import read_tokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
@@ -141,11 +149,16 @@ def test_a_suppressed_text_is_never_decoded(seed: int, codec: TranslationTokeniz
 def test_rows_are_padded_to_one_width() -> None:
     first = LogitEdits(np.array([7, 8, 9]), np.array([1.5, 1, 1], np.float32), np.array([0, BAN, 0], np.float32))
     second = LogitEdits(np.array([4]), np.array([2], np.float32), np.array([0], np.float32))
-    tokens, factors, offsets = np.ones((3, 4), np.int64), np.zeros((3, 4), np.float32), np.ones((3, 4), np.float32)
-    merge([first, None, second], tokens, factors, offsets)
-    assert tokens.tolist() == [[7, 8, 9, 7], [0] * 4, [4] * 4]
-    assert factors.tolist() == [[1.5, 1, 1, 1.5], [1] * 4, [2] * 4]
-    assert offsets.tolist() == [[0, np.float32(BAN), 0, 0], [0] * 4, [0] * 4]
+    arrays = EditArrays(4, 4)
+    for edited in ([second, first, None, second], [first, None, second]):
+        arrays.write(edited)
+    assert arrays.tokens.tolist() == [[7, 8, 9, 7], [0] * 4, [4] * 4, [4] * 4]
+    assert arrays.factors.tolist() == [[1.5, 1, 1, 1.5], [1] * 4, [2] * 4, [2] * 4]
+    assert arrays.offsets.tolist() == [[0, np.float32(BAN), 0, 0], [0] * 4, [0] * 4, [0] * 4]
+    arrays.write([None] * 4)
+    assert not arrays.tokens.any()
+    assert (arrays.factors == 1).all()
+    assert not arrays.offsets.any()
 
 
 @pytest.mark.parametrize(("count", "width"), [(0, 1), (1, 1), (2, 2), (3, 4), (4, 4), (5, 8)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import SearchParams
+from triptych_serving.decoding import hypotheses
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
@@ -103,6 +104,19 @@ def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> 
         assert len(scores) == 4
         assert scores == sorted(scores, reverse=True)
         assert len({hypothesis.tokens for hypothesis in each.hypotheses}) == 4
+
+
+def test_a_wide_lane_chooses_with_arrays_what_others_choose_with_lists(
+    codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = []
+    for kind, widest in ((LaneKind.SEARCH, 8), (LaneKind.WIDE, 1)):
+        monkeypatch.setattr(hypotheses, "WIDEST_LISTS", widest)
+        lane = lanes().make(kind)
+        found = (decode_rows(lane, [row_of(source, 40, SEARCHES["beam"])]) for source in codec.encode(SOURCES[:8]))
+        results.append([row.hypotheses for [row] in found])
+    assert lane.free == SLOTS // SEARCH_SLOTS
+    assert results[0] == results[1]
 
 
 def test_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:
