@@ -14,23 +14,30 @@ from triptych_export.original import compare_with_original
 from ..fixtures.huggingface import small_model
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
-from .test_huggingface_text import BERT, build
-from .text_checkpoints import save_checkpoint, word_pieces
+from .test_huggingface_text import BERT, MODERNBERT, build
+from .text_checkpoints import save_checkpoint
+
+MODERN_HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "Model")
+TEXTS = {
+    f"{family.name} {head}": (family, head)
+    for family, head in [(BERT, "ForTokenClassification"), *((MODERNBERT, head) for head in MODERN_HEADS)]
+}
 
 
-@pytest.mark.parametrize("kind", ["translation", "text", "images"])
+@pytest.mark.parametrize("kind", ["bart", *TEXTS, *QUICK])
 def test_other_weights_are_found(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind == "translation":
-        small_model("bart", "tied", tmp_path)
-    elif kind == "text":
-        save_checkpoint(build(BERT, "ForTokenClassification"), word_pieces(), tmp_path)
+    if kind in TEXTS:
+        family, head = TEXTS[kind]
+        save_checkpoint(build(family, head), family.tokenizer(), tmp_path)
+    elif kind in QUICK:
+        save(build_images(QUICK[kind]), QUICK[kind], tmp_path)
     else:
-        save(build_images(QUICK["vit"]), QUICK["vit"], tmp_path)
+        small_model(kind, "tied", tmp_path)
     folder = Folder(tmp_path)
     loaded = load(folder)
     assert " outputs as in transformers 5." in compare_with_original(folder, loaded)
     with torch.no_grad():
-        next(parameter for name, parameter in loaded.model.named_parameters() if name.endswith("expand.bias")).add_(1)
+        next(parameter for name, parameter in loaded.model.named_parameters() if name.endswith("expand.weight")).add_(1)
     with pytest.raises(ParityError, match=r"differ from those of transformers .* --allow-different; the card records it"):
         compare_with_original(folder, loaded)
     assert " differ from transformers 5." in compare_with_original(folder, loaded, allowed=True)
