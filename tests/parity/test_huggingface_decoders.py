@@ -19,7 +19,7 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
-from triptych_export.parity.generation import BundleDecoder, draw_prompts
+from triptych_export.parity.generation import draw_prompts, open_decoder, score
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
@@ -59,14 +59,15 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
     source = load_decoder(tmp_path / "checkpoint")
     write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
     bundle, prompts = open_bundle(tmp_path / "bundle"), draw_prompts(source, PROMPTS)
-    outputs = BundleDecoder(bundle, "fp32", 16).generate(prompts, NEW)
+    with open_decoder(bundle, "fp32", 16) as decode:
+        outputs = decode(prompts, NEW)
     longest = max(map(len, prompts))
     ids = torch.tensor([[source.pad] * (longest - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     expected = model.generate(ids, attention_mask=mask, max_new_tokens=NEW, do_sample=False)[:, longest:].tolist()
     assert outputs == [_until(row, source.ends) for row in expected]
     texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
-    for text, (found, best) in zip(texts, BundleDecoder(bundle, "fp32", 1).score(texts), strict=True):
+    for text, (found, best) in zip(texts, score(bundle, "fp32", texts), strict=True):
         wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
         np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)
         assert best.tolist() == wanted.argmax(-1).tolist()
@@ -74,7 +75,7 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
 
 def _until(row: list[int], ends: Any) -> list[int]:
     stops = [place for place, token in enumerate(row) if token in ends]
-    return row[: stops[0] + 1] if stops else row
+    return [*row[: stops[0]], ends[0]] if stops else row
 
 
 @pytest.mark.parametrize(
@@ -227,7 +228,7 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
             assert (np.asarray(Image.open(BytesIO(choice.image))) == colours[wanted].reshape(*size, 3)).all()
             assert generator.rows_of(generations[index]) == (3 if kept is None else kept)
     texts = [[32, *wanted.tolist()]]
-    [(likely, _)] = BundleDecoder(open_bundle(tmp_path / "bundle"), "fp32", 1).score(texts)
+    [(likely, _)] = score(open_bundle(tmp_path / "bundle"), "fp32", texts)
     logits = model(torch.tensor([texts[0][:-1]])).logits[0, :, :32].log_softmax(-1)
     np.testing.assert_allclose(likely, logits.gather(1, torch.tensor(texts[0][1:])[:, None])[:, 0], atol=1e-4)
 

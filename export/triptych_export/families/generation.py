@@ -28,7 +28,6 @@ from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import (
     LONGEST,
-    Sample,
     check_generation,
     compare_generation,
     draw_prompts,
@@ -93,7 +92,7 @@ class GenerationFamily:
         longest = min(NEW_TOKENS, self.source.model.config.max_positions // 2)
         parity, texts = {}, self._read or self._prompts
         if "fp32" in self.precisions:
-            parity["fp32"], found = check_generation(self.source, bundle, Sample(self._prompts, longest))
+            parity["fp32"], found = check_generation(self.source, bundle, self._prompts, longest)
             texts = self._read or found
         others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
         parity |= {p: compare_generation(self.source, bundle, p, texts) for p in others}

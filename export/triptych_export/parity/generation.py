@@ -1,13 +1,12 @@
-"""Parity of a decoder-only bundle: every greedy token against PyTorch, and log-probabilities under teacher forcing.
+"""Parity of a decoder-only bundle: the serving engine's greedy tokens, and log-probabilities under teacher forcing.
 
-Rows join and leave between steps, as in a server, so that the rows of a step are at different positions. Short prompts are read
-together, long ones in chunks.
+Rows join and leave between steps, so that the rows of a step are at different positions.
 """
 
 import random
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,26 +17,21 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest
-from triptych_serving.runtime.arrays import stack_rows
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
+from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
 from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Finish, Row
 
 BATCHES = (1, 3, 16)
 SEED, SHORTEST, LONGEST = 25, 1, 40  # tokens of a random prompt
-CHUNK = 16  # tokens of a prompt that are read together
 SCORED = 64  # tokens that are scored together
 TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them
 TOLERANCE = 1e-3  # of log-probabilities, relative to their magnitude if above 1
 NEAR = 0.9  # of the best token's probability: a choice that is nearly as good
 Array = NDArray[Any]
 Ids = list[int]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Prompts, and how many tokens are generated at most."""
-
-    prompts: Sequence[Ids]
-    max_length: int
 
 
 def draw_prompts(source: GenerationSource, count: int) -> list[Ids]:
@@ -48,116 +42,75 @@ def draw_prompts(source: GenerationSource, count: int) -> list[Ids]:
     return [dice.choices(usual, k=dice.randint(SHORTEST, longest)) for _ in range(count)]
 
 
-class BundleDecoder:
-    """Decoder over the graphs of one precision, on the CPU.
+@contextmanager
+def open_decoder(bundle: Bundle, precision: str, slots: int) -> Iterator[Callable[[Sequence[Ids], int], list[Ids]]]:
+    """Start the serving engine with one worker of `slots` rows; yields a function that continues prompts greedily.
 
-    Args:
-        bundle: a text generation bundle.
-        precision: of the graphs.
-        rows: maximum number of rows of a step.
-        capacity: positions of the caches; 0: the model's limit.
+    It takes prompts and the largest number of new tokens. An end is included: the model's first one, whichever was decoded.
     """
+    manifest = bundle.manifest_of(TextGenerationManifest)
+    lanes = PromptLaneFactory(bundle, precision, PromptOptions(manifest.limits.max_context, slots, threads=1, prefix_bytes=0))
+    engine = DecodeEngine(lanes.make, EngineOptions(1, slots, DecodeLimits(1 << 30, 1 << 30, refill_rows=1)))
 
-    def __init__(self, bundle: Bundle, precision: str, rows: int, capacity: int = 0) -> None:
-        self._manifest = manifest = bundle.manifest_of(TextGenerationManifest)
-        self._graphs, self._bundle = manifest.precisions[precision], bundle
-        shape, self._capacity = manifest.decoder, capacity or manifest.limits.max_context
-        self._names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
-        self._cache = np.zeros((len(self._names), rows, shape.heads, self._capacity, shape.head_dim), np.float32)
+    def decode(prompts: Sequence[Ids], longest: int) -> list[Ids]:
+        rows = [
+            Row(prompt[:1], len(prompt) - 1 + longest, prefix=tuple(prompt[1:]), prompt=len(prompt) - 1) for prompt in prompts
+        ]
+        run_rows(engine, rows, "prompts")
+        end = list(manifest.tokens.ends[:1])
+        return [row.tokens[row.prompt :] + (end if row.finish is Finish.STOP else []) for row in rows]
 
-    def generate(self, prompts: Sequence[Ids], longest: int) -> list[Ids]:
-        """Continue each prompt by the likeliest tokens, up to an end, which is included, or `longest` tokens."""
-        step, count = self._open(self._graphs.step), self._cache.shape[1]
-        waiting, outputs = list(range(len(prompts)))[::-1], [list[int]() for _ in prompts]
-        tokens, positions = np.zeros((count, 1), np.int64), np.zeros(count, np.int32)
-        running: list[int] = []
-        while waiting or running:
-            joined = [waiting.pop() for _ in range(min(len(waiting), count - len(running)))]
-            self._read(step, [prompts[index] for index in joined], len(running))
-            for index in joined:
-                tokens[len(running), 0], positions[len(running)] = prompts[index][-1], len(prompts[index]) - 1
-                running.append(index)
-            rows = len(running)
-            self._run(step, tokens[:rows], positions[:rows], 0, self._capacity, {"next": tokens[:rows, 0]})
-            positions[:rows] += 1
-            for row in reversed(range(rows)):
-                index, token = running[row], int(tokens[row, 0])
-                outputs[index].append(token)
-                if token in self._manifest.tokens.ends or len(outputs[index]) == longest:
-                    last = len(running) - 1
-                    running[row], tokens[row], positions[row] = running[last], tokens[last], positions[last]
-                    used = slice(0, int(positions[last]))
-                    self._cache[:, row, :, used] = self._cache[:, last, :, used]
-                    running.pop()
-        return outputs
+    try:
+        engine.start()
+        yield decode
+    finally:
+        engine.close(drain=False)
+        lanes.close()
 
-    def score(self, texts: Sequence[Ids]) -> list[tuple[Array, Array]]:
-        """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place."""
-        graph = self._open(self._graphs.score)
-        found = []
-        for text in texts:
-            parts = []
-            for start in range(0, len(text) - 1, SCORED):
-                tokens = np.array([text[start : min(start + SCORED, len(text) - 1)]])
-                targets = np.array([text[start + 1 : start + 1 + tokens.shape[1]]])
-                likely, best = np.zeros(targets.shape, np.float32), np.zeros((targets.size, 1), np.int64)
-                results: dict[str, Array] = {
-                    "target_log_probabilities": likely,
-                    "top_tokens": best,
-                    "top_log_probabilities": np.zeros(best.shape, np.float32),
-                }
-                given: dict[str, Array] = {"targets": targets, "candidates": np.ones(1, np.int64)}
-                positions = np.array([start + tokens.shape[1] - 1], np.int32)
-                self._run(graph, tokens, positions, 0, self._capacity, results, given)
-                parts.append((likely[0], best[:, 0]))
-            found.append((np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])))
-        return found
 
-    def _read(self, step: Session, prompts: Sequence[Ids], first: int) -> None:
-        """Read all tokens of new rows but the last: short prompts at once, longer ones in chunks."""
-        short = [prompt[:-1] for prompt in prompts]
-        if len(prompts) > 1 and 1 < max(map(len, short)) <= CHUNK and min(map(len, short)):
-            tokens = stack_rows(short, self._manifest.tokens.pad, np.int64)
-            self._run(step, tokens, np.array([len(row) - 1 for row in short], np.int32), first, tokens.shape[1])
-            return
-        for row, prompt in enumerate(short, first):
-            for start in range(0, len(prompt), CHUNK):
-                tokens = np.array([prompt[start : start + CHUNK]])
-                self._run(step, tokens, np.array([start + tokens.shape[1] - 1], np.int32), row, self._capacity)
-
-    def _run(
-        self,
-        graph: Session,
-        tokens: Array,
-        positions: Array,
-        first: int,
-        total: int,
-        results: dict[str, Array] | None = None,
-        given: dict[str, Array] | None = None,
-    ) -> None:
-        """Run a graph over the caches of the rows from `first` on."""
-        rows = len(tokens)
-        caches = [part[first : first + rows] for part in self._cache]
-        inputs = {
-            **{"tokens": tokens, "positions": positions, "total": np.array([total], np.int32)},
-            **(given or {"forced": np.full(rows, -1, np.int64)}),
-            **{f"cache_{name}": part for name, part in zip(self._names, caches, strict=True)},
-        }
-        outputs = {
-            **({"next": np.zeros(rows, np.int64)} if results is None else results),
-            **{f"present_{name}": part for name, part in zip(self._names, caches, strict=True)},
-        }
-        graph.bind(inputs, outputs).run()
-
-    def _open(self, name: str) -> Session:
-        return Session(self._bundle.path(name), saturation_free=self._graphs.saturation_free)
+def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Array, Array]]:
+    """Return, for each text, the log-probability of every token but the first, and the likeliest token in its place."""
+    manifest = bundle.manifest_of(TextGenerationManifest)
+    graphs, shape = manifest.precisions[precision], manifest.decoder
+    graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free)
+    names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
+    size = (1, shape.heads, manifest.limits.max_context, shape.head_dim)
+    caches = {name: np.zeros(size, np.float32) for name in names}
+    found = []
+    for text in texts:
+        parts = []
+        for start in range(0, len(text) - 1, SCORED):
+            tokens = np.array([text[start : min(start + SCORED, len(text) - 1)]])
+            count = tokens.shape[1]
+            likely, best = np.zeros((1, count), np.float32), np.zeros((count, 1), np.int64)
+            inputs: dict[str, Array] = {
+                "tokens": tokens,
+                "positions": np.array([start + count - 1], np.int32),
+                "total": np.array([size[2]], np.int32),
+                "targets": np.array([text[start + 1 : start + 1 + count]]),
+                "candidates": np.ones(1, np.int64),
+                **{f"cache_{name}": cache for name, cache in caches.items()},
+            }
+            outputs: dict[str, Array] = {
+                "target_log_probabilities": likely,
+                "top_tokens": best,
+                "top_log_probabilities": np.zeros(best.shape, np.float32),
+                **{f"present_{name}": cache for name, cache in caches.items()},
+            }
+            graph.bind(inputs, outputs).run()
+            parts.append((likely[0], best[:, 0]))
+        found.append((np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])))
+    return found
 
 
 @torch.inference_mode()
-def check_generation(source: GenerationSource, bundle: Bundle, sample: Sample) -> tuple[dict[str, Any], list[Ids]]:
+def check_generation(
+    source: GenerationSource, bundle: Bundle, prompts: Sequence[Ids], longest: int
+) -> tuple[dict[str, Any], list[Ids]]:
     """Check every greedy token of fp32 and every log-probability; return the report and the texts, prompts included.
 
-    A token must be PyTorch's likeliest one after the text before it, or tie with that.
+    Each prompt is continued by up to `longest` tokens. A token must be PyTorch's likeliest one after the text before it, or tie
+    with that.
 
     Raises:
         ParityError: a token or a log-probability differs; shows the first difference.
@@ -165,16 +118,17 @@ def check_generation(source: GenerationSource, bundle: Bundle, sample: Sample) -
     texts: list[Ids] = []
     ties, batches = 0, []
     for rows in sorted({affordable(bundle, rows) for rows in BATCHES}):
-        outputs = BundleDecoder(bundle, "fp32", rows).generate(sample.prompts, sample.max_length)
+        with open_decoder(bundle, "fp32", rows) as decode:
+            outputs = decode(prompts, longest)
         batches.append(rows)
-        texts = [[*prompt, *output] for prompt, output in zip(sample.prompts, outputs, strict=True)]
-        for index, (prompt, output) in enumerate(zip(sample.prompts, outputs, strict=True)):
+        texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
+        for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
             ties += _check_row(source, index, prompt, output, rows)
-    difference = _compare_scores(source, texts, BundleDecoder(bundle, "fp32", 1).score(texts))
+    difference = _compare_scores(source, texts, score(bundle, "fp32", texts))
     return {
-        "samples": len(sample.prompts),
+        "samples": len(prompts),
         "distinct_outputs": len({tuple(text) for text in texts}),
-        "tokens": sum(map(len, texts)) - sum(map(len, sample.prompts)),
+        "tokens": sum(map(len, texts)) - sum(map(len, prompts)),
         "batches": batches,
         "largest_difference": {"log_probabilities": float(f"{difference:.3g}")},
         "identical": not ties,
@@ -185,7 +139,7 @@ def check_generation(source: GenerationSource, bundle: Bundle, sample: Sample) -
 def compare_generation(source: GenerationSource, bundle: Bundle, precision: str, texts: Sequence[Ids]) -> dict[str, float]:
     """Measure a precision under teacher forcing: percent of equal and of nearly as good next tokens, and the mean change."""
     equal, near, changes = [], [], []
-    for text, (likely, best) in zip(texts, BundleDecoder(bundle, precision, 1).score(texts), strict=True):
+    for text, (likely, best) in zip(texts, score(bundle, precision, texts), strict=True):
         expected = _log_probabilities(source, text)
         chosen = expected[np.arange(len(best)), best]
         equal += (expected.argmax(-1) == best).tolist()
@@ -201,7 +155,7 @@ def compare_generation(source: GenerationSource, bundle: Bundle, precision: str,
 
 def perplexity(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> float:
     """Measure the perplexity of texts, each read from its beginning."""
-    found = BundleDecoder(bundle, precision, 1).score(texts)
+    found = score(bundle, precision, texts)
     return float(np.exp(-np.concatenate([likely for likely, _ in found]).mean(dtype=np.float64)))
 
 
@@ -209,9 +163,9 @@ def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int)
     """Measure tokens per second of greedy decoding on the CPU, with one row and with several."""
     found = {}
     for rows in BATCHES[::2]:
-        decoder = BundleDecoder(bundle, precision, affordable(bundle, rows))
-        start = time.perf_counter()
-        outputs = decoder.generate(prompts[:rows], longest)
+        with open_decoder(bundle, precision, affordable(bundle, rows)) as decode:
+            start = time.perf_counter()
+            outputs = decode(prompts[:rows], longest)
         found[f"tokens_per_second_{rows}_rows"] = round(sum(map(len, outputs)) / (time.perf_counter() - start), 1)
     return found
 
@@ -226,7 +180,10 @@ def affordable(bundle: Bundle, rows: int, limit: int = 768 << 20) -> int:
 def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, rows: int) -> int:
     """Check one row's tokens; return the number of ties."""
     expected = _log_probabilities(source, [*prompt, *output])[len(prompt) - 1 :]
-    gaps = expected.max(-1) - expected[np.arange(len(output)), output]
+    chosen = expected[np.arange(len(output)), output]
+    if output[-1] in source.ends:
+        chosen[-1] = expected[-1, list(source.ends)].max()
+    gaps = expected.max(-1) - chosen
     if (wrong := ~(gaps < TIE)).any():
         place = int(wrong.argmax())
         raise ParityError(
