@@ -90,7 +90,7 @@ def open_checkpoint(name: str, options: ExportOptions) -> Opened:
 
 
 def _is_kept(path: Path) -> bool:
-    """Whether ONNX files are served as they are: all but those of generative models, of which only the weights are read."""
+    """Tell whether ONNX files are served as they are: all but generative models, of which only the weights are read."""
     if not has_graphs(path) or weight_files(path):
         return False
     folder = Folder(path)

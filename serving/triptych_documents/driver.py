@@ -48,14 +48,14 @@ class DocumentDriver:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all units have been read, translated and returned."""
+        """True if all units have been read, translated and returned."""
         finished = self._is_read and not self._pending
         assert not (finished and self._translator.waiting), "a unit waits, but no request is pending"
         return finished
 
     @property
     def can_read(self) -> bool:
-        """Whether `advance` can read units without further results."""
+        """True if `advance` can read units without further results."""
         free = self._window - self._pending
         return not self._is_read and free > 0 and free >= self._refill * self._window
 

@@ -10,7 +10,7 @@ import torch
 
 from triptych_export.families.translation import write_translation
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
-from triptych_export.parity.translation import Sample
+from triptych_export.parity.translation import ParitySample
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
@@ -121,7 +121,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     source = TranslationSource(model, toy.tokenizer, *languages, max_source=30, max_target=36, generation=generation)
     folder = tmp_path_factory.mktemp("variant") / "bundle"
     sentences = draw_sources(model)
-    sample = Sample(sentences, greedy(model, sentences, LENGTH, suppressed=SUPPRESSED), LENGTH)
+    sample = ParitySample(sentences, greedy(model, sentences, LENGTH, suppressed=SUPPRESSED), LENGTH)
     write_translation(source, folder, lambda line: None, sample, precisions=("fp32", "int8", "fp16"))
     return model, open_bundle(folder)
 
@@ -173,7 +173,7 @@ def test_fp16_gives_the_token_behind_pytorch_s_own(exported: tuple[Transformer, 
     model, bundle = exported
     answers = greedy(model, sources, LENGTH, suppressed=SUPPRESSED)
     report = forced_agreement(
-        ForcedDecoder(bundle, "fp16", 7).follow(sources, answers), Sample(sources, answers, LENGTH), model.config.eos_id
+        ForcedDecoder(bundle, "fp16", 7).follow(sources, answers), ParitySample(sources, answers, LENGTH), model.config.eos_id
     )
     assert report["forced_tokens"] > len(sources)
     assert report["forced_token_agreement_percent"] > 95

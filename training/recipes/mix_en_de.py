@@ -147,7 +147,7 @@ def key(text: str) -> str:
 
 
 def touches(pair: Pair, forbidden: set[str]) -> bool:
-    """Whether one side of a pair is forbidden."""
+    """Tell whether one side of a pair is forbidden."""
     return key(pair[0]) in forbidden or key(pair[1]) in forbidden
 
 
@@ -178,7 +178,7 @@ def write_held_out(folder: Path, held_out: Mapping[str, Sequence[Pair]]) -> None
 
 
 def is_clean(pair: Pair) -> bool:
-    """Whether a pair has no markup, sides of similar length, and a translated German side."""
+    """Tell whether a pair has no markup, sides of similar length, and a translated German side."""
     english, german = pair
     words = len(english.split()), len(german.split())
     if ENTITY.search(english + german) or (english == german and words[0] > 3):

@@ -41,7 +41,7 @@ from triptych_export.parity.comparison import spread
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
 from triptych_export.parity.translation import (
-    Sample,
+    ParitySample,
     affordable,
     agreement,
     check_parity,
@@ -171,7 +171,7 @@ class TranslationFamily:
         return parity, metrics
 
     @torch.inference_mode()
-    def _check_range(self, sample: Sample) -> None:
+    def _check_range(self, sample: ParitySample) -> None:
         """Check that activations fit into float16; raises RangeError."""
         model = self.source.model
         with check_activations(model):
@@ -179,7 +179,7 @@ class TranslationFamily:
                 model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
 
     @staticmethod
-    def _force(bundle: Bundle, sample: Sample) -> Report:
+    def _force(bundle: Bundle, sample: ParitySample) -> Report:
         """Compare fp16 with teacher forcing."""
         decoder = ForcedDecoder(bundle, HALF_PRECISION, affordable(bundle, QUALITY_SLOTS))
         found = decoder.follow(sample.sources, sample.expected)
@@ -203,7 +203,7 @@ class TranslationFamily:
         return [ids for ids, _ in fitting], [target for _, target in fitting]
 
     @cached_property
-    def _sample(self) -> Sample:
+    def _sample(self) -> ParitySample:
         """PyTorch's translations of sentences that are given or, for a model trained elsewhere, drawn at random."""
         (sources, _), model, longest = self._known_pairs, self.source.model, self.source.max_target - 1
         if self.source.family in CONFIGS:
@@ -217,12 +217,12 @@ class TranslationFamily:
 
     @property
     def _random_sentences(self) -> int:
-        """How many sentences a model trained elsewhere translates, and how many are drawn: fewer for a large model."""
+        """Number of sentences to draw or to choose for a model trained elsewhere: fewer for a large model."""
         return max(
             FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // sum(p.numel() for p in self.source.model.parameters()))
         )
 
-    def _calibration(self) -> Sample:
+    def _calibration(self) -> ParitySample:
         """Return the sentences that calibrate int8: those of the parity check, and random tokens for other texts."""
         sample = self._sample
         if not self.pairs:
@@ -230,7 +230,7 @@ class TranslationFamily:
         sources, prefixes = draw_sentences(self.source, self._random_sentences)
         longest = min(RANDOM_LENGTH, self.source.max_target - 1)
         answers = translate_framed(self.source.model, sources, prefixes, longest, suppressed_tokens(self.source))
-        return Sample([*sample.sources, *sources], [*sample.expected, *answers], sample.max_length)
+        return ParitySample([*sample.sources, *sources], [*sample.expected, *answers], sample.max_length)
 
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
@@ -249,7 +249,7 @@ def write_translation(
     source: TranslationSource,
     folder: Path,
     say: Say,
-    sample: Sample | None = None,
+    sample: ParitySample | None = None,
     lexicon_pairs: Sequence[Pair] = (),
     precisions: Sequence[str] = PRECISIONS,
     short: bool = True,

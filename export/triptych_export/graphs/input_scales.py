@@ -18,7 +18,7 @@ ATTRIBUTE = "input_scale"
 
 @dataclass(frozen=True)
 class InputScale:
-    """How a projection's input becomes unsigned 8-bit integers.
+    """Conversion of a projection's input to unsigned 8-bit integers.
 
     Args:
         scale: size of one step; 0: each row has a scale of its own, computed when it is multiplied.

@@ -32,7 +32,7 @@ HIDDEN, LOGITS, START, END = ("last_hidden_state", "token_embeddings"), ("logits
 
 @dataclass(frozen=True)
 class TextForm:
-    """How a text graph is to be used.
+    """Task and special values of a text graph.
 
     Args:
         task: as in the manifest.
@@ -53,7 +53,7 @@ class TextForm:
 
 @dataclass(frozen=True)
 class ImageForm:
-    """How an image graph is to be used: its size in pixels, and mean and standard deviation of channels between 0 and 1."""
+    """Size of an image graph in pixels, and mean and standard deviation of its channels, which are between 0 and 1."""
 
     height: int
     width: int

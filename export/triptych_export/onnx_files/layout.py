@@ -1,4 +1,4 @@
-"""Which ONNX files a folder holds, and which precision each of them has.
+"""The ONNX files of a folder, and the precision of each.
 
 Layouts: Optimum (`model.onnx`), sentence-transformers and transformers.js (`onnx/model*.onnx`).
 """

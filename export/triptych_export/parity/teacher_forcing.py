@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_export.parity.comparison import chunks
-from triptych_export.parity.translation import Sample
+from triptych_export.parity.translation import ParitySample
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
 from triptych_serving.runtime.arrays import stack_rows
@@ -80,7 +80,7 @@ class ForcedDecoder:
         return [_row(found, index, len(answer)) for index, answer in enumerate(answers)]
 
 
-def forced_agreement(found: Sequence[Ids], sample: Sample, end: int) -> dict[str, float | int]:
+def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> dict[str, float | int]:
     """Count the tokens that equal PyTorch's, including ends, excluding prefixes."""
     prefixes = sample.prefixes or [()] * len(sample.expected)
     pairs = [

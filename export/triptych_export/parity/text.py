@@ -45,7 +45,7 @@ class TextRow:
 
 @dataclass(frozen=True)
 class RowForm:
-    """What rows for a model consist of; `mask` is the id that fills masks, None for a model without them."""
+    """Limits of a model's rows; `mask` is the id that fills masks, None for a model without them."""
 
     vocabulary_size: int
     max_positions: int

@@ -29,7 +29,7 @@ Ties = Set[tuple[int, int]]  # (position, token) of tokens as likely as the gene
 
 
 @dataclass(frozen=True)
-class Sample:
+class ParitySample:
     """Framed source ids, and PyTorch's greedy translation of each, which begins with its prefix."""
 
     sources: Sequence[Ids]
@@ -39,7 +39,7 @@ class Sample:
     ties: Sequence[Ties] = ()  # empty, or PyTorch's ties for each source
 
 
-def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int, untrained: bool = False) -> Sample:
+def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int, untrained: bool = False) -> ParitySample:
     """Decode `sources` in PyTorch; an `untrained` model may give few distinct translations.
 
     Raises:
@@ -56,7 +56,7 @@ def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int
             f"parity: the model gives {distinct} distinct translations of {len(sources)} sentences, "
             f"at least {MIN_DISTINCT} are needed; train it longer, or add --allow-untrained"
         )
-    return Sample(sources, expected, max_length)
+    return ParitySample(sources, expected, max_length)
 
 
 def make_framed_sample(
@@ -65,7 +65,7 @@ def make_framed_sample(
     prefixes: Sequence[tuple[int, ...]],
     max_length: int,
     suppressed: tuple[int, ...],
-) -> Sample:
+) -> ParitySample:
     """Decode framed `sources` in PyTorch, each with its prefix; for models trained elsewhere.
 
     Raises:
@@ -78,7 +78,7 @@ def make_framed_sample(
             f"parity: the model gives {distinct} distinct translations of {len(sources)} sentences, at least half are needed; "
             f"pass sentences of the model's own domain with --valid"
         )
-    return Sample(sources, expected, max_length, prefixes, find_ties(model, sources, expected, suppressed))
+    return ParitySample(sources, expected, max_length, prefixes, find_ties(model, sources, expected, suppressed))
 
 
 def translate_framed(
@@ -113,7 +113,7 @@ def find_ties(
     return found
 
 
-def check_parity(folder: Path, precision: str, sample: Sample) -> dict[str, object]:
+def check_parity(folder: Path, precision: str, sample: ParitySample) -> dict[str, object]:
     """Compare every token with PyTorch; returns the report for the manifest.
 
     If PyTorch scores two tokens alike, the bundle may choose either; the rest of that sentence is then not compared.
@@ -185,7 +185,7 @@ def decode(
         translator.close()
 
 
-def _compare(sample: Sample, outputs: Sequence[Ids], slots: int, end: int) -> set[int]:
+def _compare(sample: ParitySample, outputs: Sequence[Ids], slots: int, end: int) -> set[int]:
     """Return the indices of sentences that differ by a tie; raise ParityError for any other difference."""
     different = [i for i, (a, b) in enumerate(zip(sample.expected, outputs, strict=True)) if a != b]
     wrong = [index for index in different if not _is_tie(sample, index, outputs[index], end)]
@@ -200,7 +200,7 @@ def _compare(sample: Sample, outputs: Sequence[Ids], slots: int, end: int) -> se
     return set(different)
 
 
-def _is_tie(sample: Sample, index: int, output: Ids, end: int) -> bool:
+def _is_tie(sample: ParitySample, index: int, output: Ids, end: int) -> bool:
     """Tell whether the two translations first differ at a tie."""
     if not sample.ties:
         return False

@@ -31,7 +31,7 @@ class InputLine:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to translate, and no problem."""
+        """True if there is nothing to translate, and no problem."""
         return not self.text.strip() and not self.problem
 
 

@@ -39,7 +39,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which files of folders to translate. In patterns, as in a shell, `*` matches anything, including slashes.
+    """Choice of the files in folders that are translated. In patterns, as in a shell, `*` matches anything, including slashes.
 
     Args:
         include: patterns for a file's name or its path below the folder; empty matches all.

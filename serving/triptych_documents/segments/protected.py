@@ -11,7 +11,7 @@ from triptych_documents.rules import Term, TranslationRules
 
 
 class ProtectedKind(Enum):
-    """How a protected item may be masked."""
+    """Ways to mask a protected item."""
 
     NAME = "name"  # replaces words: {user}, a URL, a code sample
     COUNT = "count"  # replaces a number: %d

@@ -69,7 +69,7 @@ class Segment:
 
     @property
     def has_words(self) -> bool:
-        """Whether there are letters outside of protected items, so that there is something to translate."""
+        """True if there are letters outside of protected items, so that there is something to translate."""
         if not self.protected:
             return has_letters(self.text)
         return any(has_letters(text) for text in self.between())

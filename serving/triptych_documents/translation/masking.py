@@ -20,7 +20,7 @@ NUMBERS = ("2013", "2014", "25", "5", "3", "12", "7", "30", "40", "15")
 
 
 class Substitution(Enum):
-    """How a protected item appears in the masked text."""
+    """Form of a protected item in the masked text."""
 
     UNCHANGED = "unchanged"
     NAME = "name"  # replaced by a name

@@ -45,7 +45,7 @@ class TextBlock:
 
     @property
     def in_table(self) -> bool:
-        """Whether it is a cell: `|` is escaped and all is on one line."""
+        """True for a cell: `|` is escaped and all is on one line."""
         return self.kind in _CELLS
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
-from triptych_export.parity.translation import Sample, agreement, check_parity, find_ties, make_framed_sample, make_sample
+from triptych_export.parity.translation import ParitySample, agreement, check_parity, find_ties, make_framed_sample, make_sample
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.decoding.greedy import greedy
 
@@ -32,12 +32,12 @@ def sources(checkpoint: Checkpoint) -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def sample(checkpoint: Checkpoint, sources: list[list[int]]) -> Sample:
+def sample(checkpoint: Checkpoint, sources: list[list[int]]) -> ParitySample:
     chosen = sources[::8]
-    return Sample(chosen, greedy(checkpoint.model, chosen, LENGTH), LENGTH)
+    return ParitySample(chosen, greedy(checkpoint.model, chosen, LENGTH), LENGTH)
 
 
-def test_the_committed_bundle_equals_its_checkpoint(sample: Sample) -> None:
+def test_the_committed_bundle_equals_its_checkpoint(sample: ParitySample) -> None:
     report = check_parity(BUNDLE, "fp32", sample)
     assert report == {
         "sentences": 48,
@@ -48,7 +48,7 @@ def test_the_committed_bundle_equals_its_checkpoint(sample: Sample) -> None:
     }
 
 
-def test_other_weights_fail(tmp_path: Path, sample: Sample) -> None:
+def test_other_weights_fail(tmp_path: Path, sample: ParitySample) -> None:
     folder = Path(shutil.copytree(BUNDLE, tmp_path / "bundle"))
     weights = np.fromfile(folder / "weights.fp32.bin", np.float32)
     (weights * np.random.default_rng(1).normal(1, 0.3, len(weights)).astype(np.float32)).tofile(folder / "weights.fp32.bin")
@@ -58,20 +58,20 @@ def test_other_weights_fail(tmp_path: Path, sample: Sample) -> None:
         check_parity(folder, "fp32", sample)
 
 
-def test_a_single_different_token_fails_and_is_shown(sample: Sample) -> None:
+def test_a_single_different_token_fails_and_is_shown(sample: ParitySample) -> None:
     expected = [list(row) for row in sample.expected]
     right, expected[5][2] = expected[5][2], 99
     with pytest.raises(ParityError) as caught:
-        check_parity(BUNDLE, "fp32", Sample(sample.sources, expected, LENGTH))
+        check_parity(BUNDLE, "fp32", ParitySample(sample.sources, expected, LENGTH))
     assert "1 of 48 sentences differ" in str(caught.value)
     assert "sentence 5 at token 2: PyTorch [99, " in str(caught.value)
     assert f"bundle [{right}, " in str(caught.value)
 
 
-def test_a_missing_end_fails(sample: Sample) -> None:
+def test_a_missing_end_fails(sample: ParitySample) -> None:
     expected = [*sample.expected[:-1], sample.expected[-1][:-1]]
     with pytest.raises(ParityError, match=r"sentence 47 at token \d+: PyTorch \[\], bundle \[\d+\]"):
-        check_parity(BUNDLE, "fp32", Sample(sample.sources, expected, LENGTH))
+        check_parity(BUNDLE, "fp32", ParitySample(sample.sources, expected, LENGTH))
 
 
 def test_samples_that_prove_too_little_are_rejected(checkpoint: Checkpoint, sources: list[list[int]]) -> None:
@@ -101,7 +101,7 @@ def test_a_bundle_follows_prefixes(checkpoint: Checkpoint, sources: list[list[in
     sample = make_framed_sample(checkpoint.model, chosen, prefixes, LENGTH, ())
     assert [tuple(answer[:2]) for answer in sample.expected] == prefixes
     assert check_parity(BUNDLE, "fp32", sample)["identical"] is True
-    without = Sample(sample.sources, sample.expected, LENGTH)
+    without = ParitySample(sample.sources, sample.expected, LENGTH)
     with pytest.raises(ParityError, match="sentences differ"):
         check_parity(BUNDLE, "fp32", without)
 
@@ -114,7 +114,7 @@ def test_suppressed_tokens_are_never_generated(checkpoint: Checkpoint, sources: 
 
 
 @pytest.mark.parametrize(("difference", "tie"), [(0.0, True), (1.0, False)])
-def test_tied_tokens_may_replace_each_other(difference: float, tie: bool, checkpoint: Checkpoint, sample: Sample) -> None:
+def test_tied_tokens_may_replace_each_other(difference: float, tie: bool, checkpoint: Checkpoint, sample: ParitySample) -> None:
     """The bundle gives one, the expectation names the other."""
     expected = [list(row) for row in sample.expected]
     token, expected[7][3] = expected[7][3], 99
@@ -124,7 +124,7 @@ def test_tied_tokens_may_replace_each_other(difference: float, tie: bool, checkp
         twins.projection.weight[99] = twins.projection.weight[token] * (1 + difference)
     ties = find_ties(twins, sample.sources, expected)
     assert ((3, token) in ties[7]) == tie
-    edited = Sample(sample.sources, expected, LENGTH, ties=ties)
+    edited = ParitySample(sample.sources, expected, LENGTH, ties=ties)
     if tie:
         report = check_parity(BUNDLE, "fp32", edited)
         assert (report["identical"], report["ties"]) == (False, 1)
@@ -133,7 +133,7 @@ def test_tied_tokens_may_replace_each_other(difference: float, tie: bool, checkp
             check_parity(BUNDLE, "fp32", edited)
 
 
-def test_a_trained_model_has_no_ties_but_its_own_tokens(checkpoint: Checkpoint, sample: Sample) -> None:
+def test_a_trained_model_has_no_ties_but_its_own_tokens(checkpoint: Checkpoint, sample: ParitySample) -> None:
     ties = find_ties(checkpoint.model, sample.sources[:8], sample.expected[:8])
     own = [{(place, token) for place, token in enumerate([*answer, 2])} for answer in sample.expected[:8]]
     assert ties == own
