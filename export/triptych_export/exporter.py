@@ -22,7 +22,7 @@ from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
 from triptych_export.parity.gate import check_gate
 from triptych_serving.bundle.bundle import open_bundle, sha256
-from triptych_serving.bundle.manifest import FILE_NAME, FP16, read_manifest
+from triptych_serving.bundle.manifest import FILE_NAME, FP16, TextGenerationManifest, TranslationManifest, read_manifest
 from triptych_serving.runtime.session import RUNTIME_VERSION
 
 __all__ = ["ExportOptions", "export"]
@@ -72,7 +72,9 @@ def _with_attention(bundle: Path, options: ExportOptions, say: Callable[[str], N
     """Copy a bundle and add attention graphs, which are derived from its own graphs; returns the copy's folder."""
     if replace(options, repository=Path(), name="", version=0) != ExportOptions(Path()):
         raise SourceError(f"{bundle} is a bundle, which only takes --out, --name and --version; export its checkpoint instead")
-    open_bundle(bundle)
+    opened = open_bundle(bundle).manifest
+    if isinstance(opened, TextGenerationManifest) or (isinstance(opened, TranslationManifest) and opened.decoder.state_vectors):
+        raise SourceError(f"{bundle} is a bundle of a model that has no attention graphs; it is complete")
     manifest = json.loads((bundle / FILE_NAME).read_text(encoding="utf-8"))
     target = _target(options.name or bundle.resolve().parent.name, options)
     with _scratch_folder(options.repository) as work:

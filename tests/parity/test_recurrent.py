@@ -9,6 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from triptych_export.errors import SourceError
+from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.translation import write_translation
 from triptych_export.parity.translation import check_parity, make_sample
 from triptych_export.translation_source import TranslationSource
@@ -35,6 +37,8 @@ def test_the_engine_finds_what_pytorch_finds(cell: str, attention: str, tmp_path
     frames = {"en": SourceFrame()}, {"de": TargetFrame()}
     source = TranslationSource(model, load_checkpoint(HERE / "checkpoint").tokenizer, *frames, 30, 36, family=RNN)
     write_translation(source, tmp_path / "bundle", lambda _: None, precisions=("fp32",))
+    with pytest.raises(SourceError, match="a model that has no attention graphs; it is complete"):
+        export(tmp_path / "bundle", ExportOptions(tmp_path / "models"), print)
     sources = [[*torch.randint(4, 340, (1 + i % 17,)).tolist(), 2] for i in range(200)]
     assert check_parity(tmp_path / "bundle", "fp32", make_sample(model, sources, 12, untrained=True))["identical"]
     with closing(

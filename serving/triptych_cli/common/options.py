@@ -1,6 +1,6 @@
 """Options that several commands share. `--help` shows the default and the environment variable of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -42,6 +42,14 @@ def kept(name: str) -> Any:
 def is_given(name: str) -> bool:
     """Tell whether the command line sets a parameter, rather than the environment or a default."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def refuse_given(names: Container[str | None], problem: str) -> None:
+    """Refuse options with these parameter names, unless they have their defaults. Raises click.UsageError: names the option."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in names and context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[0]} {problem}")
 
 
 def several(*added: Callable[[Any], Any]) -> Callable[[Function], Function]:

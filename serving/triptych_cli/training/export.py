@@ -6,6 +6,7 @@ from typing import Any, TextIO
 import click
 
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.options import refuse_given
 
 
 @click.command(name="export")
@@ -19,7 +20,8 @@ from triptych_cli.common.errors import needs, one_line
     type=click.Choice(["fp32", "int8", "int8-caches", "int8-shortlist", "int8-weights", "fp16"]),
     multiple=True,
     help="Precisions to include; the first is the default, or the next if that is fp16, which is for CUDA. Repeatable.  "
-    "[default: int8, fp32; translation also int8-caches, with --shortlist int8-shortlist; embeddings: int8-weights, fp32]",
+    "[default: int8, fp32; translation also int8-caches, with --shortlist int8-shortlist; embeddings: int8-weights, fp32; "
+    "recurrent models have fp32 only]",
 )
 @click.option(
     "--shortlist",
@@ -104,13 +106,7 @@ def command(
     from triptych_training.errors import TrainingError
 
     if target == "web":
-        given = (
-            [name for name, value in values.items() if value] + ["version"] * bool(version) + ["precision"] * bool(precisions)
-        )
-        if given or notes:
-            raise click.UsageError(
-                f"--{(given or ['notes'])[0].replace('_', '-')} is not for --for web, which takes a finished bundle"
-            )
+        refuse_given({*values, "version", "precisions", "notes"}, "is not for --for web, which takes a finished bundle")
         from triptych_export.web_page import export_web
 
         with one_line(ExportError, ServingError):

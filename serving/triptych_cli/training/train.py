@@ -2,15 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import Function, several
+from triptych_cli.common.options import Function, refuse_given, several
 
 Recipe = TypeVar("Recipe")
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
@@ -156,7 +155,7 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
     from triptych_training.tasks.translation import train_translation
 
     kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
-    foreign = _foreign(kinds, architecture, options)
+    foreign = _foreign(kinds, architecture)
 
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
         shape = {name: value for name, value in shape.items() if name not in foreign}
@@ -331,7 +330,7 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     from triptych_training.tasks.image_classification import train_vit
 
     kinds: dict[str, type[VitConfig | PvtConfig]] = {"vit": VitConfig, "pvt": PvtConfig}
-    foreign = _foreign(kinds, architecture, options)
+    foreign = _foreign(kinds, architecture)
 
     def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
         shape = {name: value for name, value in shape.items() if name not in foreign}
@@ -341,14 +340,11 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     _run(ImageRecipe, options, train)
 
 
-def _foreign(kinds: Mapping[str, Any], architecture: str, options: Iterable[str]) -> set[str]:
+def _foreign(kinds: Mapping[str, Any], architecture: str) -> set[str]:
     """Name the options of other architectures only; refuse those that were given, while their defaults do not matter."""
     fields = {name: set(kind.__dataclass_fields__) for name, kind in kinds.items()}
-    foreign = (set().union(*fields.values()) - fields[architecture]) & set(options)
-    source = click.get_current_context().get_parameter_source
-    for name in sorted(foreign):
-        if source(name) is not ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')}: not an option of --architecture {architecture}")
+    foreign = set[str]().union(*fields.values()) - fields[architecture]
+    refuse_given(foreign, f"is not an option of --architecture {architecture}")
     return foreign
 
 

@@ -132,7 +132,7 @@ def test_pvt_is_trained_and_exported(tmp_path: Path, version: str) -> None:
     shape += " --resume --epochs 2 --max-steps 4"
     assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
     other = train("vit", tmp_path, "--architecture", "pvt", "--layers", "2")
-    assert (other.exit_code, "--layers: not an option of --architecture pvt" in other.stderr) == (2, True)
+    assert (other.exit_code, "--layers is not an option of --architecture pvt" in other.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
