@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
+from triptych_cli.training.export import command
 from triptych_export import exporter
-from triptych_export.bundle_files import write_manifest, written_precisions
+from triptych_export.bundle_files import EXTRAS, PRECISIONS, write_manifest, written_precisions
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import translation as translation_family
@@ -189,6 +191,12 @@ def test_shipped_and_default_precisions(
 ) -> None:
     made = ExportOptions(Path("models"), **options)
     assert (tuple(made.shipped), made.default, written_precisions(made.shipped)) == (shipped, default, written)
+
+
+def test_the_command_offers_every_precision() -> None:
+    [choice] = [option.type for option in command.params if option.name == "precisions"]
+    assert isinstance(choice, click.Choice)
+    assert set(choice.choices) == {*PRECISIONS, *EXTRAS, "int8-shortlist"}
 
 
 def test_samples_are_spread_evenly() -> None:
