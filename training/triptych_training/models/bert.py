@@ -68,9 +68,7 @@ class BertConfig:
     @property
     def block(self) -> BlockConfig:
         """Configuration of one layer."""
-        return BlockConfig(
-            self.model_dim, self.heads, self.feedforward_dim, self.norm, self.activation, self.dropout, self.norm_epsilon
-        )
+        return BlockConfig.of(self)
 
 
 class BertEmbedding(nn.Module):

@@ -5,8 +5,9 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,12 @@ class BlockConfig:
         one_of(NORM_KINDS, self, "norm_kind")
         fraction(self, "dropout", "drop_path")
 
+    @classmethod
+    def of(cls, config: Any, **changes: Any) -> "BlockConfig":
+        """Configure a layer by the fields of a model's configuration that have the same names, apart from `changes`."""
+        shared = {each.name for each in fields(config)} & {each.name for each in fields(cls)}
+        return cls(**{**{name: getattr(config, name) for name in shared}, **changes})
+
     @property
     def attention(self) -> AttentionShape:
         """Shape of the layer's attention modules."""
@@ -101,17 +108,8 @@ class ImageModelConfig:
 
     def layer_block(self, model_dim: int, heads: int, feedforward_dim: int, depth: float) -> BlockConfig:
         """Configure a layer at the relative depth `depth`, 0 to 1."""
-        return BlockConfig(
-            model_dim,
-            heads,
-            feedforward_dim,
-            norm="pre",
-            activation=self.activation,
-            dropout=self.dropout,
-            norm_epsilon=self.norm_epsilon,
-            drop_path=self.drop_path * depth,
-            input_bias=self.input_bias,
-        )
+        sizes = {"model_dim": model_dim, "heads": heads, "feedforward_dim": feedforward_dim}
+        return BlockConfig.of(self, **sizes, norm="pre", drop_path=self.drop_path * depth)
 
 
 def make_norm(config: BlockConfig) -> nn.Module:

@@ -81,19 +81,7 @@ class GptConfig:
     @property
     def block(self) -> BlockConfig:
         """Configuration of one layer, except for its attention."""
-        return BlockConfig(
-            self.model_dim,
-            self.heads,
-            self.feedforward_dim,
-            norm="pre",
-            activation=self.activation,
-            dropout=self.dropout,
-            norm_epsilon=self.norm_epsilon,
-            head_dim=self.head_dim,
-            bias=self.bias,
-            norm_kind=self.norm_kind,
-            gated=self.gated,
-        )
+        return BlockConfig.of(self, norm="pre")
 
     @property
     def attention(self) -> AttentionShape:

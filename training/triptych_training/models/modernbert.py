@@ -66,18 +66,7 @@ class ModernBertConfig:
     @property
     def block(self) -> BlockConfig:
         """Configuration of one layer, except for the biases of its attention."""
-        return BlockConfig(
-            self.model_dim,
-            self.heads,
-            self.feedforward_dim,
-            norm="pre",
-            activation=self.activation,
-            dropout=self.dropout,
-            norm_epsilon=self.norm_epsilon,
-            bias=self.feedforward_bias,
-            norm_bias=self.norm_bias,
-            gated=True,
-        )
+        return BlockConfig.of(self, norm="pre", bias=self.feedforward_bias, gated=True)
 
     @property
     def pooler_activation(self) -> str:

@@ -80,20 +80,7 @@ class TransformerConfig:
     @property
     def block(self) -> BlockConfig:
         """One layer of the encoder."""
-        return BlockConfig(
-            self.model_dim,
-            self.heads,
-            self.feedforward_dim,
-            self.norm,
-            self.activation,
-            self.dropout,
-            self.norm_epsilon,
-            head_dim=self.head_dim,
-            bias=self.bias,
-            norm_kind=self.norm_kind,
-            gated=self.gated,
-            scaled=self.scaled_attention,
-        )
+        return BlockConfig.of(self, scaled=self.scaled_attention)
 
     @property
     def decoder_block(self) -> BlockConfig:
