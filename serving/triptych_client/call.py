@@ -72,9 +72,11 @@ class Attempts:
             error.message += self._call.hint
         if self._failures == self._call.retries or not is_transient(error):
             raise error
-        pause = self._next_pause() + (error.retry_delay_seconds or 0.0)
-        if pause >= self.remaining_seconds():
+        delay = error.retry_delay_seconds or 0.0
+        left = self.remaining_seconds() - delay
+        if left < FIRST_PAUSE_SECONDS:
             raise error
+        pause = delay + min(self._next_pause(), left / 2)  # shorter pauses before the deadline, so that none is beyond it
         self._failures += 1
         logger.info("%s; next attempt in %.1f s", error, pause)
         return pause
