@@ -86,6 +86,9 @@ class Trainer:
 
         Returns:
             The final checkpoint folder, or the file with the training's state if the run pauses before the end.
+
+        Raises:
+            RecipeError: the time limit was over before the first step.
         """
         unit = self.task.unit
         with (
@@ -102,6 +105,11 @@ class Trainer:
                     progress.say(f"stopped after step {self.position.step:,}; the same command with --resume continues")
                     break
             else:
+                if not self.position.step:
+                    raise RecipeError(
+                        f"max_minutes: reading the data took longer than {self.recipe.max_minutes:g}, so that no step was "
+                        f"taken; --resume with a larger limit uses what was read"
+                    )
                 if self._unvalidated:  # the time limit came right after an epoch without validation
                     self._end_epoch(progress, self._unvalidated)
                 return self._finish(progress)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from triptych_training.checkpoints.translation import load_checkpoint
-from triptych_training.errors import CheckpointError
+from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop import clock as clock_module
 from triptych_training.loop import run_folder as run_folder_module
 from triptych_training.loop import trainer as trainer_module
@@ -65,6 +65,15 @@ def test_a_time_limit_right_after_an_epoch_without_validation(tmp_path: Path, mo
     recipe = make_recipe(tmp_path, max_minutes=1, validate_every=2, schedule="linear", average=1)
     train_translation(recipe, SHAPE, tmp_path / "run")
     assert [(r["kind"], r["step"]) for r in records(tmp_path / "run")[-2:]] == [("epoch", 13), ("final", 13)]
+
+
+def test_a_time_limit_before_the_first_step_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = make_recipe(tmp_path, epochs=1, max_minutes=0.5, schedule="linear")
+    with monkeypatch.context() as patch:
+        patch.setattr(clock_module.Clock, "update", lambda clock, step: setattr(clock, "gone", 1.0))
+        with pytest.raises(RecipeError, match=r"data took longer than 0\.5, so that no step was taken"):
+            train_translation(recipe, SHAPE, tmp_path / "run")
+    assert train_translation(replace(recipe, max_minutes=60), SHAPE, tmp_path / "run", resume=True).name == "model"
 
 
 def test_a_training_may_end_before_its_time_limit(tmp_path: Path) -> None:
