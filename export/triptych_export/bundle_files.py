@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import ModelProto
 from tokenizers import Tokenizer
 
 from triptych.version import __version__
@@ -43,6 +44,12 @@ def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) 
     model.producer_name, model.producer_version, model.doc_string = "triptych", __version__, ""
     weights.externalize(converted)
     path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def write_kept_graph(model: ModelProto, source: Path, folder: Path, precision: str) -> None:
+    """Write the only graph of a precision, as an ONNX file in the folder `source` has it."""
+    weights = WeightsFile(folder / f"weights.{precision}.bin")
+    write_graph(Graph.of_file(model, source), folder / f"graph.{precision}.onnx", weights, "fp32")
 
 
 def _convert(graph: Graph, precision: str) -> Graph:

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 from onnx import ModelProto
-from onnx.external_data_helper import load_external_data_for_model
 
-from triptych_export.bundle_files import first_manifest, open_encoder, write_graph, write_manifest, write_tokenizer
+from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_manifest, write_tokenizer
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
 from triptych_export.families.image import GENERATED_IMAGES, PARITY_IMAGES, image_spec, read_image
-from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor
 from triptych_export.huggingface.checkpoint.text import (
     SentenceSettings,
@@ -29,13 +27,13 @@ from triptych_export.huggingface.checkpoint.text import (
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
 from triptych_export.onnx_files.adapters import ImageForm, TextForm, adapt_image, adapt_text, fixed_sizes
+from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.originals import run_texts
 from triptych_export.onnx_files.trial import try_run
 from triptych_export.parity.comparison import Outputs, check_answers, compare_answers, softmax, spread, with_neighbours
 from triptych_export.parity.image import Pixels, answer_images_in_session, generate_images
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, make_rows, random_rows
-from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.manifest import (
     FILL_MASK,
     IMAGE_CLASSIFICATION,
@@ -103,11 +101,7 @@ class OnnxEncoder(ABC):
         folder.mkdir()
         for precision, file in self.files.items():
             say(f"adapting {file.path.name} ({precision})")
-            model = ModelProto()
-            model.CopyFrom(file.model)
-            load_external_data_for_model(model, str(file.path.parent))
-            graph = Graph.of(self._adapted(model))
-            write_graph(graph, folder / f"graph.{precision}.onnx", WeightsFile(folder / f"weights.{precision}.bin"), "fp32")
+            write_kept_graph(self._adapted(file.model), file.path.parent, folder, precision)
         self._write_files(folder)
         members = {precision: {"graph": f"graph.{precision}.onnx"} for precision in self.files}
         manifest = first_manifest(self.task, self.folder.model_type or "onnx", members, **self._members())
@@ -272,7 +266,7 @@ class OnnxImageClassifier(OnnxEncoder):
 
     def _originals(self, file: OnnxFile) -> list[Outputs]:
         mean, std = (np.array(values, np.float32)[:, None, None] for values in (self.image.mean, self.image.std))
-        [name] = [one.name for one in file.model.graph.input if one.name not in {t.name for t in file.model.graph.initializer}]
+        [name] = [one.name for one in graph_inputs(file.model)]
         feeds = [{name: ((pixels.transpose(2, 0, 1).astype(np.float32) / 255 - mean) / std)[None]} for pixels in self.images]
         logits = [next(iter(outputs.values()))[0] for outputs in try_run(file.path, feeds, file.bytes)]
         if len(logits[0]) != len(self.labels):

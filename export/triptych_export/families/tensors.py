@@ -7,18 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, ValueInfoProto, helper
-from onnx.external_data_helper import load_external_data_for_model
+from onnx import ValueInfoProto, helper
 
-from triptych_export.bundle_files import first_manifest, open_encoder, write_graph, write_manifest
+from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.families.family import Report, Say
-from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
-from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
 
@@ -64,11 +61,7 @@ class TensorsFamily:
             self.samples, self.expected = self._generated()
         self.batches = self._rows_are_independent()
         folder.mkdir()
-        model = ModelProto()
-        model.CopyFrom(self.file.model)
-        load_external_data_for_model(model, str(self.file.path.parent))
-        weights = WeightsFile(folder / f"weights.{self.precision}.bin")
-        write_graph(Graph.of(model), folder / f"graph.{self.precision}.onnx", weights, "fp32")
+        write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
         specs = {
             kind: {name: {"datatype": spec[0], "shape": list(spec[1])} for name, spec in tensors.items()}

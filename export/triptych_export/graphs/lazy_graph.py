@@ -6,12 +6,15 @@ ONNX keeps a graph in one protobuf message of at most 2 GB; here the message has
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_model
 
 LARGE = 1_024  # bytes; smaller tensors stay in the message
 
@@ -47,6 +50,19 @@ class Graph:
             if tensor.name in hollow:
                 tensor.CopyFrom(hollow[tensor.name])
         return cls(message, tensors)
+
+    @classmethod
+    def of_file(cls, model: ModelProto, folder: Path) -> "Graph":
+        """Wrap a model that was read without its external data, which are in `folder`; large weights are read on demand."""
+        hollow = ModelProto()
+        tensors: dict[str, Maker] = {}
+        hollow.CopyFrom(model)
+        for stored, tensor in zip(model.graph.initializer, hollow.graph.initializer, strict=True):
+            if tensor_bytes(stored) >= LARGE:
+                tensors[stored.name] = partial(numpy_helper.to_array, stored, str(folder))
+                tensor.CopyFrom(hollow_tensor(stored.name, stored.data_type, stored.dims))
+        load_external_data_for_model(hollow, str(folder))  # small ones, and those of nested graphs
+        return cls(hollow, tensors)
 
     def copy(self) -> "Graph":
         """Copy the graph; weights are shared."""

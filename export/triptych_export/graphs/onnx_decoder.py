@@ -6,13 +6,12 @@ chunk, `P` positions before it, `H` heads of `D` dimensions.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper, version_converter
+from onnx import GraphProto, ModelProto, TensorProto, helper, version_converter
 from onnx.helper import make_tensor_value_info as value_info
 
-from triptych_export.graphs.lazy_graph import LARGE, Graph, hollow_tensor, tensor_bytes
+from triptych_export.graphs.lazy_graph import Graph, hollow_tensor
 from triptych_export.onnx_files.adapters import FLOAT, IDS, INT64, MASK, POSITIONS, PREFIX, Nodes, prefixed
 from triptych_export.onnx_files.checks import opset_of
 from triptych_export.onnx_files.decoder import DOMAIN, LOGITS, PAST, PRESENT, OnnxGpt, cache_values
@@ -22,7 +21,7 @@ INT64_MAX = 2**63 - 1
 
 def insert_decoder(traced: Graph, decoder: OnnxGpt) -> Graph:
     """Replace the operator that `OnnxGpt.trace` added by the file's nodes."""
-    own = _lazy(decoder.graph, decoder.file.path.parent, opset_of(traced.model))
+    own = _converted(decoder.graph, decoder.file.path.parent, opset_of(traced.model))
     model, body, config = traced.model, traced.model.graph, decoder.config
     [place] = [index for index, node in enumerate(body.node) if node.domain == DOMAIN]
     tokens, starts, *caches = body.node[place].input
@@ -100,18 +99,16 @@ def _places(n: Nodes, rows: str, positions: str, heads: int) -> str:
     return n("Concat", *(n("Expand", part, size) for part in parts), axis=-1)
 
 
-def _lazy(model: ModelProto, folder: Path, opset: int) -> Graph:
-    """Convert a model to an opset and give its values a prefix; large weights are left out and read when they are written."""
-    graph = model.graph
-    large = [tensor for tensor in graph.initializer if tensor_bytes(tensor) >= LARGE]
-    small = [tensor for tensor in graph.initializer if tensor_bytes(tensor) < LARGE]
-    inputs = [*graph.input, *(value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in large)]
-    hollow = helper.make_model(helper.make_graph(graph.node, graph.name, inputs, graph.output, small))
-    for field in ("opset_import", "functions"):
-        hollow.ClearField(field)
-        getattr(hollow, field).extend(getattr(model, field))
-    if opset_of(hollow) != opset:
-        hollow = version_converter.convert_version(hollow, opset)
+def _converted(model: ModelProto, folder: Path, opset: int) -> Graph:
+    """Convert a model to an opset and give its values a prefix; meanwhile its large weights are inputs, without values."""
+    graph = Graph.of_file(model, folder)
+    body, tensors = graph.model.graph, graph.tensors
+    large = [hollow_tensor(one.name, one.data_type, one.dims) for one in body.initializer if one.name in tensors]
+    for index in reversed(range(len(body.initializer))):
+        if body.initializer[index].name in tensors:
+            del body.initializer[index]
+    body.input.extend(value_info(one.name, one.data_type, one.dims) for one in large)
+    hollow = graph.model if opset_of(model) == opset else version_converter.convert_version(graph.model, opset)
     hollow = prefixed(hollow)
-    hollow.graph.initializer.extend(hollow_tensor(PREFIX + tensor.name, tensor.data_type, tensor.dims) for tensor in large)
-    return Graph(hollow, {PREFIX + tensor.name: partial(numpy_helper.to_array, tensor, str(folder)) for tensor in large})
+    hollow.graph.initializer.extend(hollow_tensor(PREFIX + one.name, one.data_type, one.dims) for one in large)
+    return Graph(hollow, {PREFIX + name: maker for name, maker in tensors.items()})

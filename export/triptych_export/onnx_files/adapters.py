@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, compose, he
 from onnx.helper import make_tensor_value_info as value_info
 
 from triptych_export.errors import SourceError
-from triptych_export.onnx_files.checks import opset_of
+from triptych_export.onnx_files.checks import graph_inputs, opset_of
 from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 LEAST_OPSET = 11
@@ -253,17 +253,18 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
 
 
 def prefixed(model: ModelProto) -> ModelProto:
-    """Give all values a prefix, and list only what a caller gives among the inputs.
+    """Copy a model, give all values a prefix, and list only what a caller gives among the inputs.
 
     Raises:
         SourceError: the opset is too old.
     """
     if (opset := opset_of(model)) < LEAST_OPSET:
         raise SourceError(f"opset {opset}, at least {LEAST_OPSET} is needed; convert it with onnx.version_converter")
-    named = {tensor.name for tensor in model.graph.initializer}  # up to IR version 3 they are inputs too
-    for one in [one for one in model.graph.input if one.name in named]:
-        model.graph.input.remove(one)
-    return compose.add_prefix(model, PREFIX, rename_nodes=False, rename_functions=False)
+    copy = compose.add_prefix(model, PREFIX, rename_nodes=False, rename_functions=False)
+    given = graph_inputs(copy)
+    del copy.graph.input[:]
+    copy.graph.input.extend(given)
+    return copy
 
 
 def _composed(

@@ -6,7 +6,7 @@ Source: https://huggingface.co/docs/optimum-onnx/onnx/usage_guides/export_a_mode
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -35,17 +35,30 @@ def weight_graphs(folder: Path) -> list[Path]:
     return []
 
 
+def open_graphs(files: Sequence[Path]) -> dict[Path, "GraphShard"]:
+    """Read the weights of a decoder's file and, if there is one, those of the encoder's.
+
+    Raises:
+        SourceError: a file is damaged.
+    """
+    decoder, *others = files
+    first = GraphShard(decoder)
+    prefix = next((ours for theirs, ours in PREFIXES.items() if any(name.startswith(theirs) for name in first.shapes)), "")
+    return {decoder: first, **{path: GraphShard(path, prefix) for path in others}}
+
+
 class GraphShard:
     """Weights of one ONNX file.
 
     Args:
         path: the file.
+        prefix: what the file leaves out of its parameters' names.
 
     Raises:
         SourceError: the file is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, prefix: str = "") -> None:
         self._path, self._model = path, read_model(path)
         stored = {tensor.name: tensor for graph in _graphs(self._model.graph) for tensor in graph.initializer}
         self._tensors: dict[str, tuple[TensorProto, bool]] = {  # by parameter; whether it is transposed
@@ -54,8 +67,7 @@ class GraphShard:
         for graph in _graphs(self._model.graph):
             for node in graph.node:
                 self._add(node, stored)
-        if path.name == ENCODER:
-            self._tensors = {f"{self._prefix()}{name}": found for name, found in self._tensors.items()}
+        self._tensors = {f"{prefix}{name}": found for name, found in self._tensors.items()}
         self.shapes = {
             name: torch.Size(reversed(tensor.dims) if turned else tensor.dims)
             for name, (tensor, turned) in self._tensors.items()
@@ -74,12 +86,6 @@ class GraphShard:
         if node.op_type == "MatMul" and node.input[1] in stored and node.input[1].startswith(UNNAMED):
             module = ".".join(node.name.strip("/").split("/")[:-1])
             self._tensors.setdefault(f"{module}.weight", (stored[node.input[1]], True))
-
-    def _prefix(self) -> str:
-        """Find what the encoder's file leaves out of its parameters' names."""
-        decoder = next(path for path in (self._path.parent / name for name in DECODERS) if path.is_file())
-        names = [tensor.name for graph in _graphs(read_model(decoder).graph) for tensor in graph.initializer]
-        return next((ours for theirs, ours in PREFIXES.items() if any(name.startswith(theirs) for name in names)), "")
 
 
 def _is_parameter(name: str) -> bool:

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych_export.errors import SourceError
-from triptych_export.onnx_files.weights import GraphShard, weight_graphs
+from triptych_export.onnx_files.weights import open_graphs, weight_graphs
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
@@ -84,7 +84,7 @@ def open_weights(folder: Path) -> StoredWeights:
         if (folder / f"{name}{INDEX}").exists():
             return StoredWeights(_open(_shard_paths(folder / f"{name}{INDEX}"), opener))
     if graphs := weight_graphs(folder):
-        return StoredWeights({path: GraphShard(path) for path in graphs})
+        return StoredWeights(open_graphs(graphs))
     there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
