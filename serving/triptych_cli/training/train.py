@@ -47,12 +47,16 @@ def _option(*names: str, **settings: Any) -> Callable[[Function], Function]:
     return click.option(*names, show_default=True, **settings)
 
 
-def _files(train: str, valid: str, valid_required: bool = True) -> Callable[[Function], Function]:
+VECTORS = "Word vectors (word2vec or GloVe) with which the tokens that are words begin."
+
+
+def _files(train: str, valid: str, text: bool = True) -> Callable[[Function], Function]:
     return several(
         click.option("--train", "train", multiple=True, required=True, help=train),
-        click.option("--valid", "valid", multiple=True, required=valid_required, help=valid),
+        click.option("--valid", "valid", multiple=True, required=text, help=valid),
         click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Run folder to write."),
         click.option("--resume", is_flag=True, help="Continue from the last saved state in the run folder."),
+        *([_option("--embeddings", default="", metavar="FILE", help=VECTORS)] if text else []),
     )
 
 
@@ -297,7 +301,7 @@ _finetuning(
 @_files(
     "Folder of <class>/<image> files. Repeatable.",
     "The same for validation.  [default: images held out of --train]",
-    valid_required=False,
+    text=False,
 )
 @_option("--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid.")
 @_option("--image-size", default=224, help="Height and width, in pixels.")

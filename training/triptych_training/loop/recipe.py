@@ -82,6 +82,7 @@ class TextRecipe(Recipe):
     """Options of trainings on files of text."""
 
     valid: tuple[str, ...]
+    embeddings: str = ""  # file of word vectors, with which the token table begins
     batch_tokens: int = 4_000  # rows x longest row of a batch
 
     def check(self) -> None:

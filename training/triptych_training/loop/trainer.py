@@ -23,12 +23,14 @@ from torch.optim import Optimizer
 
 from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_weights, read_weights
 from triptych_training.data.batches import Indices, plan_steps
+from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.data.word_vectors import fill_token_tables
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.clock import Clock
 from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
 from triptych_training.loop.moving_average import MovingAverage
 from triptych_training.loop.optimizer import WARMUP_SHARE, make_optimizers, make_schedule
-from triptych_training.loop.recipe import Recipe
+from triptych_training.loop.recipe import Recipe, TextRecipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.task import TrainingTask
@@ -310,8 +312,13 @@ class Trainer:
             if self.recipe.initial:
                 folder = Path(self.recipe.initial)
                 load_weights(self.task.model, read_weights(folder / WEIGHTS), folder)
-                if self.average:
-                    self.average.reset()
+            if isinstance(self.recipe, TextRecipe) and self.recipe.embeddings:
+                tokenizer = load_tokenizer(self.folder.tokenizer)
+                found = fill_token_tables(self.task.model, tokenizer, Path(self.recipe.embeddings))
+                if self.fabric.is_global_zero:
+                    self.folder.log({"kind": "note", "step": 0, "tokens_with_given_vectors": found})
+            if self.average:
+                self.average.reset()
             return
         try:
             self.task.model.load_state_dict(state["model"])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from triptych_export.errors import SourceError
 from triptych_export.exporter import export
 from triptych_export.huggingface.static_embeddings import load_word_file
 from triptych_export.options import ExportOptions
@@ -16,6 +15,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, NEIGHBORS_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_training.data.words import word_tokenizer
+from triptych_training.errors import CorpusError
 
 WORDS = ["king", "queen", "man", "river"]
 TABLE = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -94,5 +94,5 @@ def test_few_short_numbers_are_not_taken_for_binary_ones(tmp_path: Path) -> None
 )
 def test_damaged_files_of_words_are_refused(tmp_path: Path, content: bytes, problem: str) -> None:
     (path := tmp_path / "vectors.txt").write_bytes(content)
-    with pytest.raises(SourceError, match=problem):
+    with pytest.raises(CorpusError, match=problem):
         load_word_file(path)

@@ -105,3 +105,13 @@ def test_texts_and_shapes_that_do_not_fit_are_refused(text: str, tmp_path: Path)
         train_gpt(recipe(text, **options), GptConfig(**SHAPE, max_positions=10_000), tmp_path / "two")
     with pytest.raises(ValueError, match="kv_heads: 3 does not divide heads 4"):
         GptConfig(**SHAPE, kv_heads=3)
+
+
+def test_a_training_can_begin_with_word_vectors(text: str, tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("a " + "1 -1 " * 16 + "\n")
+    options = {"embeddings": str(tmp_path / "vectors.txt"), "max_steps": 1, "learning_rate": 1e-9, "ema_decay": 0.5}
+    folder = train_gpt(recipe(text, **options), GptConfig(**SHAPE, kv_heads=2), tmp_path / "run")
+    checkpoint = load_gpt_checkpoint(folder)
+    [row] = checkpoint.model.tokens.weight[checkpoint.tokenizer.encode("a").ids]
+    assert torch.equal(row.sign(), torch.tensor([1.0, -1.0] * 16))
+    assert '"tokens_with_given_vectors": ' in (tmp_path / "run/metrics.jsonl").read_text()
