@@ -121,6 +121,9 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._received("head")
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)  # a head may arrive in one piece
+        if size > HEAD_BYTES or sum(name == b"host" for name, _ in self.headers) > 1:
+            raise ValueError("the head is too large, or names several hosts")  # which uvicorn answers with 400
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
