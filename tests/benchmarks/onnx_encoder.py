@@ -10,7 +10,6 @@ file's vectors are to those of the checkpoint's own weights in fp32.
 """
 
 import asyncio
-import statistics
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +22,11 @@ import numpy as np
 import onnxruntime
 from grpc import aio
 from numpy.typing import NDArray
+from servers.rates import median_loops
 from servers.start import script_server
 from tokenizers import Tokenizer
 
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
-from triptych_bench.load.loops import run_closed_loop
 from triptych_bench.server.process import TriptychServer
 from triptych_embedded.models import open_registry
 from triptych_embedded.request import ModelChoice
@@ -89,19 +88,7 @@ async def measure(own: str, plain: str, texts: list[str], rounds: int, count: in
             "plain": lambda text: call(text.encode()),
         }
         for in_flight in IN_FLIGHT:
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in sends}
-            for turn in range(rounds + 1):
-                for name, send in sends.items():
-                    log = await run_closed_loop(send, texts, in_flight, count=count, seed=turn)
-                    if log.messages:
-                        raise RuntimeError(f"{name}: {log.messages}")
-                    times = [1_000 * (record.received - record.sent) for record in log.records]
-                    rate = count / (log.records[-1].received - log.started)
-                    if turn:  # the first warms up
-                        found[name].append((rate, float(np.percentile(times, 99))))
-            medians = {
-                name: [statistics.median(values) for values in zip(*pairs, strict=True)] for name, pairs in found.items()
-            }
+            medians = await median_loops(sends, rounds, count, in_flight, texts)
             for name, (rate, p99) in medians.items():
                 ratios = f"{rate / medians['plain'][0]:6.2f} x rate, {p99 / medians['plain'][1]:.2f} x p99"
                 click.echo(f"{in_flight:3} in flight  {name:9}{rate:8.0f}/s  p99 {p99:7.1f} ms {ratios}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from servers.load import Generators, Load
 from triptych_bench.load.loops import run_closed_loop
 
@@ -65,19 +67,29 @@ def raise_rates(addresses: Mapping[str, str], load: Generators, plan: RatePlan) 
         rate *= plan.factor
 
 
-async def median_rates(
-    calls: Mapping[Name, Callable[[None], Any]], rounds: int, count: int, in_flight: int
-) -> dict[Name, float]:
-    """Return the median requests per second of each call, in rounds that they take turns in."""
-    rates: dict[Name, list[float]] = {name: [] for name in calls}
+async def median_loops(
+    calls: Mapping[Name, Callable[[Any], Any]], rounds: int, count: int, in_flight: int, inputs: Sequence[Any] = (None,)
+) -> dict[Name, tuple[float, float]]:
+    """Return the medians of requests per second and p99 latency (ms) of each call, in rounds that they take turns in."""
+    found: dict[Name, list[tuple[float, float]]] = {name: [] for name in calls}
     for turn in range(rounds + 1):
         for name, call in calls.items():
-            log = await run_closed_loop(call, [None], in_flight, count=count)
+            log = await run_closed_loop(call, inputs, in_flight, count=count, seed=turn)
             if log.messages:
                 raise RuntimeError(f"{name}: {log.messages}")
             if turn:  # the first warms up
-                rates[name].append(count / (log.records[-1].received - log.started))
-    return {name: statistics.median(found) for name, found in rates.items()}
+                p99 = float(np.percentile([1_000 * (record.received - record.sent) for record in log.records], 99))
+                found[name].append((count / (log.records[-1].received - log.started), p99))
+    return {
+        name: (statistics.median(r for r, _ in pairs), statistics.median(p for _, p in pairs)) for name, pairs in found.items()
+    }
+
+
+async def median_rates(
+    calls: Mapping[Name, Callable[[None], Any]], rounds: int, count: int, in_flight: int
+) -> dict[Name, float]:
+    """Return the median requests per second of each call, as `median_loops` measures them."""
+    return {name: rate for name, (rate, _) in (await median_loops(calls, rounds, count, in_flight)).items()}
 
 
 def highest(results: Sequence[RateResult], limit_ms: float) -> dict[str, float]:
