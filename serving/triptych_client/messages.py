@@ -93,7 +93,8 @@ def read(kind: type[Result], message: Any, **given: Any) -> Result:
     return kind(**{name: convert(getattr(message, name)) for name, convert in plan if name not in given}, **given)
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
+    """Return a value as it is."""
     return value
 
 
@@ -118,7 +119,7 @@ def _conversion(hint: Any, field: Any) -> Callable[[Any], Any]:
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         members = {number: hint(name) for number, name in enum_names(field.enum_type).items() if name in list(hint)}
         return lambda number: members.get(number, hint("unknown"))
-    return _same
+    return same
 
 
 def served_from(message: ServedMessage, request_id: str) -> ServedFields:

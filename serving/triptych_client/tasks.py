@@ -29,6 +29,7 @@ from triptych_client.messages import (
     model_from,
     options_message,
     read,
+    same,
     served_from,
     translation_from,
 )
@@ -79,10 +80,6 @@ ATTEND = SimpleCall(*method_of(attention_pb2, "AttentionService", "Attend"), att
 CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def is_text(each: Any) -> bool:
     """Return whether an input is a text."""
     return isinstance(each, str)
@@ -110,7 +107,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """What an input is, in errors."""
     accepts: Callable[[Any], bool] = is_text
     """Whether an input has the right type."""
-    to_message: Callable[[Any], Any] = _same
+    to_message: Callable[[Any], Any] = same
     """Converts an input to an element of the request's field."""
     to_result: Callable[[Any, ServedFields], Result] | None = None
     """Converts an element of the response's field; by default, its fields are read by name."""

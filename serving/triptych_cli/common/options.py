@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from triptych_embedded.request import AUTO
+from triptych_embedded.request import AUTO, ModelChoice
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -118,8 +118,16 @@ server = several(address, connection)
 required_server = several(
     optional("--server", default="", metavar="HOST:PORT", help="Address of the server.  [default: localhost:8001]"), connection
 )
+local_choice = several(models, model, running)
 # All options of a ModelChoice.
 model_choice = several(models, model, server, running)
+
+
+def take_choice(values: dict[str, Any]) -> ModelChoice:
+    """Remove the options of `model_choice` from the values of a command and return them."""
+    return ModelChoice(**{name: values.pop(name) for name in ModelChoice.__dataclass_fields__})
+
+
 load_timeout = click.option(
     "--timeout-secs", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, help="Time to wait."
 )

@@ -23,10 +23,9 @@ from triptych_cli.common.lines import (
     split_pair,
 )
 from triptych_cli.encoders.backend import Run, open_encoder, open_reranker
-from triptych_embedded.request import InputError, ModelChoice
+from triptych_embedded.request import InputError
 
 BATCH = 256  # texts per call
-CHOICE = tuple(ModelChoice.__dataclass_fields__)
 WHERE = "Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on {}."
 EMPTY = "the text is empty"
 NO_CONTEXT = "there is no context: give --context, or a tab and the context behind the question"
@@ -75,7 +74,7 @@ class TextCommand:
         def command(
             texts: tuple[str, ...], source: Path | None, fail_fast: bool, as_json: bool = True, **arguments: Any
         ) -> None:
-            choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+            choice = options.take_choice(arguments)
             to_input = self.prepare(arguments)
             lines = read_lines(texts, source)
             opened = open_encoder(choice, self.capability, self.client_method)
@@ -286,7 +285,7 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
     All documents are read first, and compared in one request. Without --server (or TRIPTYCH_SERVER) the engine runs in this
     process, on a model of --models.
     """
-    choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+    choice = options.take_choice(arguments)
     lines = [line for line in read_lines(texts, source) if not line.is_blank]
     if problem := next((f"{line.origin}: {line.problem}" for line in lines if line.problem), ""):
         raise click.ClickException(problem)
@@ -317,7 +316,7 @@ def neighbors(words: tuple[str, ...], as_json: bool, **arguments: Any) -> None:
     The model is a table of vectors, such as Word2Vec's. Without --server (or TRIPTYCH_SERVER) the engine runs in this process,
     on a model of --models.
     """
-    choice = ModelChoice(**{name: arguments.pop(name) for name in CHOICE})
+    choice = options.take_choice(arguments)
     with open_encoder(choice, "neighbors", "neighbors_many") as run:
         [result] = run([" ".join(words)], **arguments)
     if isinstance(result, InputError):

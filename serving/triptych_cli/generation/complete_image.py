@@ -11,7 +11,7 @@ from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, take_decoding
 from triptych_cli.common.errors import needs
-from triptych_cli.generation.generate import CHOICE, SERVER_SECONDS
+from triptych_cli.generation.generate import SERVER_SECONDS
 from triptych_embedded.request import ModelChoice
 
 CAPABILITY = "image-generation"
@@ -37,7 +37,7 @@ def command(image: str, output: Path, n: int | None, rows: int | None, **values:
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    choice = ModelChoice(**{name: values.pop(name) for name in CHOICE})
+    choice = options.take_choice(values)
     try:
         data = sys.stdin.buffer.read() if image == STDIN else Path(image).read_bytes()
     except OSError as error:

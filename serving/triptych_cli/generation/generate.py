@@ -16,7 +16,6 @@ from triptych_cli.common.lines import json_row, open_writer, score_number
 from triptych_embedded.request import ModelChoice
 
 CAPABILITY = "text-generation"
-CHOICE = tuple(ModelChoice.__dataclass_fields__)
 SERVER_SECONDS = 3_600.0  # deadline of one generation
 
 Message = Mapping[str, str]
@@ -44,7 +43,7 @@ def command(text: str | None, chat: bool, system: str, stream: bool, as_json: bo
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    choice = ModelChoice(**{name: values.pop(name) for name in CHOICE})
+    choice = options.take_choice(values)
     if stream and as_json:
         raise click.UsageError("--stream shows text, not --json")
     if (values["n"] or 1) > 1 and not as_json:

@@ -61,9 +61,7 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
 
 @command.command(name="fill-mask")
 @click.argument("texts", nargs=-1, required=True)
-@options.models
-@options.model
-@options.running
+@options.local_choice
 @options.option("--sequence-length", default=128, help="Tokens per row, including [CLS] and [SEP].")
 @options.as_json
 def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
@@ -81,9 +79,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
 
 @command.command(name="text-generation")
 @click.argument("texts", nargs=-1, required=True)
-@options.models
-@options.model
-@options.running
+@options.local_choice
 @options.option("--sequence-length", default=256, help="Tokens per document, from its beginning.")
 @options.as_json
 def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
@@ -98,9 +94,7 @@ def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool,
 
 @command.command(name="image-classification")
 @click.argument("folders", nargs=-1, required=True)
-@options.models
-@options.model
-@options.running
+@options.local_choice
 @click.option(
     "--hold-out", default=0.0, help="Use this many files in all (below 1: this share), the last of each class; 0: every file."
 )
