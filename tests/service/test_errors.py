@@ -21,11 +21,12 @@ from triptych_client import (
     ResourceExhaustedError,
 )
 from triptych_serving.errors import OverloadedError
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
-from .support.in_process import running_server
+from .support.in_process import Pace
 from .support.processes import ServerProcess
 
 INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
@@ -151,11 +152,12 @@ def test_more_rows_than_the_queue_can_ever_hold_are_refused_for_good(server: Ser
         assert client.translate(SOURCE).text == TARGET
 
 
-def test_a_full_queue_refuses_with_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_refuses_with_a_delay(paced_server: tuple[str, Translator, Pace], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(call: Call) -> None:
         raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
 
-    with running_server() as (address, translator), Client(address, retries=0) as client:
+    address, translator, _ = paced_server
+    with Client(address, retries=0) as client:
         with monkeypatch.context() as patch:
             patch.setattr(translator.engine, "submit", full)
             with pytest.raises(ResourceExhaustedError, match="the queue is full: 9 rows wait") as error:
@@ -189,11 +191,14 @@ def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
     asyncio.run(main())
 
 
-def test_a_panic_of_a_library_is_internal_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_a_library_is_internal_and_no_more(
+    paced_server: tuple[str, Translator, Pace], monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Panic(BaseException):
         """An exception outside Exception, as libraries written in Rust raise."""
 
-    with running_server() as (address, translator), grpc.insecure_channel(address) as channel:
+    address, translator, _ = paced_server
+    with grpc.insecure_channel(address) as channel:
         stub = TranslationServiceStub(channel)
 
         def fail(*arguments: object) -> None:
