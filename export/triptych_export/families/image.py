@@ -115,7 +115,7 @@ def _describe(config: VitConfig | SwinConfig | PvtConfig | ImageGptConfig) -> di
         return {"layers, heads, width": f"{shape.layers}, {shape.heads}, {shape.model_dim}", "colours": config.colours}
     if isinstance(config, VitConfig):
         return {"layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}"}
-    columns = (config.depths, config.heads, [config.width(stage) for stage in range(len(config.depths))])
+    columns = (config.depths, config.heads, [config.block(stage, 0).model_dim for stage in range(len(config.depths))])
     values = ["-".join(map(str, column)) for column in columns]
     more = {"window (patches)": config.window_size} if isinstance(config, SwinConfig) else {"version": config.version}
     return {"layers, heads, width of the stages": ", ".join(values), **more}

@@ -8,6 +8,7 @@ Normalisation, `(pixel / 255 - mean) / std`, is folded into the weights as far a
 Shapes: `B` images, `P` patches, `S` leading tokens, `E` model dimensions, `C` classes.
 """
 
+import copy
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.image_stems import PatchStem, PixelStem
-from triptych_export.graphs.layers import FirstPositionLayer, FusedLayer, GatheredMerging, ReducedLayer, WindowLayer
+from triptych_export.graphs.layers import FirstPositionLayer, FusedCrossAttention, FusedLayer, GatheredMerging, WindowLayer
 from triptych_export.graphs.operators import fused_attention, top_k
 from triptych_export.graphs.translation import arg_max, block_width
 from triptych_export.graphs.weight_folding import fuse_norms
@@ -134,30 +135,18 @@ class PvtGraph(ImageGraph):
 
     def __init__(self, model: Pvt, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model.config.image)
-        stages = [stage for stage in model.stages if isinstance(stage, PvtStage)]
-        patches = stages[0].projection
-        overlap = model.config.version != VERSION_1
-        stem = PixelStem(nn.Sequential(patches), mean, std) if overlap else PatchStem(patches, self.image, mean, std)
-        self.stages = nn.Sequential(*(ReducedStage(stage, None if index else stem) for index, stage in enumerate(stages)))
-        self.classifier = model.classifier
+        stages = copy.deepcopy(model.stages, {id(weight): weight for weight in model.parameters()})
+        for part in stages.modules():
+            if isinstance(part, PvtLayer):
+                part.attention = FusedCrossAttention(part.attention)
+        self.first, *others = (stage for stage in stages if isinstance(stage, PvtStage))
+        self.others, self.classifier = nn.Sequential(*others), model.classifier
+        patches, overlap = self.first.projection, model.config.version != VERSION_1
+        self.stem = PixelStem(nn.Sequential(patches), mean, std) if overlap else PatchStem(patches, self.image, mean, std)
 
     def logits(self, pixels: Tensor) -> Tensor:
-        y: Tensor = self.classifier(self.stages(pixels).float())
+        y: Tensor = self.classifier(self.others(self.first.run(self.stem(pixels) + self.stem.bias)).float())
         return y
-
-
-class ReducedStage(nn.Module):
-    """Stage of a PVT on fused operators; `stem` embeds the patches of the first one."""
-
-    def __init__(self, stage: PvtStage, stem: PatchStem | PixelStem | None) -> None:
-        super().__init__()
-        self.stage, self.stem = stage, stem
-        self.layers = nn.ModuleList(ReducedLayer(layer) for layer in stage.layers if isinstance(layer, PvtLayer))
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Pixels, or `[B, E, rows, columns]` of the stage before -> the next stage's input."""
-        x = self.stage.project(maps) if self.stem is None else self.stem(maps) + self.stem.bias
-        return self.stage.run(x, self.layers)
 
 
 class ImageGptGraph(ImageGraph):

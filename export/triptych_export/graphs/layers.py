@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from triptych_export.graphs.input_scales import mark_input
 from triptych_export.graphs.operators import fused_attention, packed_attention, rotary_embedding
+from triptych_training.models.attention import CrossAttention, KeyValues
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
-from triptych_training.models.pvt import POOLED, PvtLayer, to_maps
 from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
 
@@ -142,31 +142,21 @@ class WindowLayer(nn.Module):
         return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
-class ReducedLayer(nn.Module):
-    """PVT layer: attention to a smaller grid. Pooling into unequal parts, which no operator does, is a constant matrix."""
+class FusedCrossAttention(CrossAttention):
+    """Attention to full sequences in one operator."""
 
-    def __init__(self, layer: PvtLayer) -> None:
-        super().__init__()
-        self.layer = layer
-        reduction, self.pool = layer.reduction, None
-        if reduction is not None and reduction.pools and any(side % POOLED for side in reduction.grid):
-            positions = torch.eye(reduction.grid[0] * reduction.grid[1])[None]
-            self.pool = nn.Parameter(reduction.gather(positions).flatten(2)[0].t().contiguous(), requires_grad=False)  # [M, P]
+    def __init__(self, attention: CrossAttention) -> None:
+        nn.Module.__init__(self)
+        self.heads, self.query = attention.heads, attention.query
+        self.key_value, self.output = attention.key_value, attention.output
 
-    def reduced(self, x: Tensor) -> Tensor:
-        """Compute the input of keys and values: `[B, P, E]` -> `[B, M, E]`."""
-        reduction = self.layer.reduction
-        if reduction is None or self.pool is None:
-            return x if reduction is None else reduction(x)
-        return reduction.project(to_maps(torch.matmul(self.pool, x), (POOLED, POOLED)))
+    def project_memory(self, memory: Tensor) -> KeyValues:
+        key, value = self.key_value(memory).chunk(2, dim=-1)
+        return key, value
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`[B, P, E]` -> `[B, P, E]`."""
-        frame, attention = self.layer.attention_residual, self.layer.attention
-        entered = frame.enter(x)
-        key, value = attention.key_value(self.reduced(entered)).chunk(2, dim=-1)
-        x = frame.leave(x, attention.output(fused_attention(attention.query(entered), key, value, attention.heads)))
-        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+    def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.output(fused_attention(self.query(x), *memory, self.heads))
+        return y
 
 
 class GatheredMerging(nn.Module):

@@ -29,7 +29,7 @@ SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
     "rnn": {"tiny": (256, 1, 1), "small": (512, 1, 1), "base": (1024, 2, 2)},
     "bert": {"tiny": (128, 2, 512, 2), "small": (256, 4, 1024, 4), "base": (768, 12, 3072, 12)},
     "vit": {"tiny": (192, 3, 768, 6), "small": (384, 6, 1536, 12), "base": (768, 12, 3072, 12)},
-    "pvt": {  # the paper's B0, B1 and B2
+    "pvt": {  # B0, B1 and B2 of the second paper
         "tiny": ((32, 64, 160, 256), (2, 2, 2, 2)),
         "small": ((64, 128, 320, 512), (2, 2, 2, 2)),
         "base": ((64, 128, 320, 512), (3, 4, 6, 3)),
@@ -159,14 +159,12 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
     from triptych_training.tasks.translation import train_translation
 
     kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
-    foreign = _foreign(kinds, architecture)
 
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
-        shape = {name: value for name, value in shape.items() if name not in foreign}
         shape = _sized(architecture, shape, out, resume)
         return train_translation(recipe, kinds[architecture](vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
-    _run(TranslationRecipe, options, train)
+    _run(TranslationRecipe, _own_options(kinds, architecture, options), train)
 
 
 @command.command(name="bert")
@@ -334,22 +332,19 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     from triptych_training.tasks.image_classification import train_vit
 
     kinds: dict[str, type[VitConfig | PvtConfig]] = {"vit": VitConfig, "pvt": PvtConfig}
-    foreign = _foreign(kinds, architecture)
 
     def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
-        shape = {name: value for name, value in shape.items() if name not in foreign}
-        shape = _sized(architecture, shape, out, resume)
-        return train_vit(recipe, kinds[architecture](classes=2, **shape), out, resume)
+        return train_vit(recipe, kinds[architecture](classes=2, **_sized(architecture, shape, out, resume)), out, resume)
 
-    _run(ImageRecipe, options, train)
+    _run(ImageRecipe, _own_options(kinds, architecture, options), train)
 
 
-def _foreign(kinds: Mapping[str, Any], architecture: str) -> set[str]:
-    """Name the options of other architectures only; refuse those that were given, while their defaults do not matter."""
+def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out options of other architectures; refuse those that were given, while their defaults do not matter."""
     fields = {name: set(kind.__dataclass_fields__) for name, kind in kinds.items()}
     foreign = set[str]().union(*fields.values()) - fields[architecture]
     refuse_given(foreign, f"is not an option of --architecture {architecture}")
-    return foreign
+    return {name: value for name, value in options.items() if name not in foreign}
 
 
 def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool) -> dict[str, Any]:

@@ -8,14 +8,11 @@ all positions attend to keys and values of a grid that is R_i times smaller stil
 version   patches                     positions are learned from                   SR                       classifier reads
 1         side by side                a table for each stage                       as above                 a class token
 2         overlapping, 2 S_i - 1      zeros around 3 x 3 convolutions of channels  as above                 the mean
-2-linear  as version 2                as version 2                                 GELU(Norm(W pool(x)))    the mean
-
-where `pool` averages every grid to 7 x 7.
+2-linear  as version 2                as version 2                                 of 7 x 7 averages, GELU  the mean
 
 Shapes: `B` images, `P` positions of a grid (and the class token), `M` keys, `E` dimensions of a stage, `F` of its feed-forward.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -63,40 +60,23 @@ class PvtConfig(ImageModelConfig):
             raise ValueError(f"patch_size: {self.patch} does not divide image_size {self.image}")
         if self.version == VERSION_1 and self.reductions[-1] != 1:
             raise ValueError(f"reductions: {self.reductions[-1]} in the last stage, whose class token has no place in a grid")
-        for stage in range(self.stages):
+        for stage in range(len(self.depths)):
             (rows, columns), least = self.grid(stage), 1 if self.version == LINEAR else self.reductions[stage]
             if min(rows, columns) < least:
                 raise ValueError(f"reductions: {least} exceeds the {rows} x {columns} positions of stage {stage}")
             _ = self.block(stage, 0)
 
-    @property
-    def stages(self) -> int:
-        """Number of stages."""
-        return len(self.depths)
-
-    def width(self, stage: int) -> int:
-        """E of a stage."""
-        return self.widths[stage]
-
-    def stride(self, stage: int) -> Grid:
-        """S_i, of rows and columns."""
-        return (self.merges[stage - 1],) * 2 if stage else self.patch
-
-    def kernel(self, stage: int) -> Grid:
-        """Height and width of a patch: those that overlap reach to the centres of their neighbours."""
-        rows, columns = self.stride(stage)
-        return (rows, columns) if self.version == VERSION_1 else (2 * rows - 1, 2 * columns - 1)
-
-    def padding(self, stage: int) -> Grid:
-        """Zeros on each side of a stage's input."""
-        rows, columns = self.kernel(stage)
-        return (0, 0) if self.version == VERSION_1 else (rows // 2, columns // 2)
+    def patches(self, stage: int) -> tuple[Grid, Grid, Grid]:
+        """Size, distance and padding of a stage's patches; those that overlap reach to the centres of their neighbours."""
+        rows, columns = (self.merges[stage - 1],) * 2 if stage else self.patch
+        if self.version == VERSION_1:
+            return (rows, columns), (rows, columns), (0, 0)
+        return (2 * rows - 1, 2 * columns - 1), (rows, columns), (rows - 1, columns - 1)
 
     def grid(self, stage: int) -> Grid:
         """Rows and columns of a stage's positions."""
-        sides = self.grid(stage - 1) if stage else self.image
-        parts = zip(sides, self.kernel(stage), self.padding(stage), self.stride(stage), strict=True)
-        rows, columns = ((side + 2 * pad - kernel) // stride + 1 for side, kernel, pad, stride in parts)
+        sides = zip(self.grid(stage - 1) if stage else self.image, *self.patches(stage), strict=True)
+        rows, columns = ((side + 2 * padding - size) // stride + 1 for side, size, stride, padding in sides)
         return rows, columns
 
     def block(self, stage: int, layer: int) -> BlockConfig:
@@ -125,19 +105,14 @@ class Reduction(nn.Module):
         self.projection = nn.Conv2d(width, width, ratio, stride=ratio)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
 
-    def gather(self, x: Tensor) -> Tensor:
-        """`[B, P, E]` -> the convolution's input `[B, E, rows, columns]`: of 2-linear the pooled grid."""
-        maps = to_maps(x, self.grid)
-        return functional.adaptive_avg_pool2d(maps, POOLED) if self.pools else maps
-
-    def project(self, maps: Tensor) -> Tensor:
-        """Gathered maps -> `[B, M, E]`."""
-        reduced = self.norm(to_positions(self.projection(maps)))
-        return functional.gelu(reduced) if self.pools else reduced
-
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, M, E]`."""
-        return self.project(self.gather(x))
+        maps = to_maps(x, self.grid)
+        if self.pools:  # as matrices, since ONNX has no pooling into unequal parts
+            rows, columns = (functional.adaptive_avg_pool1d(torch.eye(side).to(x), POOLED) for side in self.grid)
+            maps = rows.t() @ maps @ columns
+        reduced = self.norm(to_positions(self.projection(maps)))
+        return functional.gelu(reduced) if self.pools else reduced
 
 
 class ConvolutionalFeedForward(FeedForward):
@@ -152,8 +127,8 @@ class ConvolutionalFeedForward(FeedForward):
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P, E]`."""
         inner = self.expand(x)  # [B, P, F]
-        maps = to_maps(torch.relu(inner) if self.rectifies else inner, self.grid)
-        return self.contract(self.activation(to_positions(self.channels(maps))))
+        maps = self.channels(to_maps(torch.relu(inner) if self.rectifies else inner, self.grid))
+        return self.contract(self.activation(to_positions(maps)))
 
 
 class PvtLayer(nn.Module):
@@ -165,11 +140,8 @@ class PvtLayer(nn.Module):
         self.reduction = Reduction(config, stage) if linear or config.reductions[stage] > 1 else None
         self.attention = CrossAttention(block.attention)
         self.attention_residual = Residual(block)
-        self.feedforward = (
-            FeedForward(block)
-            if config.version == VERSION_1
-            else ConvolutionalFeedForward(block, config.grid(stage), rectifies=linear)
-        )
+        convolutional, grid = config.version != VERSION_1, config.grid(stage)
+        self.feedforward = ConvolutionalFeedForward(block, grid, linear) if convolutional else FeedForward(block)
         self.feedforward_residual = Residual(block)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -185,10 +157,10 @@ class PvtStage(nn.Module):
 
     def __init__(self, config: PvtConfig, stage: int) -> None:
         super().__init__()
-        self.grid, self.last = config.grid(stage), stage == config.stages - 1
+        self.grid, self.last = config.grid(stage), stage == len(config.depths) - 1
         first, width = config.version == VERSION_1, config.widths[stage]
         before = config.widths[stage - 1] if stage else config.channels
-        self.projection = nn.Conv2d(before, width, config.kernel(stage), config.stride(stage), config.padding(stage))
+        self.projection = nn.Conv2d(before, width, *config.patches(stage))
         self.projection_norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         tokens = int(first and self.last)
         positions = torch.empty(tokens + self.grid[0] * self.grid[1], width).normal_(std=0.02) if first else None
@@ -198,21 +170,13 @@ class PvtStage(nn.Module):
         self.layers = nn.ModuleList(PvtLayer(config, stage, layer) for layer in range(config.depths[stage]))
         self.norm = nn.Identity() if first and not self.last else nn.LayerNorm(width, eps=config.norm_epsilon)
 
-    def project(self, maps: Tensor) -> Tensor:
-        """Embed patches: images, or `[B, E, rows, columns]` of the stage before -> `[B, P, E]`."""
-        return to_positions(self.projection(maps))
-
-    def run(self, x: Tensor, layers: Iterable[nn.Module]) -> Tensor:
-        """Run the layers on embedded patches `[B, P, E]`.
-
-        Returns:
-            The next stage's input `[B, E, rows, columns]`, or of the last stage the features `[B, E]`.
-        """
+    def run(self, x: Tensor) -> Tensor:
+        """Embedded patches `[B, P, E]` -> the next stage's input `[B, E, rows, columns]`; of the last, features `[B, E]`."""
         x = self.projection_norm(x)
         if self.class_token is not None:
             x = functional.pad(x, (0, 0, 1, 0)) + functional.pad(self.class_token, (0, 0, 0, x.shape[1]))
         x = self.dropout(x if self.positions is None else x + self.positions)
-        for layer in layers:
+        for layer in self.layers:
             x = layer(x)
         x = self.norm(x)
         if not self.last:
@@ -220,8 +184,8 @@ class PvtStage(nn.Module):
         return x.float().mean(1) if self.class_token is None else x[:, 0]
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Images, or `[B, E, rows, columns]` of the stage before -> as `run`."""
-        return self.run(self.project(maps), self.layers)
+        """`[B, C, rows, columns]` -> as `run`."""
+        return self.run(to_positions(self.projection(maps)))
 
 
 class Pvt(nn.Module):
@@ -230,14 +194,10 @@ class Pvt(nn.Module):
     def __init__(self, config: PvtConfig) -> None:
         super().__init__()
         self.config = config
-        self.stages = nn.Sequential(*(PvtStage(config, stage) for stage in range(config.stages)))
+        self.stages = nn.Sequential(*(PvtStage(config, stage) for stage in range(len(config.depths))))
         self.classifier = nn.Linear(config.widths[-1], config.classes)
         self.apply(initialise)
 
-    def features(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]`, normalised -> `[B, E]` of the last stage."""
-        return self.stages(images)
-
     def forward(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]` -> `[B, classes]`."""
-        return self.classifier(self.features(images))
+        """`[B, C, height, width]`, normalised -> `[B, classes]`."""
+        return self.classifier(self.stages(images))

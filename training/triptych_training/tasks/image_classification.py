@@ -26,12 +26,13 @@ from triptych_training.loop.trainer import Trainer
 from triptych_training.models.pvt import Pvt, PvtConfig
 from triptych_training.models.vit import Vit, VitConfig
 
+ImageConfig = VitConfig | PvtConfig
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # per channel, of pixels in [0, 1]; the ViT authors' values
 VALID_BATCH = 256  # images
 SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
-def train_vit(recipe: ImageRecipe, shape: VitConfig | PvtConfig, out: Path, resume: bool = False) -> Path:
+def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool = False) -> Path:
     """Train a ViT or PVT in the run folder `out`; returns the final checkpoint folder.
 
     Args:
@@ -104,12 +105,7 @@ class ImageTask:
     headline = "accuracy"
 
     def __init__(
-        self,
-        recipe: ImageRecipe,
-        shape: VitConfig | PvtConfig,
-        classes: Sequence[str],
-        train: ImageStore,
-        valid: ImageStore,
+        self, recipe: ImageRecipe, shape: ImageConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
     ) -> None:
         self.recipe, self.classes, self.train, self.valid = recipe, classes, train, valid
         self.model = make_image_model(shape)

@@ -121,23 +121,15 @@ def load_swin(folder: Folder) -> ImageCheckpoint:
 
 
 def load_pvt(folder: Folder) -> ImageCheckpoint:
-    """Load a PVT classifier of version 1; see `_load` for errors."""
-
-    def make(classes: int, _image: ImagePreprocessing) -> Pvt:
-        size = sides("image_size", folder.config.get("image_size", 224))
-        return Pvt(PvtConfig(**_pvt_members(folder, size, VERSION_1), classes=classes))
-
-    return _load(folder, ("PvtForImageClassification",), make, PVT_RULES, ())
-
-
-def load_pvt_v2(folder: Folder) -> ImageCheckpoint:
-    """Load a PVT classifier of version 2, whose weights fit any image size; see `_load` for errors."""
+    """Load a PVT classifier; the weights of version 2 fit any image size. See `_load` for errors."""
+    first = folder.model_type == "pvt"
 
     def make(classes: int, image: ImagePreprocessing) -> Pvt:
-        version = LINEAR if folder.config.get("linear_attention", False) else VERSION_2
-        return Pvt(PvtConfig(**_pvt_members(folder, (image.height, image.width), version), classes=classes))
+        size = sides("image_size", folder.config.get("image_size", 224)) if first else (image.height, image.width)
+        return Pvt(PvtConfig(**_pvt_members(folder, size, first), classes=classes))
 
-    return _load(folder, ("PvtV2ForImageClassification",), make, PVT_V2_RULES, ())
+    architecture = "PvtForImageClassification" if first else "PvtV2ForImageClassification"
+    return _load(folder, (architecture,), make, PVT_RULES if first else PVT_V2_RULES, ())
 
 
 def _load(
@@ -199,13 +191,9 @@ def _swin_members(folder: Folder, image: ImagePreprocessing) -> dict[str, Any]:
     }
 
 
-def _pvt_members(folder: Folder, size: tuple[int, int], version: str) -> dict[str, Any]:
-    """Members of PvtConfig, with the defaults of the version.
-
-    Raises:
-        ValueError: patches do not have the version's size and distance, or stages are missing.
-    """
-    config, first = folder.config, version == VERSION_1
+def _pvt_members(folder: Folder, size: tuple[int, int], first: bool) -> dict[str, Any]:
+    """Members of PvtConfig, with the defaults of the version; raises ValueError if patches or stages are not the version's."""
+    config = folder.config
     strides, depths = list(config.get("strides", (4, 2, 2, 2))), tuple(config.get("depths", (2, 2, 2, 2)))
     patches = strides if first else [2 * stride - 1 for stride in strides]
     if (found := list(config.get("patch_sizes", patches))) != patches:
@@ -214,7 +202,7 @@ def _pvt_members(folder: Folder, size: tuple[int, int], version: str) -> dict[st
         raise ValueError(f"num_encoder_blocks: {blocks}, depths has {len(depths)}")
     return {
         **_common_members(folder, size, patch=strides[0], epsilon=1e-6),
-        "version": version,
+        "version": VERSION_1 if first else LINEAR if config.get("linear_attention", False) else VERSION_2,
         "merges": tuple(strides[1:]),
         "widths": tuple(config.get("hidden_sizes", (64, 128, 320, 512) if first else (32, 64, 160, 256))),
         "depths": depths,

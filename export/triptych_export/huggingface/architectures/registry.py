@@ -35,7 +35,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint 
     "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
     "modernbert": (partial(load_text, mapping=modernbert.MODERNBERT), modernbert.NEUTRAL),
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
-    "pvt_v2": (image_classifiers.load_pvt_v2, image_classifiers.PVT_NEUTRAL),
+    "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "roberta": _ROBERTA,
     "swin": (image_classifiers.load_swin, image_classifiers.SWIN_NEUTRAL),
     "vit": (image_classifiers.load_vit, image_classifiers.VIT_NEUTRAL),

@@ -108,14 +108,8 @@ KNOWN = neutral(
     do_flip_channel_order=(False,),
     rescale_offset=(False,),
 )
-USUAL = {  # by model_type, if the file names no processor
-    "vit": "ViT",
-    "deit": "DeiT",
-    "swin": "ViT",
-    "pvt": "Pvt",
-    "pvt_v2": "Pvt",
-    "imagegpt": "ImageGPT",
-}
+# By model_type, if the file names no processor.
+USUAL = {"vit": "ViT", "deit": "DeiT", "swin": "ViT", "pvt": "Pvt", "pvt_v2": "Pvt", "imagegpt": "ImageGPT"}
 
 
 def read_image_processor(folder: Folder) -> ImagePreprocessing:
