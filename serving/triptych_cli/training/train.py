@@ -341,8 +341,9 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
 
 def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out options of other architectures; refuse those that were given, while their defaults do not matter."""
-    fields = {name: set(kind.__dataclass_fields__) for name, kind in kinds.items()}
+    fields, sizes = {name: set(kind.__dataclass_fields__) for name, kind in kinds.items()}, (FIELDS[name] for name in kinds)
     foreign = set[str]().union(*fields.values()) - fields[architecture]
+    foreign |= set[str]().union(*sizes) - set(FIELDS[architecture])  # such as --heads, one number, of PVT's stages
     refuse_given(foreign, f"is not an option of --architecture {architecture}")
     return {name: value for name, value in options.items() if name not in foreign}
 

@@ -131,8 +131,9 @@ def test_pvt_is_trained_and_exported(tmp_path: Path, version: str) -> None:
     assert exported.exit_code == 0, exported.output
     shape += " --resume --epochs 2 --max-steps 4"
     assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
-    other = train("vit", tmp_path, "--architecture", "pvt", "--layers", "2")
-    assert (other.exit_code, "--layers is not an option of --architecture pvt" in other.stderr) == (2, True)
+    for name in ("layers", "heads"):
+        other = train("vit", tmp_path, "--architecture", "pvt", f"--{name}", "2")
+        assert (other.exit_code, f"--{name} is not an option of --architecture pvt" in other.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
