@@ -376,6 +376,8 @@ def test_triton_client(served: Served, binary: bool) -> None:
     assert client.get_model_metadata("en-de", "1")["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1, 1]}]
     assert {one["name"] for one in client.get_model_repository_index()} == {"en-de", "bert-en", "vit-cifar10"}
     assert client.get_inference_statistics("en-de")["model_stats"][0]["name"] == "en-de"
+    paths = {"health/live": "live", "health/ready": "ready", "models/en-de/ready": "ready"}  # KServe's client reads the bodies
+    assert all(served.get(f"/v2/{path}")[1] == {name: True} for path, name in paths.items())
     texts = tritonclient.http.InferInput("text", [2, 1], "BYTES")
     texts.set_data_from_numpy(np.array(TEXTS, dtype=object)[:, None], binary_data=binary)
     name = client.get_model_metadata("en-de")["outputs"][0]["name"]

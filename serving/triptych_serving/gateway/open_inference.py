@@ -28,15 +28,15 @@ BINARY_SIZE, BINARY_DATA, BINARY_OUTPUT = "binary_data_size", "binary_data", "bi
 def _query(request: Callable[..., Message], member: str = "") -> Any:
     """Make the function of a route that sends the names in its path, and returns the response, or a member of it, as JSON.
 
-    A member that is not a message tells whether something is ready.
+    A member that is not a message tells whether something is ready, and is sent with its name.
     """
 
     async def query(call: HttpCall) -> dict[str, Any]:
         found = await call.ask(request(**call.request.path_params))
-        found = getattr(found, member) if member else found
-        if found is False:
+        value = getattr(found, member) if member else found
+        if value is False:
             raise RpcError.of(grpc.StatusCode.UNAVAILABLE, "not ready")
-        return {} if found is True else to_dict(found, plain=True)
+        return to_dict(found if value is True else value, plain=True)
 
     return query
 

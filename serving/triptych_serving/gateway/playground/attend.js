@@ -31,7 +31,7 @@ async function load(signal) {
 function update(pause) {
   controller?.abort();
   clearTimeout(timer);
-  if (!byId("attention").open || !last) return;
+  if (!byId("attention").open || !last || (last.method === "Translate" && last.target === undefined)) return; // not translated yet
   const { signal } = (controller = new AbortController());
   timer = setTimeout(() => load(signal), pause);
 }

@@ -137,10 +137,13 @@ async function translate(signal) {
       if (event.piece) target.textContent = shown += event.piece.text ?? "";
       if (event.result) {
         finish(text, event.result.translation, signal);
-        request.show({ ...made, target: event.result.translation.translatedText });
+        request.show({ ...made, target: event.result.translation.translatedText ?? "" });
       }
       if (event.summary) byId("translate-time").textContent = timeOf(event.summary.timing, began);
     }
+  } catch (error) {
+    if (!signal.aborted) request.show({ ...made, target: "" });
+    throw error;
   } finally {
     if (!signal.aborted) target.classList.remove("busy");
   }
