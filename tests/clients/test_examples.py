@@ -50,6 +50,7 @@ CODE = re.compile(
 NOT_RUN = re.compile(r"not run: .+")
 CONTINUES = "continues the last example"
 SLOW_BLOCK = re.compile(r"^triptych export\b", re.MULTILINE)
+EMBEDDED_CALL = re.compile(r"\bclient\.(?!generate|neighbors|complete_image)")  # there are embedded models for the others
 INDENTED = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PAGE_SECONDS = 1_200.0
 SHELL = """set -euo pipefail
@@ -127,7 +128,7 @@ def docstring_examples() -> Iterator[Block]:
             if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for code in INDENTED.findall(f"{ast.get_docstring(node) or ''}\n"):
-                if re.search(r"\bclient\.(?!generate)", code) and not code.lstrip().startswith(("*", "-")):
+                if EMBEDDED_CALL.search(code) and not code.lstrip().startswith(("*", "-")):
                     yield Block(f"{path.name}:{getattr(node, 'name', '')}", "python", as_program(code))
 
 
