@@ -241,8 +241,8 @@ class AsyncClient(BaseClient):
         return await self._one(tasks.COMPLETE_IMAGE, await asyncio.to_thread(read_image, image), arguments)
 
     async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
-        """Return the attention weights of every layer and head for one text or image."""
-        fields, call = attend_arguments(text, arguments)
+        """Return the attention weights of every layer and head for one text or image. See `Client.attend`."""
+        fields, call = await asyncio.to_thread(attend_arguments, text, arguments)  # reads the image file
         return await self._send(tasks.ATTEND, fields, call)
 
     async def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
