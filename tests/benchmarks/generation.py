@@ -1,99 +1,171 @@
-"""Text generation: the rate of a server under concurrent requests, as a share of the same engine's in process.
+"""Text generation with random weights of one shape, in fp32 or int8: Triptych and its peers.
 
-    python tests/benchmarks/generation.py BUNDLE [--precision int8] [--concurrency 1,8,32] [--rounds 5]
+    python tests/benchmarks/generation.py gpt2|llama [--prompts 1,8,32] [--tokens 64] [--new 64] [--rounds 3]
+        [--cpus 1] [--precision fp32] [--candidates triptych,ctranslate2,genai,transformers,grpc] [--clock cpu]
+        [--work FOLDER] [--json FILE]
 
-In process, all prompts of a round are one call; the server gets a request for each, all at once, over gRPC. Both take turns,
-with the same prompts of random tokens, greedy search and no prefix cache. The table has tokens per second of the fastest
-round and the least CPU time for each token, of the process that decodes: other processes disturb the latter less. Above 1, a
-share says that the server is the better one. `equal` is the share of texts that are the same: in int8 near ties may be decided
-otherwise, as prompts are read in other chunks.
+gpt2 is GPT-2 small's shape, llama SmolLM2-135M's; --tiny makes them as small as can be. Prompts are random tokens, and every
+candidate generates exactly as many as --new, greedily, for all prompts at once. Each is warmed up and then takes turns with the
+others, in a process of its own; tokens/s (generated ones, the time includes the prompts') are of its fastest round. With
+`--clock cpu`, for a machine with other work, they are by the CPU time of the candidates' processes: not with grpc, which
+computes in the server. "ratio" is Triptych's speed divided by the candidate's: above 1 Triptych is faster. "same" is the
+percentage of texts that equal Triptych's. --work keeps checkpoint, bundle and conversions for the next run.
+
+CTranslate2 and onnxruntime-genai need `pip install ctranslate2 onnxruntime-genai`; the builder of onnxruntime-genai knows no
+GPT-2. A candidate that cannot be loaded is listed at the end with the reason. int8 has only Triptych and CTranslate2.
 """
 
-import asyncio
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+import os
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from operator import eq
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
-import psutil
-from report.tables import Table, numbers
+import torch
+import transformers
+from candidates.candidate import CLOCK, Candidate, Decoding
+from candidates.contest import Case, Examples, measure
+from candidates.remote import GENERATORS, OWN, Setup, open_candidates
+from report import machine
+from report.tables import Table, numbers, words, write_json
+from servers import cpus as cpu_sets
+from tokenizers import Tokenizer, models, pre_tokenizers
 
-from triptych_bench.server.process import TriptychServer
-from triptych_client import AsyncClient
-from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.models.generation.generator import Generator
-from triptych_serving.models.generation.options import DecodingOptions, GenerationRequest
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_export.families.generation import write_generation
+from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.registry import load
+from triptych_export.huggingface.folder import Folder
 
-TIMEOUT = 600.0
-COLUMNS = {"in flight": 9, "tokens/s": 9, "served": 8, "share": 6, "CPU ms/token": 13, "of the server": 14, "CPU share": 10}
-COLUMNS |= {"equal": 6}
-
-Times = tuple[float, float]  # seconds, and CPU seconds
-
-
-def cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU time of a process so far."""
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
-def timed(process: psutil.Process, run: Callable[[], list[str]]) -> tuple[Times, list[str]]:
-    """Run once; return the times, and the texts."""
-    busy, began = cpu_seconds(process), time.perf_counter()
-    texts = run()
-    return (time.perf_counter() - began, cpu_seconds(process) - busy), texts
+COLUMNS = {"prompts": 7, "candidate": -18, "tokens/s": 9, "ratio": 6, "same": 5}
+IDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
+SHAPES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # class, GPT-2 small or SmolLM2-135M, tiny
+    "gpt2": ("GPT2", {}, {"n_embd": 64, "n_layer": 2, "n_head": 2, "vocab_size": 512}),
+    "llama": (
+        "Llama",
+        {
+            **{"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9},
+            **{"num_key_value_heads": 3, "vocab_size": 49_152, "max_position_embeddings": 2_048, "tie_word_embeddings": True},
+        },
+        {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 512},
+    ),
+}
+CALIBRATION = 8  # prompts that int8 is calibrated with
 
 
-async def serve(address: str, prompts: Sequence[str], tokens: int) -> list[str]:
-    """Return the texts of one request for each prompt."""
-    options = {"max_tokens": tokens, "sampling_topk": 1, "min_length": tokens, "timeout_seconds": TIMEOUT}
-    async with AsyncClient(address) as client:
-        calls = [client.generate(prompt, **options) for prompt in prompts]
-        return [generation.text for generation in await asyncio.gather(*calls)]
+@dataclass(frozen=True)
+class Result:
+    """Speed of a candidate."""
+
+    prompts: int
+    candidate: str
+    tokens_per_second: float
+    ratio: float | None  # Triptych's speed by this one
+    same: float | None  # percent of texts
+
+
+def make_checkpoint(shape: str, tiny: bool, folder: Path) -> None:
+    """Write a checkpoint of transformers with random weights, and a tokenizer whose tokens are numbers."""
+    name, large, small = SHAPES[shape]
+    torch.manual_seed(1)
+    config = getattr(transformers, f"{name}Config")(**IDS, **(small if tiny else large))
+    model = getattr(transformers, "GPT2LMHeadModel" if name == "GPT2" else f"{name}ForCausalLM")(config)
+    model.save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({str(index): index for index in range(config.vocab_size)}, unk_token="0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = dict.fromkeys(("unk_token", "bos_token", "eos_token"), "0")
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+
+
+def make_bundle(checkpoint: Path, folder: Path, precision: str, prompts: list[str]) -> None:
+    """Export the checkpoint without checks; nothing ends a text."""
+    source = load(Folder(checkpoint))
+    assert isinstance(source, GenerationSource)
+    folder.parent.mkdir(parents=True)
+    samples = [[int(token) for token in prompt.split()] for prompt in prompts[:CALIBRATION]]
+    endless = GenerationSource(source.model, source.tokenizer, pad=0, ends=(), start=0, family=source.family)
+    write_generation(endless, folder, lambda line: None, samples, (precision,))
+
+
+def compare(
+    candidates: Sequence[Candidate], prompts: list[str], precision: str, decoding: Decoding, rounds: int
+) -> Iterator[Result]:
+    """Measure the candidates with all prompts at once."""
+    examples = Examples("random", [(prompt, "") for prompt in prompts], 0)
+    found = measure(candidates, Case(examples, precision, decoding, len(prompts)), rounds)
+    own = next((one for one in found if one.candidate.name == OWN), None)
+    for one in found:
+        ratio = min(one.seconds) / min(own.seconds) if own else None
+        same = 100 * sum(map(eq, one.texts, own.texts)) / len(prompts) if own else None
+        yield Result(len(prompts), one.candidate.name, len(prompts) * decoding.limit / min(one.seconds), ratio, same)
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(exists=True, path_type=Path))
-@click.option("--precision", default="int8", show_default=True)
-@click.option("--concurrency", default="1,8,32", show_default=True)
-@click.option("--tokens", default=64, show_default=True, help="Of each prompt, and of each output.")
-@click.option("--rounds", default=5, show_default=True)
-def main(bundle: Path, precision: str, concurrency: str, tokens: int, rounds: int) -> None:
-    """Print rates and CPU times, with the shares."""
-    name = bundle.absolute().parent.name
-    generator = Generator(name, 1, open_bundle(bundle), TranslatorOptions(precision=precision, prefix_cache_bytes=0))
-    flags = ["--models", str(bundle.absolute().parents[1]), "--model", name, "--precision", precision]
-    random = np.random.default_rng(1)
-    options = DecodingOptions(sampling_topk=1, min_length=tokens)
-    table = Table(COLUMNS)
-    with TriptychServer([*flags, "--prefix-cache-bytes", "0"]) as server:
-        table.head(f"{name}, {precision}: {tokens} tokens after {tokens}")
-        remote, own = psutil.Process(server.pid), psutil.Process()
-        for count in numbers(concurrency):
-            equal: list[int] = []
-            runs: tuple[list[Times], list[Times]] = ([], [])
-            for _ in range(rounds + 1):  # the first one warms up
-                ids = random.integers(100, generator.manifest.vocabulary_size, (count, tokens)).tolist()
-                prompts = [generator.tokenizer.decode(each) for each in ids]
-                request = GenerationRequest(prompts=prompts, options=options, max_tokens=tokens)
-                here, expected = timed(own, partial(in_process, generator, request))
-                there, found = timed(remote, lambda prompts=prompts: asyncio.run(serve(server.address, prompts, tokens)))
-                equal.append(sum(map(str.__eq__, expected, found)))
-                runs[0].append(here)
-                runs[1].append(there)
-            (mine, my_cpu), (theirs, their_cpu) = (map(min, zip(*each[1:], strict=True)) for each in runs)
-            made = count * tokens
-            cpu = (1e3 * my_cpu / made, 1e3 * their_cpu / made, my_cpu / their_cpu)
-            table.row(count, made / mine, made / theirs, mine / theirs, *cpu, sum(equal) / len(equal) / count)
-    generator.close(drain=False)
-
-
-def in_process(generator: Generator, request: GenerationRequest) -> list[str]:
-    """Return the texts of one request for all prompts."""
-    return [generation.text for generation in generator.generate(request)]
+@click.argument("shape", type=click.Choice(list(SHAPES)))
+@click.option("--prompts", "counts", default="1,8,32", show_default=True, help="At once.")
+@click.option("--tokens", default=64, show_default=True, help="Of each prompt.")
+@click.option("--new", default=64, show_default=True, help="Generated for each prompt.")
+@click.option("--rounds", default=3, show_default=True)
+@click.option("--cpus", default=1, show_default=True)
+@click.option("--precision", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True)
+@click.option("--candidates", "names", default="triptych,ctranslate2,genai,transformers", show_default=True)
+@click.option("--clock", type=click.Choice(["wall", "cpu"]), default="wall", show_default=True)
+@click.option("--tiny", is_flag=True)
+@click.option("--work", type=click.Path(path_type=Path), default=None, help="[default: a temporary folder]")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
+def main(
+    *,
+    shape: str,
+    counts: str,
+    tokens: int,
+    new: int,
+    rounds: int,
+    cpus: int,
+    precision: str,
+    names: str,
+    clock: str,
+    tiny: bool,
+    work: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Run the benchmark."""
+    os.environ[CLOCK] = clock  # the workers inherit it
+    cpu_sets.pin(cpu_sets.choose(cpus)[0])
+    chosen, sizes = words(names, list(GENERATORS), "--candidates"), numbers(counts)
+    if clock == "cpu" and "grpc" in chosen:
+        raise click.UsageError("--clock cpu does not see the server of candidate grpc; measure it by --clock wall")
+    with ExitStack() as stack:
+        root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = root / (f"{shape}-tiny" if tiny else shape)
+        checkpoint, repository = folder / "checkpoint", folder / precision
+        if not checkpoint.exists():
+            make_checkpoint(shape, tiny, checkpoint)
+        most = transformers.AutoConfig.from_pretrained(checkpoint).vocab_size
+        chance = random.Random(1)
+        prompts = [" ".join(str(chance.randrange(1, most)) for _ in range(tokens)) for _ in range(max(sizes))]
+        if not (repository / "model").exists():
+            make_bundle(checkpoint, repository / "model/1", precision, prompts)
+        setup = Setup(checkpoint, repository, "model", folder / "ctranslate2", folder / "work", "cpu", cpus, slots=0)
+        refused: dict[str, str] = {}
+        about = {"machine": machine.describe("cpu"), "shape": shape, "precision": precision, "clock": clock, "refused": refused}
+        click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
+        candidates = []
+        for candidate in open_candidates(setup, chosen, precision, refused, GENERATORS):
+            stack.callback(candidate.close)
+            candidates.append(candidate)
+        table, results = Table(COLUMNS), []
+        table.head(f"{tokens} tokens, {new} new ones")
+        for size in sizes:
+            for result in compare(candidates, prompts[:size], precision, Decoding(1, new, exact=True), rounds):
+                results.append(result)
+                table.row(*asdict(result).values())
+                write_json(json_file, about, results)  # after every row, in case the run is stopped
+        for name, reason in refused.items():
+            click.echo(f"{name}: {reason}")
 
 
 if __name__ == "__main__":
