@@ -152,8 +152,7 @@ class Decoder(nn.Module):
         config, layers = self.config, self.config.decoder_layers
         states, cells = state
         y = self.dropout(self.embedding(tokens))
-        weights, context = mask / mask.sum(1, keepdim=True), None
-        x = y
+        weights, context, x = mask, None, y
         if config.attention == ADDITIVE:
             weights, context = self._attend(states[:, layers - 1], memory, mask)
             x = torch.cat((y, context), -1)
@@ -172,6 +171,8 @@ class Decoder(nn.Module):
             next_cells.append(cells[:, layers])
         elif context is not None:
             output = torch.tanh(self.combine(torch.cat((s, context, y), -1)))
+        if config.attention == NONE:
+            weights = mask / mask.sum(1, keepdim=True)
         return self.dropout(output), weights, (torch.stack(next_states, 1), torch.stack(next_cells, 1))
 
     def step(

@@ -77,8 +77,9 @@ class WordTask:
             given, predicted, negatives = (tensor.to(device) for tensor in self._collate(windows, chosen, rng))
             loss += float(self.model(given, predicted, negatives))
             inside = (predicted != PAD) & (given != PAD).any(1, keepdim=True)
-            worst = self.model.scores(given, negatives).amax(1, keepdim=True)
-            right += int(((self.model.scores(given, predicted) > worst) & inside).sum())
+            scores = self.model.scores(given, torch.cat((predicted, negatives), 1))
+            best, others = scores.tensor_split((predicted.shape[1],), 1)
+            right += int(((best > others.amax(1, keepdim=True)) & inside).sum())
             count += int(inside.sum())
         return {"loss": loss / max(1, len(windows.ids)), "top1": right / max(1, count)}
 
