@@ -27,7 +27,7 @@ INT64_MAX = 2**63 - 1
 
 
 class Logits(nn.Module):
-    """In place of an output projection, where the decoder computes logits; `bias` is added to them."""
+    """Stand-in for the output projection of a decoder that computes logits itself; `bias` is added to them."""
 
     def __init__(self, count: int, bias: Tensor | None = None) -> None:
         super().__init__()

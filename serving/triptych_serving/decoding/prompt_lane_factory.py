@@ -51,7 +51,7 @@ class PromptSpec:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """How a decoder-only model is loaded.
+    """Options of loading a decoder-only model.
 
     Args:
         context: tokens of prompt and output that the caches have room for.

@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class GatewayParts:
-    """What all requests of a gateway use."""
+    """Parts of a gateway that all its requests share."""
 
     calls: DirectCalls
     message_bytes: int  # limit of a request

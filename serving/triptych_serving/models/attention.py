@@ -36,7 +36,7 @@ WORD_MARKS = "▁Ġ"  # of tokenizers, for a space
 
 @dataclass(frozen=True)
 class AttentionInput:
-    """What to attend to: a text, with its translation or second text, or an image file."""
+    """Input of an attention graph: a text, with its translation or second text, or an image file."""
 
     text: str = ""
     target: str = ""  # translation models; they need one
