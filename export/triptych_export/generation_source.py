@@ -16,35 +16,22 @@ from triptych_training.models.gpt import Gpt
 
 @dataclass(frozen=True)
 class GenerationSource:
-    """A decoder-only model with its tokenizer, special ids and generation settings.
+    """A decoder-only model with its tokenizer, special ids and generation settings."""
 
-    Args:
-        model: the network, or an ONNX file that is kept as it is.
-        tokenizer: None: the tokens are `colours`.
-        pad: id that pads prompts; any token.
-        ends: ids that end a text.
-        start: id that stands for an empty prompt.
-        generation: members of the manifest's `generation` that differ from its defaults.
-        template: Jinja template of chats; empty: none.
-        variables: texts of special tokens, for the template.
-        samples: texts for parity and perplexity.
-        colours: `[tokens, 3]` from -1 to 1, of a model that completes images.
-        image: how a file becomes an image whose pixels are among the colours.
-    """
-
-    model: Gpt | OnnxGpt
-    tokenizer: Tokenizer | None
-    pad: int
-    ends: Sequence[int]
-    start: int | None = None
+    model: Gpt | OnnxGpt  # the network, or an ONNX file that is kept as it is
+    tokenizer: Tokenizer | None  # None: the tokens are `colours`
+    pad: int  # id that pads prompts; any token
+    ends: Sequence[int]  # ids that end a text
+    start: int | None = None  # id that stands for an empty prompt
+    # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
-    template: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
+    template: str = ""  # Jinja template of chats; empty: none
+    variables: Mapping[str, str] = field(default_factory=dict)  # texts of special tokens, for the template
     family: str = GPT
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    samples: Sequence[str] = ()
-    colours: NDArray[np.float32] | None = None
-    image: ImagePreprocessing | None = None
+    samples: Sequence[str] = ()  # texts for parity and perplexity
+    colours: NDArray[np.float32] | None = None  # `[tokens, 3]` from -1 to 1, of a model that completes images
+    image: ImagePreprocessing | None = None  # how a file becomes an image whose pixels are among the colours
 
     @classmethod
     def of(cls, checkpoint: GptCheckpoint) -> "GenerationSource":

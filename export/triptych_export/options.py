@@ -13,44 +13,35 @@ DEFAULT_PRECISIONS = ("int8", "fp32")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Options of an export.
+    """Options of an export."""
 
-    Args:
-        repository: the model repository; the bundle becomes `<repository>/<name>/<version>`.
-        name: the model's name; empty: `<source>-<target>`, the architecture of a multilingual model, or the task.
-        version: the version; 0: the next free one.
-        precisions: precisions to ship; the first one other than fp16 is the default. None: int8 and fp32, and int8-shortlist if
-            there is a shortlist; fp16 (for CUDA) must be named. Parity is always checked on fp32.
-        valid: files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
-        notes: Markdown for the model card: data, licence, intended use.
-        shortlist: files of sentence pairs, ideally the training data, from which a translation model's lexicon is learnt: for
-            the choice of alignment heads and, if it is shipped, precision int8-shortlist.
-        source_language: the only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the
-            source language of a checkpoint that names none; `valid` is in this language. Empty: all languages.
-        target_language: the same for targets.
-        revision: commit, tag or branch of a model on the hub; empty: the newest.
-        ignore_config: members of a Hugging Face checkpoint's JSON files to ignore although they are not supported, which the
-            model card then records.
-        allow_inexact: ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
-        allow_different: export a checkpoint that computes something else than in transformers; the model card records it.
-        config_from: folder with config.json and the tokenizer or image processor of ONNX files that have none beside them.
-        allow_untrained: accept a translation model trained here that has learnt too little for a meaningful parity check.
-    """
-
-    repository: Path
-    name: str = ""
-    version: int = 0
+    repository: Path  # the model repository; the bundle becomes `<repository>/<name>/<version>`
+    name: str = ""  # the model's name; empty: `<source>-<target>`, the architecture of a multilingual model, or the task
+    version: int = 0  # the version; 0: the next free one
+    # Precisions to ship; the first one other than fp16 is the default. None: int8 and fp32, and int8-shortlist if there is a
+    # shortlist; fp16 (for CUDA) must be named. Parity is always checked on fp32.
     precisions: Sequence[str] | None = None
+    # Files for parity instead of the sample in the checkpoint folder: sentence pairs, lines of text, or images.
     valid: Sequence[str] = ()
-    notes: str = ""
+    notes: str = ""  # Markdown for the model card: data, licence, intended use
+    # Files of sentence pairs, ideally the training data, from which a translation model's lexicon is learnt: for the choice of
+    # alignment heads and, if it is shipped, precision int8-shortlist.
     shortlist: Sequence[str] = ()
+    # The only source language of a multilingual Hugging Face checkpoint that the bundle offers, or the source language of a
+    # checkpoint that names none; `valid` is in this language. Empty: all languages.
     source_language: str = ""
-    target_language: str = ""
+    target_language: str = ""  # the same for targets
+    # Ship precisions below the floors of `parity.gate`, which the model card then records; fp32 must be equal.
     allow_inexact: bool = False
-    revision: str = ""
+    revision: str = ""  # commit, tag or branch of a model on the hub; empty: the newest
+    # Members of a Hugging Face checkpoint's JSON files to ignore although they are not supported, which the model card then
+    # records.
     ignore_config: Sequence[str] = ()
+    # Export a checkpoint that computes something else than in transformers; the model card records it.
     allow_different: bool = False
+    # Accept a translation model trained here that has learnt too little for a meaningful parity check.
     allow_untrained: bool = False
+    # Folder with config.json and the tokenizer or image processor of ONNX files that have none beside them.
     config_from: Path | None = None
 
     def check(self) -> None:

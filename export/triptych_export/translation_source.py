@@ -14,29 +14,18 @@ from triptych_training.models.rnn import Rnn, TranslationModel
 
 @dataclass(frozen=True)
 class TranslationSource:
-    """A translation model with tokenizers, languages, limits and generation settings.
+    """A translation model with tokenizers, languages, limits and generation settings."""
 
-    Args:
-        model: the network.
-        tokenizer: source tokenizer, whose ids end with the end-of-sentence token.
-        sources: source frames by language code.
-        targets: target frames by language code.
-        max_source: longest source in tokens, frame and end included.
-        max_target: longest target in tokens, frame and end included.
-        target_tokenizer: only if targets have a vocabulary of their own.
-        generation: members of the manifest's `generation` that differ from its defaults.
-        splits: whether texts are split into sentences by default.
-    """
-
-    model: TranslationModel
-    tokenizer: Tokenizer
-    sources: Mapping[str, SourceFrame]
-    targets: Mapping[str, TargetFrame]
-    max_source: int
-    max_target: int
-    target_tokenizer: Tokenizer | None = None
+    model: TranslationModel  # the network
+    tokenizer: Tokenizer  # source tokenizer, whose ids end with the end-of-sentence token
+    sources: Mapping[str, SourceFrame]  # source frames by language code
+    targets: Mapping[str, TargetFrame]  # target frames by language code
+    max_source: int  # longest source in tokens, frame and end included
+    max_target: int  # longest target in tokens, frame and end included
+    target_tokenizer: Tokenizer | None = None  # only if targets have a vocabulary of their own
+    # Members of the manifest's `generation` that differ from its defaults.
     generation: Mapping[str, Any] = field(default_factory=dict)
-    splits: bool = True
+    splits: bool = True  # whether texts are split into sentences by default
     family: str = ARCHITECTURE
     provenance: Mapping[str, Any] = field(default_factory=dict)
     samples: Sequence[Pair] = ()

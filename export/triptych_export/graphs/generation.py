@@ -23,17 +23,11 @@ PLACES = ("tokens", "positions", "total")
 
 @dataclass(frozen=True)
 class Chunk:
-    """Inputs that say which tokens are read.
+    """Inputs that say which tokens are read."""
 
-    Args:
-        tokens: `[B, S]` int64. S > 1: a part of one row's tokens, or all tokens of several rows, padded at their ends.
-        positions: `[B]` int32, position of each row's last token.
-        total: `[1]` int32: T, or S for whole rows.
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    total: Tensor
+    tokens: Tensor  # `[B, S]` int64. S > 1: a part of one row's tokens, or all tokens of several rows, padded at their ends.
+    positions: Tensor  # `[B]` int32, position of each row's last token
+    total: Tensor  # `[1]` int32: T, or S for whole rows
 
     @property
     def starts(self) -> Tensor:

@@ -18,15 +18,10 @@ ATTRIBUTE = "input_scale"
 
 @dataclass(frozen=True)
 class InputScale:
-    """Conversion of a projection's input to unsigned 8-bit integers.
+    """Conversion of a projection's input to unsigned 8-bit integers."""
 
-    Args:
-        scale: size of one step; 0: each row has a scale of its own, computed when it is multiplied.
-        zero_point: the integer that stands for 0.
-    """
-
-    scale: float = 0.0
-    zero_point: int = 128
+    scale: float = 0.0  # size of one step; 0: each row has a scale of its own, computed when it is multiplied
+    zero_point: int = 128  # the integer that stands for 0
 
 
 def set_input_scale(linear: nn.Linear, scale: InputScale) -> None:

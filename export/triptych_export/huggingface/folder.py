@@ -50,18 +50,13 @@ class Members(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Folder:
-    """Files of one checkpoint.
-
-    Args:
-        path: the folder.
-        origin: for the manifest: which commit of the hub it is, and what was ignored.
-        ignored: unsupported members of its JSON files that the user accepts.
-        closed: other files than config.json whose members have to be known: name, members, and those that are known.
-    """
+    """Files of one checkpoint."""
 
     path: Path
+    # For the manifest: which commit of the hub it is, and what was ignored.
     origin: Mapping[str, str] = field(default_factory=dict)
-    ignored: Sequence[str] = ()
+    ignored: Sequence[str] = ()  # unsupported members of its JSON files that the user accepts
+    # Other files than config.json whose members have to be known: name, members, and those that are known.
     closed: list[tuple[str, Mapping[str, Any], Neutral]] = field(default_factory=list)
 
     @cached_property

@@ -20,19 +20,13 @@ SAMPLES = ("samples", "sentences")  # names of their number, of encoders and of 
 
 @dataclass(frozen=True)
 class Floor:
-    """Least agreement of a precision with PyTorch.
+    """Least agreement of a precision with PyTorch."""
 
-    Args:
-        agreement: percent of the decisions (labels, masked or next tokens, nearest neighbours) that are PyTorch's or nearly so.
-        cosine: mean cosine with PyTorch's vectors.
-        channel_error: largest error of a vector's channel, in percent of its standard deviation.
-        bleu_loss: BLEU points below fp32.
-    """
-
+    # Percent of the decisions (labels, masked or next tokens, nearest neighbours) that are PyTorch's or nearly so.
     agreement: float
-    cosine: float
-    channel_error: float
-    bleu_loss: float
+    cosine: float  # mean cosine with PyTorch's vectors
+    channel_error: float  # largest error of a vector's channel, in percent of its standard deviation
+    bleu_loss: float  # BLEU points below fp32
 
 
 QUANTIZED = Floor(agreement=90, cosine=0.97, channel_error=75, bleu_loss=2)

@@ -65,31 +65,18 @@ HEADS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class BertCheckpoint:
-    """Trained model of the BERT family with its tokenizer and metadata.
+    """Trained model of the BERT family with its tokenizer and metadata."""
 
-    Args:
-        model: in evaluation mode.
-        tokenizer: its post-processor builds [CLS] A [SEP] B [SEP].
-        labels: names of the classes.
-        provenance: how the model was trained.
-        samples: texts for the exporter's parity check.
-        pairs: a text classifier takes pairs of texts.
-        singles: with `pairs`: it takes single texts as well.
-        family: name of the architecture.
-        pooling: how to make a text's vector from the states: "mean" or "cls".
-        normalize: scale that vector to length 1.
-    """
-
-    model: BertModel
-    tokenizer: Tokenizer
-    labels: Sequence[str] = ()
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    samples: Sequence[Sample] = ()
-    pairs: bool = False
-    singles: bool = False
-    family: str = BERT
-    pooling: str = "mean"
-    normalize: bool = False
+    model: BertModel  # in evaluation mode
+    tokenizer: Tokenizer  # its post-processor builds [CLS] A [SEP] B [SEP]
+    labels: Sequence[str] = ()  # names of the classes
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # how the model was trained
+    samples: Sequence[Sample] = ()  # texts for the exporter's parity check
+    pairs: bool = False  # a text classifier takes pairs of texts
+    singles: bool = False  # with `pairs`: it takes single texts as well
+    family: str = BERT  # name of the architecture
+    pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls"
+    normalize: bool = False  # scale that vector to length 1
 
     @property
     def head(self) -> str:

@@ -48,19 +48,12 @@ def train_words(texts: Iterable[str], vocabulary_size: int, min_count: int, lowe
 
 @dataclass(frozen=True)
 class WordWindows:
-    """Examples for Word2Vec: every word with those around it in its sentence.
+    """Examples for Word2Vec: every word with those around it in its sentence."""
 
-    Args:
-        ids: `[N]`, words in the order of the text.
-        sentences: `[N]`, number of the sentence of each.
-        window: largest distance of a word around.
-        cbow: the words around are given and the one in the middle is predicted; else the other way round.
-    """
-
-    ids: NDArray[np.int64]
-    sentences: NDArray[np.int64]
-    window: int
-    cbow: bool
+    ids: NDArray[np.int64]  # `[N]`, words in the order of the text
+    sentences: NDArray[np.int64]  # `[N]`, number of the sentence of each
+    window: int  # largest distance of a word around
+    cbow: bool  # the words around are given and the one in the middle is predicted; else the other way round
 
     @classmethod
     def of(

@@ -32,13 +32,9 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts s
 
 
 def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = False) -> Path:
-    """Train a decoder-only model in the run folder `out`; returns the final checkpoint folder.
+    """Train a decoder-only model in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
-    Args:
-        recipe: data and options.
-        shape: of the model; its vocabulary size is replaced by the tokenizer's.
-        out: the run folder (see run_folder.py).
-        resume: continue from the folder's last saved state.
+    The vocabulary size of `shape` is replaced by the tokenizer's.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.

@@ -33,13 +33,9 @@ SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
 def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool = False) -> Path:
-    """Train a ViT or PVT in the run folder `out`; returns the final checkpoint folder.
+    """Train a ViT or PVT in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
-    Args:
-        recipe: data and options.
-        shape: of the model; its number of classes is replaced by the folders'.
-        out: the run folder (see run_folder.py).
-        resume: continue from the folder's last saved state.
+    The number of classes of `shape` is replaced by the folders'.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.

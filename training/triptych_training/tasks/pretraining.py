@@ -51,13 +51,9 @@ Mask = Callable[[Rows], NDArray[np.int64]]  # masks tokens in place; returns the
 
 
 def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bool = False) -> Path:
-    """Pre-train a BERT in the run folder `out`; returns the final checkpoint folder.
+    """Pre-train a BERT in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
-    Args:
-        recipe: data and options.
-        shape: of the model; its vocabulary size and special ids are replaced by the tokenizer's.
-        out: the run folder (see run_folder.py).
-        resume: continue from the folder's last saved state.
+    The vocabulary size and special ids of `shape` are replaced by the tokenizer's.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.

@@ -55,13 +55,9 @@ class Corpus:
 
 
 def train_translation(recipe: TranslationRecipe, shape: TranslationConfig, out: Path, resume: bool = False) -> Path:
-    """Train a translation model in the run folder `out`; returns the final checkpoint folder.
+    """Train a translation model in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
-    Args:
-        recipe: data and options.
-        shape: of the model; its `vocabulary_size` is replaced by the tokenizer's.
-        out: the run folder (see run_folder.py).
-        resume: continue from the folder's last saved state.
+    The `vocabulary_size` of `shape` is replaced by the tokenizer's.
 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.

@@ -47,21 +47,14 @@ LLAMA_NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_
 
 @dataclass(frozen=True)
 class DecoderMapping:
-    """Description of a family: class names, config members and weight rules.
+    """Description of a family: class names, config members and weight rules."""
 
-    Args:
-        architecture: class of its language models, by which folders are recognised.
-        members: reads members of GptConfig from config.json, besides those that all families have.
-        rules: of the weights.
-        prefix: optional leading part of the weights' names.
-        ignored: patterns of weights that are constants.
-    """
-
-    architecture: str
+    architecture: str  # class of its language models, by which folders are recognised
+    # Reads members of GptConfig from config.json, besides those that all families have.
     members: Callable[[Folder], Mapping[str, Any]]
     rules: Sequence[Rule]
-    prefix: str
-    ignored: Sequence[str]
+    prefix: str  # optional leading part of the weights' names
+    ignored: Sequence[str]  # patterns of weights that are constants
 
 
 def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:

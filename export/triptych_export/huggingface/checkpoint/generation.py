@@ -94,23 +94,14 @@ KNOWN = neutral(
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Special ids, and members of the manifest's `generation`.
+    """Special ids, and members of the manifest's `generation`."""
 
-    Args:
-        pad: id that pads sources.
-        start: id of the decoder's first input.
-        end: id of the end of a sentence.
-        first_token: id with which every output begins; None: any token.
-        members: members of the manifest that differ from its defaults, and always `max_length`.
-        unsupported: settings without an equivalent, for the model card; empty if there are none.
-    """
-
-    pad: int
-    start: int
-    end: int
-    first_token: int | None
-    members: Mapping[str, Any]
-    unsupported: str
+    pad: int  # id that pads sources
+    start: int  # id of the decoder's first input
+    end: int  # id of the end of a sentence
+    first_token: int | None  # id with which every output begins; None: any token
+    members: Mapping[str, Any]  # members of the manifest that differ from its defaults, and always `max_length`
+    unsupported: str  # settings without an equivalent, for the model card; empty if there are none
 
 
 def read_generation(

@@ -29,19 +29,12 @@ GROUPS = frozenset(GROUP_CODES.split())
 
 @dataclass(frozen=True)
 class CheckpointLanguages:
-    """Source and target frames by language code, in order.
+    """Source and target frames by language code, in order."""
 
-    Args:
-        sources: tokens around a source of each language.
-        targets: instruction or tokens that select each target language.
-        splits: whether the model translates sentence by sentence.
-        notes: further rows of the model card.
-    """
-
-    sources: Mapping[str, SourceFrame]
-    targets: Mapping[str, TargetFrame]
-    splits: bool = True
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, SourceFrame]  # tokens around a source of each language
+    targets: Mapping[str, TargetFrame]  # instruction or tokens that select each target language
+    splits: bool = True  # whether the model translates sentence by sentence
+    notes: Mapping[str, Any] = field(default_factory=dict)  # further rows of the model card
 
     def choose(self, source_language: str, target_language: str) -> "CheckpointLanguages":
         """Restrict to the given languages, if any; a given code also names an undetermined language.

@@ -22,19 +22,12 @@ SHOWN_FAULTS = 60
 
 @dataclass(frozen=True, init=False)
 class Rule:
-    """Origin of one of our parameters, or of all parameters of a module.
+    """Origin of one of our parameters, or of all parameters of a module."""
 
-    Args:
-        ours: name of a parameter ("class_token") or module ("encoder.layers.{i}.attention.output"); `{i}` matches any number.
-        theirs: the checkpoint's name; several tensors are concatenated along the first dimension.
-        change: applied to the concatenated tensor; must work on tensors of PyTorch's meta device too.
-        others: alternative names under which the checkpoint may store the same tensor.
-    """
-
-    ours: str
-    theirs: tuple[str, ...]
-    change: Change | None
-    others: tuple[str, ...]
+    ours: str  # name of a parameter ("class_token") or module ("encoder.layers.{i}.attention.output"); `{i}` matches any number
+    theirs: tuple[str, ...]  # the checkpoint's name; several tensors are concatenated along the first dimension
+    change: Change | None  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
+    others: tuple[str, ...]  # alternative names under which the checkpoint may store the same tensor
 
     def __init__(self, ours: str, *theirs: str, change: Change | None = None, others: Sequence[str] = ()) -> None:
         object.__setattr__(self, "ours", ours)

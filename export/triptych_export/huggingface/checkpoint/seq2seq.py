@@ -35,19 +35,12 @@ BART_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 @dataclass(frozen=True)
 class Embeddings:
-    """Tensor names of the three embeddings, in order of precedence.
+    """Tensor names of the three embeddings, in order of precedence."""
 
-    Args:
-        source: names of the encoder's embedding.
-        target: names of the decoder's embedding.
-        projection: names of the output projection.
-        shared: whether source and target have one vocabulary.
-    """
-
-    source: Sequence[str]
-    target: Sequence[str]
-    projection: Sequence[str]
-    shared: bool = True
+    source: Sequence[str]  # names of the encoder's embedding
+    target: Sequence[str]  # names of the decoder's embedding
+    projection: Sequence[str]  # names of the output projection
+    shared: bool = True  # whether source and target have one vocabulary
 
     @classmethod
     def of(cls, folder: Folder, shared: bool = True, tied: bool | None = None) -> "Embeddings":

@@ -60,22 +60,14 @@ KNOWN_OF_MODEL = neutral(
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """Settings of a sentence-transformers folder.
+    """Settings of a sentence-transformers folder."""
 
-    Args:
-        pooling: how a text's vector is made from the states: "mean" or "cls".
-        normalize: scale that vector to length 1.
-        max_tokens: length of the texts that the model was trained on; None: as many as it has positions.
-        lowercase: texts are lower-cased before they are tokenized.
-        prompt: put before every text.
-        prompts: those that a caller puts before texts of certain kinds, by name; for the model card.
-    """
-
-    pooling: str = "mean"
-    normalize: bool = False
-    max_tokens: int | None = None
-    lowercase: bool = False
-    prompt: str = ""
+    pooling: str = "mean"  # how a text's vector is made from the states: "mean" or "cls"
+    normalize: bool = False  # scale that vector to length 1
+    max_tokens: int | None = None  # length of the texts that the model was trained on; None: as many as it has positions
+    lowercase: bool = False  # texts are lower-cased before they are tokenized
+    prompt: str = ""  # put before every text
+    # Those that a caller puts before texts of certain kinds, by name; for the model card.
     prompts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -225,23 +217,14 @@ TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "F
 
 @dataclass(frozen=True)
 class TextMapping:
-    """Description of a family: class names, config members and weight rules.
+    """Description of a family: class names, config members and weight rules."""
 
-    Args:
-        classes: prefixes of the class names, such as "Bert" of BertForMaskedLM.
-        config: reads the model's shape from config.json.
-        encoder: makes the encoder's rules, given the shape.
-        heads: rules of each supported head, by the suffix of its class name.
-        prefixes: optional leading parts of the encoder's tensor names.
-        ignored: patterns of weights that only other heads need.
-    """
-
-    classes: tuple[str, ...]
-    config: Callable[[Folder, SpecialIds], EncoderConfig]
-    encoder: Callable[[EncoderConfig], Sequence[Rule]]
-    heads: Mapping[str, Sequence[Rule]]
-    prefixes: tuple[str, ...]
-    ignored: tuple[str, ...]
+    classes: tuple[str, ...]  # prefixes of the class names, such as "Bert" of BertForMaskedLM
+    config: Callable[[Folder, SpecialIds], EncoderConfig]  # reads the model's shape from config.json
+    encoder: Callable[[EncoderConfig], Sequence[Rule]]  # makes the encoder's rules, given the shape
+    heads: Mapping[str, Sequence[Rule]]  # rules of each supported head, by the suffix of its class name
+    prefixes: tuple[str, ...]  # optional leading parts of the encoder's tensor names
+    ignored: tuple[str, ...]  # patterns of weights that only other heads need
 
 
 def encoder_members(

@@ -64,23 +64,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class PieceModel:
-    """One SentencePiece model.
+    """One SentencePiece model."""
 
-    Args:
-        pieces: all pieces in the order of their ids.
-        algorithm: "unigram" or "bpe".
-        charsmap: compiled rules of character normalisation; empty: none.
-        dummy_prefix: whether a space is put before a text.
-        trims: whether spaces at both ends, and all but one of several, are removed.
-        byte_fallback: whether a character without a piece becomes its UTF-8 bytes.
-    """
-
-    pieces: tuple[Piece, ...]
-    algorithm: str = UNIGRAM
-    charsmap: bytes = b""
-    dummy_prefix: bool = True
-    trims: bool = True
-    byte_fallback: bool = False
+    pieces: tuple[Piece, ...]  # all pieces in the order of their ids
+    algorithm: str = UNIGRAM  # "unigram" or "bpe"
+    charsmap: bytes = b""  # compiled rules of character normalisation; empty: none
+    dummy_prefix: bool = True  # whether a space is put before a text
+    trims: bool = True  # whether spaces at both ends, and all but one of several, are removed
+    byte_fallback: bool = False  # whether a character without a piece becomes its UTF-8 bytes
 
     @cached_property
     def found(self) -> Mapping[str, Piece]:

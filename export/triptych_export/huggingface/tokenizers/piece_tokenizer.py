@@ -30,19 +30,12 @@ SEMITIC = r"[\x{591}-\x{8FF}&&\p{M}]"  # marks that are often not in Unicode's c
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token ids of a checkpoint.
+    """Token ids of a checkpoint."""
 
-    Args:
-        names: pieces and special tokens in the order of their ids.
-        unknown: the unknown token, one of `names`.
-        special: the tokens of `names` that decoding omits.
-        behind: further tokens, whose ids follow.
-    """
-
-    names: Sequence[str]
-    unknown: str
-    special: Sequence[AddedToken]
-    behind: Sequence[AddedToken] = ()
+    names: Sequence[str]  # pieces and special tokens in the order of their ids
+    unknown: str  # the unknown token, one of `names`
+    special: Sequence[AddedToken]  # the tokens of `names` that decoding omits
+    behind: Sequence[AddedToken] = ()  # further tokens, whose ids follow
 
     @cached_property
     def reserved(self) -> Collection[str]:

@@ -17,17 +17,11 @@ FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Special tokens, and all added tokens.
+    """Special tokens, and all added tokens."""
 
-    Args:
-        roles: special tokens by role, such as "eos_token".
-        additional: other special tokens, in the files' order.
-        placed: added tokens by id, special or not, if the files give ids.
-    """
-
-    roles: Mapping[str, AddedToken]
-    additional: Sequence[AddedToken]
-    placed: Mapping[int, AddedToken]
+    roles: Mapping[str, AddedToken]  # special tokens by role, such as "eos_token"
+    additional: Sequence[AddedToken]  # other special tokens, in the files' order
+    placed: Mapping[int, AddedToken]  # added tokens by id, special or not, if the files give ids
 
     def name(self, role: str) -> str:
         """Return the token of a role, or an empty string."""

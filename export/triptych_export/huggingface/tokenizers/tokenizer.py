@@ -31,15 +31,10 @@ FAIRSEQ = {**PLAIN, "bos_token": "<s>", "sep_token": "</s>", "cls_token": "<s>",
 
 @dataclass(frozen=True)
 class TranslationTokenizers:
-    """Tokenizers of a translation model.
+    """Tokenizers of a translation model."""
 
-    Args:
-        source: tokenizer of sources; appends the end token.
-        target: tokenizer of targets, for encoding and decoding; None: the same as `source`.
-    """
-
-    source: Tokenizer
-    target: Tokenizer | None = None
+    source: Tokenizer  # tokenizer of sources; appends the end token
+    target: Tokenizer | None = None  # tokenizer of targets, for encoding and decoding; None: the same as `source`
 
 
 @dataclass(frozen=True)
