@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 import grpc
 
 from triptych_client import arguments as named
-from triptych_client import tasks, text_tasks
+from triptych_client import results, tasks, text_tasks
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
@@ -17,30 +17,9 @@ from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import Images, stream_images_async
-from triptych_client.results import (
-    Attention,
-    ClassifiedImage,
-    ImageCompletion,
-    ImageOutcome,
-    Model,
-    Results,
-    TranslatedDocument,
-    Translation,
-    Translations,
-    TranslationScore,
-)
+from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
 from triptych_client.tasks import SimpleCall, Texts, UnaryTask
 from triptych_client.tensors import INFER, Tensor, infer_request
-from triptych_client.text_tasks import (
-    AnsweredQuestion,
-    ClassifiedText,
-    Embedding,
-    FilledText,
-    LabelledText,
-    NearestWords,
-    RankedDocument,
-    TextOrPair,
-)
 from triptych_client.translation_stream import AsyncGenerationStream, AsyncTranslationStream
 from triptych_client.unary import send_all_async, send_async
 
@@ -112,7 +91,7 @@ class AsyncClient(BaseClient):
         target: DocumentTarget | None = None,
         progress: OnProgress | None = None,
         **arguments: Unpack[named.DocumentArguments],
-    ) -> TranslatedDocument:
+    ) -> results.TranslatedDocument:
         """Translate a document and keep its structure. See `Client.translate_document`.
 
         Files are read and written in a thread; `progress` is called in the event loop.
@@ -128,70 +107,78 @@ class AsyncClient(BaseClient):
         """Score given translations by their likelihood. See `Client.score_translations`."""
         return await self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments, fail_fast)
 
-    async def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
+    async def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> text_tasks.FilledText:
         """Rank candidates for each mask of a text. See `Client.fill_mask`."""
         return await self._one(text_tasks.FILL_MASK, text, arguments)
 
     async def fill_mask_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
-    ) -> Results[FilledText]:
+    ) -> Results[text_tasks.FilledText]:
         """Apply `fill_mask` to many texts."""
         return await self._run(text_tasks.FILL_MASK, texts, arguments, fail_fast)
 
-    async def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
+    async def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> text_tasks.Embedding:
         """Convert a text to a vector. See `Client.embed`."""
         return await self._one(text_tasks.EMBED, text, arguments)
 
     async def embed_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
-    ) -> Results[Embedding]:
+    ) -> Results[text_tasks.Embedding]:
         """Apply `embed` to many texts."""
         return await self._run(text_tasks.EMBED, texts, arguments, fail_fast)
 
-    async def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
+    async def classify_text(
+        self, text: text_tasks.TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]
+    ) -> text_tasks.ClassifiedText:
         """Rank the model's labels for a text, or for a pair of texts. See `Client.classify_text`."""
         return await self._one(text_tasks.CLASSIFY_TEXT, text, arguments)
 
     async def classify_text_many(
-        self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
-    ) -> Results[ClassifiedText]:
+        self,
+        inputs: Sequence[text_tasks.TextOrPair],
+        *,
+        fail_fast: bool = False,
+        **arguments: Unpack[named.ClassifyTextArguments],
+    ) -> Results[text_tasks.ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
         return await self._run(text_tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
-    async def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
+    async def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> text_tasks.LabelledText:
         """Find the entities of a text, such as names of people and places. See `Client.classify_tokens`."""
         return await self._one(text_tasks.CLASSIFY_TOKENS, text, arguments)
 
     async def classify_tokens_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
-    ) -> Results[LabelledText]:
+    ) -> Results[text_tasks.LabelledText]:
         """Apply `classify_tokens` to many texts."""
         return await self._run(text_tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
-    async def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
+    async def answer(
+        self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]
+    ) -> text_tasks.AnsweredQuestion:
         """Find the answer to a question in a text. See `Client.answer`."""
         return await self._one(text_tasks.ANSWER, (question, context), arguments)
 
     async def answer_many(
         self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
-    ) -> Results[AnsweredQuestion]:
+    ) -> Results[text_tasks.AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
         return await self._run(text_tasks.ANSWER, pairs, arguments, fail_fast)
 
     async def rerank(
         self, query: str, documents: Sequence[str], **arguments: Unpack[named.RerankArguments]
-    ) -> list[RankedDocument]:
+    ) -> list[text_tasks.RankedDocument]:
         """Rank documents by their relevance to a query; the best one comes first. See `Client.rerank`."""
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(await send_async(self._channel, text_tasks.RERANK, request, call), call.request_id)
 
-    async def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> NearestWords:
+    async def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> text_tasks.NearestWords:
         """Find the words most similar to a sum of words. See `Client.neighbors`."""
         return await self._one(text_tasks.NEIGHBORS, query, arguments)
 
     async def neighbors_many(
         self, queries: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.NeighborsArguments]
-    ) -> Results[NearestWords]:
+    ) -> Results[text_tasks.NearestWords]:
         """Apply `neighbors` to many queries."""
         return await self._run(text_tasks.NEIGHBORS, queries, arguments, fail_fast)
 
@@ -210,13 +197,15 @@ class AsyncClient(BaseClient):
         """Generate text and receive it piece by piece. See `Client.generate_stream`."""
         return AsyncGenerationStream(self._channel, *self._generate_request(prompt, arguments, streams=True))
 
-    async def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
+    async def classify_image(
+        self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]
+    ) -> results.ClassifiedImage:
         """Rank the model's labels for an image. See `Client.classify_image`; the file is read in a thread."""
         return (await self.classify_image_many([image], fail_fast=True, **arguments))[0]
 
     async def classify_image_many(
         self, images: Sequence[ImageSource], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyImageArguments]
-    ) -> Results[ClassifiedImage]:
+    ) -> Results[results.ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order. See `Client.classify_image_many`."""
         check_images(images, "classify_image_many")
         contents = await asyncio.to_thread(lambda: [read_image(image) for image in images])
@@ -224,7 +213,7 @@ class AsyncClient(BaseClient):
 
     def classify_images(
         self, images: Images, *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]
-    ) -> AsyncGenerator[ImageOutcome]:
+    ) -> AsyncGenerator[results.ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
             paths = ["cat.jpg", "dog.jpg"]
@@ -236,11 +225,13 @@ class AsyncClient(BaseClient):
         """
         return stream_images_async(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
-    async def complete_image(self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]) -> ImageCompletion:
+    async def complete_image(
+        self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]
+    ) -> results.ImageCompletion:
         """Complete an image of which the upper part is given. See `Client.complete_image`; the file is read in a thread."""
         return await self._one(tasks.COMPLETE_IMAGE, await asyncio.to_thread(read_image, image), arguments)
 
-    async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
+    async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image. See `Client.attend`."""
         fields, call = await asyncio.to_thread(attend_arguments, text, arguments)  # reads the image file
         return await self._send(tasks.ATTEND, fields, call)

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
-from triptych_client import tasks, text_tasks
+from triptych_client import results, tasks, text_tasks
 from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
@@ -13,30 +13,9 @@ from triptych_client.errors import DeadlineExceededError, UnavailableError
 from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import stream_images
-from triptych_client.results import (
-    Attention,
-    ClassifiedImage,
-    ImageCompletion,
-    ImageOutcome,
-    Model,
-    Results,
-    TranslatedDocument,
-    Translation,
-    Translations,
-    TranslationScore,
-)
+from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
 from triptych_client.tasks import SimpleCall, Texts, UnaryTask
 from triptych_client.tensors import INFER, Tensor, infer_request
-from triptych_client.text_tasks import (
-    AnsweredQuestion,
-    ClassifiedText,
-    Embedding,
-    FilledText,
-    LabelledText,
-    NearestWords,
-    RankedDocument,
-    TextOrPair,
-)
 from triptych_client.translation_stream import GenerationStream, TranslationStream
 from triptych_client.unary import send, send_all
 
@@ -50,12 +29,12 @@ class Client(BaseClient):
             print(client.translate("Good morning!", target_language="de").text)
 
     Every call has a deadline. If the server is unavailable or its queue is full, a request is sent again after a growing pause,
-    as long as the deadline allows. `triptych_client.errors` lists the exceptions, `triptych_client.arguments` the named
-    arguments.
+    as long as the deadline allows. The named arguments of all methods are optional; `triptych_client.arguments` explains them.
 
     Encoder tasks have a method for one input and a method, `..._many`, for a list, whose results have its order. As with
-    `translate_many`, a long list is sent as several requests, and an invalid input fails alone unless `fail_fast` is set. Each
-    raises
+    `translate_many`, a long list is sent as several requests, and an invalid input fails alone unless `fail_fast` is set.
+
+    Each method raises one of these, or as its own docstring says; `triptych_client.errors` lists all exceptions:
 
         InvalidArgumentError: The model cannot process an input or an option.
         NotFoundError: No such model or version.
@@ -92,15 +71,13 @@ class Client(BaseClient):
 
         Args:
             text: A sentence, or a text of any number of sentences and paragraphs.
-            arguments: `target_language`, `source_language`, `model`, `model_version`, `timeout_seconds`, `request_id` and
-                decoding options such as `beam_size`, or `options` (a DecodingOptions); all optional, explained in
-                `triptych_client.arguments` and `DecodingOptions`.
+            arguments: Of TranslateArguments: languages, model, and decoding options such as `beam_size`, or `options` (a
+                DecodingOptions).
 
         Raises:
             InvalidArgumentError: The text is empty, a sentence is longer than the model allows, or an option is out of range.
             NotFoundError: No such model, version or language pair.
             FailedPreconditionError: The model does not support an option.
-            TriptychClientError: Base of these and of all other failures.
         """
         if isinstance(text, list | tuple):
             return self.translate_many(text, **arguments)
@@ -119,9 +96,6 @@ class Client(BaseClient):
             texts: The texts. An empty list sends no request.
             fail_fast: Raise the error of the first invalid text at once.
             arguments: As for `translate`. `target_prefix` has a prefix for each text, or none at all.
-
-        Raises:
-            TriptychClientError: As for `translate`.
         """
         return Translations.of(self._run(tasks.TRANSLATE, texts, arguments, fail_fast))
 
@@ -133,12 +107,7 @@ class Client(BaseClient):
                     print(piece, end="", flush=True)
             print(stream.translation.finish_reason)
 
-        Args:
-            text: The text.
-            arguments: As for `translate`. `timeout_seconds` is the deadline of the whole stream.
-
-        Raises:
-            TriptychClientError: As for `translate`, while iterating over the pieces.
+        `timeout_seconds` is the deadline of the whole stream. Errors are raised while iterating over the pieces.
         """
         return TranslationStream(self._channel, *self._stream_request(text, arguments))
 
@@ -149,7 +118,7 @@ class Client(BaseClient):
         target: DocumentTarget | None = None,
         progress: OnProgress | None = None,
         **arguments: Unpack[named.DocumentArguments],
-    ) -> TranslatedDocument:
+    ) -> results.TranslatedDocument:
         """Translate a document and keep its structure.
 
             document = client.translate_document("report.docx", target="bericht.docx", target_language="de")
@@ -163,14 +132,12 @@ class Client(BaseClient):
             source: Path or content of the document, or a file opened in binary mode. It is read as a whole.
             target: Path, or file opened in binary mode, to write the translation to; optional.
             progress: Called with a DocumentProgress from time to time, in this thread; an exception cancels the translation.
-            arguments: As for `translate`, and how the document is read; explained in
-                `triptych_client.arguments.DocumentArguments`.
+            arguments: As for `translate`, and how the document is read.
 
         Raises:
             OSError: The source cannot be read, or the target cannot be written.
             InvalidArgumentError: The format is unknown, the document is damaged or too large, or an option does not apply.
             ResourceExhaustedError: The server is translating its maximum number of documents.
-            TriptychClientError: As for `translate`.
         """
         document = send_document(self._channel, self._document(source, progress, arguments))
         write_document(target, document.content)
@@ -188,96 +155,78 @@ class Client(BaseClient):
 
         Args:
             pairs: Sources, each with its translation. Neither is split into sentences.
-            arguments: `target_language`, `source_language`, `model`, `model_version`, `timeout_seconds` and `request_id`.
 
         Raises:
             InvalidArgumentError: A text is empty or longer than the model allows.
             FailedPreconditionError: The model was exported without support for scores.
-            TriptychClientError: As for `translate`.
         """
         return self._run(tasks.SCORE_TRANSLATIONS, pairs, arguments, fail_fast)
 
-    def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> FilledText:
+    def fill_mask(self, text: str, **arguments: Unpack[named.FillMaskArguments]) -> text_tasks.FilledText:
         """Rank candidates for each mask of a text.
 
             filled = client.fill_mask("The capital of France is [MASK].")
             print(filled.masks[0].candidates[0].sequence)
 
-        Args:
-            text: A text with one or more masks, written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
-            arguments: `top_k`, `targets`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        Masks are written as the model's mask token: "[MASK]", or "<mask>" for RoBERTa.
         """
         return self._one(text_tasks.FILL_MASK, text, arguments)
 
     def fill_mask_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.FillMaskArguments]
-    ) -> Results[FilledText]:
+    ) -> Results[text_tasks.FilledText]:
         """Apply `fill_mask` to many texts."""
         return self._run(text_tasks.FILL_MASK, texts, arguments, fail_fast)
 
-    def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> Embedding:
-        """Convert a text to a vector.
-
-        Args:
-            text: A sentence or a paragraph.
-            arguments: `pooling`, `normalize`, `dimensions`, `truncate`, `model`, `model_version`, `timeout_seconds`,
-                `request_id`.
-        """
+    def embed(self, text: str, **arguments: Unpack[named.EmbedArguments]) -> text_tasks.Embedding:
+        """Convert a text, a sentence or a paragraph, to a vector."""
         return self._one(text_tasks.EMBED, text, arguments)
 
     def embed_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.EmbedArguments]
-    ) -> Results[Embedding]:
+    ) -> Results[text_tasks.Embedding]:
         """Apply `embed` to many texts."""
         return self._run(text_tasks.EMBED, texts, arguments, fail_fast)
 
-    def classify_text(self, text: TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]) -> ClassifiedText:
-        """Rank the model's labels for a text, or for a pair of texts.
-
-        Args:
-            text: A text, or a tuple of two texts for a model that takes pairs.
-            arguments: `top_k`, `raw_scores`, `truncate`, `model`, `model_version`, `timeout_seconds`, `request_id`.
-        """
+    def classify_text(
+        self, text: text_tasks.TextOrPair, **arguments: Unpack[named.ClassifyTextArguments]
+    ) -> text_tasks.ClassifiedText:
+        """Rank the model's labels for a text, or for a tuple of two texts if the model takes pairs."""
         return self._one(text_tasks.CLASSIFY_TEXT, text, arguments)
 
     def classify_text_many(
-        self, inputs: Sequence[TextOrPair], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTextArguments]
-    ) -> Results[ClassifiedText]:
+        self,
+        inputs: Sequence[text_tasks.TextOrPair],
+        *,
+        fail_fast: bool = False,
+        **arguments: Unpack[named.ClassifyTextArguments],
+    ) -> Results[text_tasks.ClassifiedText]:
         """Apply `classify_text` to many texts or pairs."""
         return self._run(text_tasks.CLASSIFY_TEXT, inputs, arguments, fail_fast)
 
-    def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> LabelledText:
-        """Find the entities of a text, such as names of people and places.
-
-        Args:
-            text: A sentence or a paragraph.
-            arguments: `aggregation`, `model`, `model_version`, `timeout_seconds`, `request_id`.
-        """
+    def classify_tokens(self, text: str, **arguments: Unpack[named.ClassifyTokensArguments]) -> text_tasks.LabelledText:
+        """Find the entities of a text, such as names of people and places."""
         return self._one(text_tasks.CLASSIFY_TOKENS, text, arguments)
 
     def classify_tokens_many(
         self, texts: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyTokensArguments]
-    ) -> Results[LabelledText]:
+    ) -> Results[text_tasks.LabelledText]:
         """Apply `classify_tokens` to many texts."""
         return self._run(text_tasks.CLASSIFY_TOKENS, texts, arguments, fail_fast)
 
-    def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> AnsweredQuestion:
-        """Find the answer to a question in a text.
-
-        Args:
-            question: The question.
-            context: The text that contains the answer.
-            arguments: `top_k`, `max_answer_length`, `model`, `model_version`, `timeout_seconds`, `request_id`.
-        """
+    def answer(self, question: str, context: str, **arguments: Unpack[named.AnswerArguments]) -> text_tasks.AnsweredQuestion:
+        """Find the answer to a question in a text, the context."""
         return self._one(text_tasks.ANSWER, (question, context), arguments)
 
     def answer_many(
         self, pairs: Sequence[tuple[str, str]], *, fail_fast: bool = False, **arguments: Unpack[named.AnswerArguments]
-    ) -> Results[AnsweredQuestion]:
+    ) -> Results[text_tasks.AnsweredQuestion]:
         """Apply `answer` to many pairs of question and context."""
         return self._run(text_tasks.ANSWER, pairs, arguments, fail_fast)
 
-    def rerank(self, query: str, documents: Sequence[str], **arguments: Unpack[named.RerankArguments]) -> list[RankedDocument]:
+    def rerank(
+        self, query: str, documents: Sequence[str], **arguments: Unpack[named.RerankArguments]
+    ) -> list[text_tasks.RankedDocument]:
         """Rank documents by their relevance to a query; the best one comes first.
 
         All documents are sent as one request, and an invalid one fails the call.
@@ -285,25 +234,22 @@ class Client(BaseClient):
         Args:
             query: A question, or words to search for.
             documents: Texts, such as the results of a search.
-            arguments: `top_k`, `raw_scores`, `truncate`, `model`, `model_version`, `timeout_seconds`, `request_id`.
         """
         request, call = self._rerank_request(query, documents, arguments)
         return text_tasks.RERANK.parse(send(self._channel, text_tasks.RERANK, request, call), call.request_id)
 
-    def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> NearestWords:
+    def neighbors(self, query: str, **arguments: Unpack[named.NeighborsArguments]) -> text_tasks.NearestWords:
         """Find the words most similar to a sum of words, with a table of vectors.
 
             client.neighbors("king -man +woman", model="words").neighbors[0].token_str
 
-        Args:
-            query: Words to add, or with a hyphen before them to subtract, separated by white space.
-            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`.
+        Words are separated by white space; those with a hyphen before them are subtracted.
         """
         return self._one(text_tasks.NEIGHBORS, query, arguments)
 
     def neighbors_many(
         self, queries: Sequence[str], *, fail_fast: bool = False, **arguments: Unpack[named.NeighborsArguments]
-    ) -> Results[NearestWords]:
+    ) -> Results[text_tasks.NearestWords]:
         """Apply `neighbors` to many queries."""
         return self._run(text_tasks.NEIGHBORS, queries, arguments, fail_fast)
 
@@ -315,14 +261,11 @@ class Client(BaseClient):
 
         Args:
             prompt: A text, or a list of messages with `role` and `content`.
-            arguments: `max_tokens`, `n`, `stop`, `top_logprobs`, `echo`, `model`, `model_version`, `timeout_seconds`,
-                `request_id` and decoding options such as `sampling_temperature`; all optional, explained in
-                `triptych_client.arguments.GenerateArguments` and `DecodingOptions`.
+            arguments: Of GenerateArguments: `max_tokens`, `n`, `stop` and others, and decoding options.
 
         Raises:
             InvalidArgumentError: The prompt is too long for the model's context, or an option is out of range.
             FailedPreconditionError: The model does not generate text, or has no chat template.
-            TriptychClientError: Base of these and of all other failures.
         """
         request, call = self._generate_request(prompt, arguments, streams=False)
         return GENERATE.parse(send(self._channel, GENERATE, request, call), call.request_id)[0]
@@ -341,51 +284,38 @@ class Client(BaseClient):
                     print(piece, end="", flush=True)
             print(stream.generation.finish_reason)
 
-        Args:
-            prompt: As for `generate`.
-            arguments: As for `generate`. `timeout_seconds` is the deadline of the whole stream.
-
-        Raises:
-            TriptychClientError: As for `generate`, while iterating over the pieces.
+        `timeout_seconds` is the deadline of the whole stream. Errors are raised while iterating over the pieces.
         """
         return GenerationStream(self._channel, *self._generate_request(prompt, arguments, streams=True))
 
-    def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> ClassifiedImage:
+    def classify_image(self, image: ImageSource, **arguments: Unpack[named.ClassifyImageArguments]) -> results.ClassifiedImage:
         """Rank the model's labels for an image.
 
             print(client.classify_image("cat.jpg").labels[0].label)
 
         Args:
             image: A JPEG, PNG or WebP file: its path or content, or a file opened in binary mode.
-            arguments: `top_k`, `model`, `model_version`, `timeout_seconds`, `request_id`; all optional, explained in
-                `triptych_client.arguments`.
 
         Raises:
             OSError: The file cannot be read.
             InvalidArgumentError: The server does not support the image, or an option is out of range.
-            NotFoundError: No such model or version.
-            FailedPreconditionError: The model does not classify images.
-            TriptychClientError: Base of these, and of all other failures but the first.
         """
         return self.classify_image_many([image], fail_fast=True, **arguments)[0]
 
     def classify_image_many(
         self, images: Sequence[ImageSource], *, fail_fast: bool = False, **arguments: Unpack[named.ClassifyImageArguments]
-    ) -> Results[ClassifiedImage]:
+    ) -> Results[results.ClassifiedImage]:
         """Rank the model's labels for many images; the result has their order.
 
         All images are read first; `classify_images` reads only a few at a time. A long list is sent as several requests, as
         with `translate_many`.
-
-        Raises:
-            OSError, TriptychClientError: As for `classify_image`.
         """
         check_images(images, "classify_image_many")
         return self._run(tasks.CLASSIFY_IMAGE, [read_image(image) for image in images], arguments, fail_fast)
 
     def classify_images(
         self, images: Iterable[ImageSource], *, in_flight: int = 16, **arguments: Unpack[named.ClassifyImageArguments]
-    ) -> Generator[ImageOutcome]:
+    ) -> Generator[results.ImageOutcome]:
         """Rank the model's labels for a stream of images; yield each outcome as soon as it is known, in any order.
 
             paths = ["cat.jpg", "dog.jpg"]
@@ -407,25 +337,20 @@ class Client(BaseClient):
         """
         return stream_images(self._channel, images, self._image_exchange(images, in_flight, arguments))
 
-    def complete_image(self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]) -> ImageCompletion:
+    def complete_image(self, image: ImageSource, **arguments: Unpack[named.CompleteImageArguments]) -> results.ImageCompletion:
         """Complete an image of which the upper part is given.
 
             Path("whole.png").write_bytes(client.complete_image("half.png", sampling_topk=40, seed=7).image)
 
         Args:
             image: A JPEG, PNG or WebP file: its path or content, or a file opened in binary mode.
-            arguments: `n`, `rows`, `model`, `model_version`, `timeout_seconds`, `request_id` and decoding options such as
-                `sampling_temperature`; all optional, explained in `triptych_client.arguments.CompleteImageArguments`.
 
         Raises:
             OSError: The file cannot be read.
-            InvalidArgumentError: The server does not support the image, or an option is out of range.
-            FailedPreconditionError: The model does not complete images.
-            TriptychClientError: Base of these, and of all other failures but the first.
         """
         return self._one(tasks.COMPLETE_IMAGE, read_image(image), arguments)
 
-    def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> Attention:
+    def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image.
 
             attention = client.attend("Where is the station?", target_language="de")
@@ -433,36 +358,22 @@ class Client(BaseClient):
 
         Args:
             text: A sentence, for a translation model, or a named one of the BERT family. Empty with `image`.
-            arguments: `target`, `text_pair`, `image`, `source_language`, `target_language`, `model`, `model_version`,
-                `timeout_seconds`, `request_id`; all optional, explained in `triptych_client.arguments`.
+            arguments: Of AttendArguments: `target`, `text_pair` or `image`, languages and model.
 
         Raises:
             OSError: The image cannot be read.
             InvalidArgumentError: The text is empty or too long, or an argument does not apply to the model.
             FailedPreconditionError: The model's bundle has no attention graph.
-            TriptychClientError: Base of these and of all other failures but the first.
         """
         fields, call = attend_arguments(text, arguments)
         return self._send(tasks.ATTEND, fields, call)
 
     def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
-        """List every version of every model of the server, loaded or not, by name, then version.
-
-        Args:
-            arguments: `timeout_seconds` and `request_id`, as for `translate`.
-
-        Raises:
-            TriptychClientError: The call failed.
-        """
+        """List every version of every model of the server, loaded or not, by name, then version."""
         return self._send(tasks.LIST_MODELS, {}, arguments)
 
     def model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> Model:
-        """Describe one model; without `version`, the version that serves requests without one.
-
-        Raises:
-            NotFoundError: No such model or version.
-            TriptychClientError: The call failed.
-        """
+        """Describe one model; without `version`, the version that serves requests without one."""
         return self._send(tasks.GET_MODEL, {"name": name, "version": version}, arguments)
 
     def load_model(self, name: str, version: str = "", **arguments: Unpack[named.CallArguments]) -> list[Model]:
@@ -477,7 +388,6 @@ class Client(BaseClient):
         Raises:
             NotFoundError: The repository has no such model or version.
             FailedPreconditionError: The model cannot be served (loaded versions stay), or the server does not load on request.
-            TriptychClientError: Base of these and of all other failures.
         """
         return self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
 
@@ -487,7 +397,6 @@ class Client(BaseClient):
         Raises:
             NotFoundError: No such version is loaded.
             FailedPreconditionError: The server does not unload models on request.
-            TriptychClientError: Base of these and of all other failures.
         """
         self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)
 
@@ -506,12 +415,9 @@ class Client(BaseClient):
             inputs: An array, or another buffer of numbers, for each input.
             version: Number or label; empty for the one that serves.
             outputs: Names of those to send; empty for all.
-            arguments: `timeout_seconds`, `request_id` and `retries`.
 
         Raises:
             InvalidArgumentError: An input is missing or unknown, or has another type or shape than the model declares.
-            NotFoundError: No such model or version.
-            TriptychClientError: Base of these and of all other failures.
         """
         return self._send(INFER, infer_request(model, version, inputs, outputs), arguments)
 

@@ -1,13 +1,11 @@
 """Text generation: results, and its entries in the table of unary calls."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from triptych.v1 import text_generation_pb2 as pb
 from triptych_client import arguments as named
-from triptych_client.errors import ServerError
-from triptych_client.messages import FINISH_REASONS, ServedFields
 from triptych_client.results import FinishReason, Served
 from triptych_client.tasks import UnaryTask, method_of
 
@@ -65,34 +63,6 @@ class Generation(Served):
         return self.choices[0].finish_reason
 
 
-def generation_from(message: pb.Generation, served: ServedFields) -> Generation:
-    """Read the results of one prompt. Raises ServerError if it has no choice."""
-    if not message.choices:
-        raise ServerError("the server sent a result without choices", code="INTERNAL", request_id=served["request_id"])
-    return Generation(
-        choices=tuple(map(_choice_from, message.choices)),
-        prompt_token_count=message.prompt_token_count,
-        cached_token_count=message.cached_token_count,
-        **served,
-    )
-
-
-def _choice_from(message: pb.GenerationChoice) -> GenerationChoice:
-    return GenerationChoice(
-        message.text,
-        FINISH_REASONS.get(message.finish_reason, FinishReason.UNKNOWN),
-        message.stop_sequence,
-        message.token_count,
-        message.score if message.HasField("score") else None,
-        tuple(map(_token_from, message.tokens)),
-    )
-
-
-def _token_from(message: pb.TokenLogprob) -> TokenLogprob:
-    logprob = message.logprob if message.HasField("logprob") else None
-    return TokenLogprob(message.token, message.bytes, message.id, logprob, tuple(map(_token_from, message.top)))
-
-
 GENERATE = UnaryTask(
     *method_of(pb, "TextGenerationService", "Generate"),
     name="generate_many",
@@ -100,15 +70,10 @@ GENERATE = UnaryTask(
     result=Generation,
     inputs="prompts",
     results="generations",
+    filled="choices",
     takes="prompt",
-    to_result=generation_from,
 )
-GENERATE_STREAM: UnaryTask[Generation] = replace(
-    GENERATE,
-    path="/triptych.v1.TextGenerationService/GenerateStream",
-    request=pb.GenerateStreamRequest,
-    response=pb.GenerateStreamResponse,
-)
+GENERATE_STREAM = GENERATE.using(*method_of(pb, "TextGenerationService", "GenerateStream"))
 
 
 def request_for(task: UnaryTask[Generation], prompt: Prompt, arguments: Mapping[str, Any]) -> Any:

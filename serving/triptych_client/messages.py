@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
+from types import NoneType
 from typing import Any, Protocol, TypedDict, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
 
 from triptych.v1 import attention_pb2, common_pb2, model_pb2, translation_pb2
-from triptych_client.errors import ServerError
 from triptych_client.options import DecodingOptions
-from triptych_client.results import AlignmentHeads, Attention, FinishReason, Hypothesis, Model, Timing, Translation
+from triptych_client.results import Attention, Hypothesis, Model, Timing, Translation
 
 MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
@@ -82,7 +82,7 @@ def read(kind: type[Result], message: Any, **given: Any) -> Result:
     """Make a dataclass from the fields of a message with the same names.
 
     Nested messages become dataclasses, repeated fields tuples, enums StrEnums (`UNKNOWN` for a number that this client does not
-    know).
+    know); a field that may be None is None if it is not set.
 
     Args:
         kind: The dataclass.
@@ -90,7 +90,7 @@ def read(kind: type[Result], message: Any, **given: Any) -> Result:
         given: Fields that do not come from the message.
     """
     plan: list[tuple[str, Callable[[Any], Any]]] = _plan(kind, message.DESCRIPTOR)  # type: ignore[arg-type]
-    return kind(**{name: convert(getattr(message, name)) for name, convert in plan if name not in given}, **given)
+    return kind(**{name: value_of(message) for name, value_of in plan if name not in given}, **given)
 
 
 def same(value: Any) -> Any:
@@ -100,14 +100,24 @@ def same(value: Any) -> Any:
 
 @cache
 def _plan(kind: Any, descriptor: Any) -> list[tuple[str, Callable[[Any], Any]]]:
-    """Choose a conversion for each field that the dataclass and the message share."""
+    """Choose how to read each field that the dataclass and the message share."""
     hints = get_type_hints(kind)
     known = descriptor.fields_by_name
-    return [(name, _conversion(hints[name], known[name])) for name in (f.name for f in fields(kind)) if name in known]
+    return [(name, _reading(hints[name], known[name])) for name in (f.name for f in fields(kind)) if name in known]
 
 
 def _is_nested(hint: Any) -> bool:
     return is_dataclass(hint)
+
+
+def _reading(hint: Any, field: Any) -> Callable[[Any], Any]:
+    """Return a function that takes the value of a field from a message."""
+    name, kinds = field.name, get_args(hint)
+    if NoneType in kinds:
+        convert = _conversion(kinds[0], field)
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+    convert = _conversion(hint, field)
+    return lambda message: convert(getattr(message, name))
 
 
 def _conversion(hint: Any, field: Any) -> Callable[[Any], Any]:
@@ -132,30 +142,18 @@ def served_from(message: ServedMessage, request_id: str) -> ServedFields:
     )
 
 
-FINISH_REASONS = {n: FinishReason(name) for n, name in enum_names(translation_pb2.FinishReason.DESCRIPTOR).items()}
-
-
 def _spans(tokens: Iterable[translation_pb2.TextSpan]) -> tuple[tuple[int, int], ...]:
     return tuple((token.start, token.end) for token in tokens)
 
 
 def hypothesis_from(message: translation_pb2.Hypothesis) -> Hypothesis:
     """Read one hypothesis."""
-    return Hypothesis(
-        text=message.text,
-        score=message.score if message.HasField("score") else None,
-        finish_reason=FINISH_REASONS.get(message.finish_reason, FinishReason.UNKNOWN),
-        token_count=message.token_count,
-        alignment=tuple(tuple(token.source_weights) for token in message.alignment),
-        spans=_spans(message.tokens),
-    )
+    alignment = tuple(tuple(token.source_weights) for token in message.alignment)
+    return read(Hypothesis, message, alignment=alignment, spans=_spans(message.tokens))
 
 
 def translation_from(message: translation_pb2.Translation, served: ServedFields) -> Translation:
-    """Read one translation. Raises ServerError if it has no hypothesis."""
-    if not message.hypotheses:
-        problem = "the server sent a translation without hypotheses"
-        raise ServerError(problem, code="INTERNAL", request_id=served["request_id"])
+    """Read one translation."""
     return Translation(
         text=message.translated_text,
         hypotheses=tuple(map(hypothesis_from, message.hypotheses)),
@@ -167,9 +165,7 @@ def translation_from(message: translation_pb2.Translation, served: ServedFields)
 
 def attention_from(message: attention_pb2.AttendResponse) -> Attention:
     """Read the attention of one input."""
-    arrays = {name: _weights(message, name) for name in ("encoder", "decoder", "cross")}
-    heads = read(AlignmentHeads, message.alignment) if message.HasField("alignment") else None
-    return read(Attention, message, **arrays, alignment=heads)
+    return read(Attention, message, **{name: _weights(message, name) for name in ("encoder", "decoder", "cross")})
 
 
 def _weights(message: attention_pb2.AttendResponse, name: str) -> memoryview | None:

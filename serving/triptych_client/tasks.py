@@ -5,7 +5,7 @@ Text tasks are in `triptych_client.text_tasks`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -35,7 +35,6 @@ from triptych_client.messages import (
 )
 from triptych_client.results import (
     ClassifiedImage,
-    CompletedImage,
     ImageCompletion,
     Model,
     Results,
@@ -111,6 +110,8 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """Converts an input to an element of the request's field."""
     to_result: Callable[[Any, ServedFields], Result] | None = None
     """Converts an element of the response's field; by default, its fields are read by name."""
+    filled: str = ""
+    """Repeated field of a result that is never empty."""
     copies: str = ""
     """Integer argument that says how often the response repeats an input; empty for once."""
 
@@ -160,10 +161,18 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     def parse(self, response: Any, request_id: str) -> list[Result]:
         """Read the results of one response."""
         served = served_from(response, request_id)
-        messages = getattr(response, self.results)
-        if self.to_result is not None:
-            return [self.to_result(message, served) for message in messages]
-        return [read(self.result, message, **served) for message in messages]
+        return [self.result_from(message, served) for message in getattr(response, self.results)]
+
+    def result_from(self, message: Any, served: ServedFields) -> Result:
+        """Read one result. Raises ServerError if it is empty."""
+        if self.filled and not getattr(message, self.filled):
+            problem = f"the server sent a result without {self.filled}"
+            raise ServerError(problem, code="INTERNAL", request_id=served["request_id"])
+        return self.to_result(message, served) if self.to_result else read(self.result, message, **served)
+
+    def using(self, path: str, request: type[Any], response: type[Any]) -> Self:
+        """Return the task with another method, such as one with a stream."""
+        return replace(self, path=path, request=request, response=response)
 
     def _checked(self, inputs: Iterable[Any]) -> Sequence[Any]:
         """Return the inputs as a sequence. Raises TypeError, which says what to write."""
@@ -301,13 +310,9 @@ TRANSLATE = UnaryTask(
     result=Translation,
     results="translations",
     to_result=translation_from,
+    filled="hypotheses",
 )
-TRANSLATE_STREAM: UnaryTask[Translation] = replace(
-    TRANSLATE,
-    path="/triptych.v1.TranslationService/TranslateStream",
-    request=translation_pb2.TranslateStreamRequest,
-    response=translation_pb2.TranslateStreamResponse,
-)
+TRANSLATE_STREAM = TRANSLATE.using(*method_of(translation_pb2, "TranslationService", "TranslateStream"))
 SCORE_TRANSLATIONS = UnaryTask(
     *method_of(translation_pb2, "TranslationService", "ScoreTranslations"),
     name="score_translations",
@@ -330,14 +335,6 @@ CLASSIFY_IMAGE = UnaryTask(
 )
 
 
-def _completion_from(message: image_generation_pb2.ImageCompletion, served: ServedFields) -> ImageCompletion:
-    """Read the completions of one image. Raises ServerError if there are none."""
-    if not message.images:
-        raise ServerError("the server sent a result without images", code="INTERNAL", request_id=served["request_id"])
-    images = (CompletedImage(each.image, each.score if each.HasField("score") else None) for each in message.images)
-    return ImageCompletion(images=tuple(images), rows=message.rows, **served)
-
-
 COMPLETE_IMAGE = UnaryTask(
     *method_of(image_generation_pb2, "ImageGenerationService", "CompleteImage"),
     name="complete_image",
@@ -347,5 +344,5 @@ COMPLETE_IMAGE = UnaryTask(
     results="completions",
     takes="image",
     accepts=lambda each: isinstance(each, bytes),
-    to_result=_completion_from,
+    filled="images",
 )

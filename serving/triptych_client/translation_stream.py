@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -11,8 +10,8 @@ import grpc
 
 from triptych_client.call import Attempts, Call
 from triptych_client.errors import ServerError
-from triptych_client.generation import GENERATE_STREAM, Generation, generation_from
-from triptych_client.messages import ServedFields, served_from, translation_from
+from triptych_client.generation import GENERATE_STREAM, Generation
+from triptych_client.messages import served_from
 from triptych_client.results import Translation
 from triptych_client.status import error_of
 from triptych_client.tasks import TRANSLATE_STREAM, UnaryTask
@@ -20,52 +19,62 @@ from triptych_client.tasks import TRANSLATE_STREAM, UnaryTask
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class StreamMethod(Generic[Result]):
-    """A method whose stream has pieces, a result and a summary."""
-
-    task: UnaryTask[Result]
-    what: str
-    """What the stream returns, in errors; the field of its result."""
-    text_of: Callable[[Any], str]
-    """Returns the text of a result."""
-    convert: Callable[[Any, ServedFields], Result]
-
-
-TRANSLATIONS = StreamMethod(TRANSLATE_STREAM, "translation", lambda message: message.translated_text, translation_from)
-GENERATIONS = StreamMethod(GENERATE_STREAM, "generation", lambda message: message.choices[0].text, generation_from)
-
-
-class StreamReader(Generic[Result]):
+class _Stream(Generic[Result]):
     """The state of one stream with a single text. Of several choices it reads the pieces of the first."""
 
-    def __init__(self, method: StreamMethod[Result], request_id: str) -> None:
-        self.request_id = request_id
-        self._method = method
+    _task: ClassVar[UnaryTask[Any]]
+    _what: ClassVar[str]  # the stream returns, in errors; also the field of its result
+
+    def __init__(self, channel: Any, request: Any, call: Call) -> None:
+        self._request, self._call = request, call
+        self._method = channel.unary_stream(self._task.path, **self._task.codec)
         self._started = False
         self._text = ""
         self._message: Any = None
         self._result: Result | None = None
 
-    def read(self, message: Any) -> str:
+    @property
+    def request_id(self) -> str:
+        """Value of the `x-request-id` that the request sends."""
+        return self._call.request_id
+
+    @staticmethod
+    def _text_of(message: Any) -> str:
+        """Return the text of a result."""
+        raise NotImplementedError
+
+    def _start(self, attempts: Attempts) -> Any:
+        return self._method(self._request, timeout=attempts.remaining_seconds(), metadata=self._call.metadata)
+
+    def _take(self, message: Any) -> str:
         """Return the text that a message adds, often none. Raises ServerError if it contradicts the previous messages."""
         self._started = True
         match message.WhichOneof("event"):
             case "piece" if not getattr(message.piece, "choice_index", 0):
-                return self._add(message.piece.text)
+                self._text += message.piece.text
+                return str(message.piece.text)
             case "result":
-                self._message = getattr(message.result, self._method.what)
-                return self._add(self._rest(self._method.text_of(self._message)))
+                self._message = getattr(message.result, self._what)
+                return self._rest(self._text_of(self._message))
             case "summary" if self._message is not None:
-                self._result = self._method.convert(self._message, served_from(message.summary, self.request_id))
+                self._result = self._task.result_from(self._message, served_from(message.summary, self.request_id))
         return ""
 
-    def finish(self) -> None:
+    def _rest(self, whole: str) -> str:
+        # The pieces are a prefix of the whole text; callers that print them need the rest, too.
+        if not whole.startswith(self._text):
+            raise self._broken(f"the pieces of the stream are not the beginning of its {self._what}")
+        return whole.removeprefix(self._text)
+
+    def _finish(self) -> None:
         """End the stream. Raises ServerError if the result is missing."""
         if self._result is None:
-            raise self._broken(f"the stream ended before its {self._method.what}")
+            raise self._broken(f"the stream ended before its {self._what}")
 
-    def pause_after(self, failure: grpc.RpcError, attempts: Attempts) -> float:
+    def _broken(self, message: str) -> ServerError:
+        return ServerError(message, code="INTERNAL", request_id=self.request_id)
+
+    def _pause_after(self, failure: grpc.RpcError, attempts: Attempts) -> float:
         """Return the seconds to wait before the request is sent again.
 
         Raises:
@@ -76,44 +85,10 @@ class StreamReader(Generic[Result]):
             raise error
         return attempts.pause_after(error)
 
-    @property
-    def result(self) -> Result:
-        """The whole result. Raises RuntimeError before the end of the stream."""
+    def _complete(self) -> Result:
         if self._result is None:
             raise RuntimeError("the stream is not at its end: iterate over its pieces first")
         return self._result
-
-    def _add(self, text: str) -> str:
-        self._text += text
-        return text
-
-    def _rest(self, whole: str) -> str:
-        # The pieces are a prefix of the whole text; callers that print them need the rest, too.
-        if not whole.startswith(self._text):
-            raise self._broken(f"the pieces of the stream are not the beginning of its {self._method.what}")
-        return whole.removeprefix(self._text)
-
-    def _broken(self, message: str) -> ServerError:
-        return ServerError(message, code="INTERNAL", request_id=self.request_id)
-
-
-class _Stream(Generic[Result]):
-    """The members that the blocking and the asyncio streams share."""
-
-    _kind: ClassVar[StreamMethod[Any]]
-
-    def __init__(self, channel: Any, request: Any, call: Call) -> None:
-        self._reader: StreamReader[Result] = StreamReader(self._kind, call.request_id)
-        self._request, self._call = request, call
-        self._method = channel.unary_stream(self._kind.task.path, **self._kind.task.codec)
-
-    @property
-    def request_id(self) -> str:
-        """Value of the `x-request-id` that the request sends."""
-        return self._reader.request_id
-
-    def _start(self, attempts: Attempts) -> Any:
-        return self._method(self._request, timeout=attempts.remaining_seconds(), metadata=self._call.metadata)
 
 
 class TextStream(_Stream[Result], Iterator[str]):
@@ -147,12 +122,12 @@ class TextStream(_Stream[Result], Iterator[str]):
             call = self._start(attempts)
             try:
                 for message in call:
-                    if piece := self._reader.read(message):
+                    if piece := self._take(message):
                         yield piece
-                self._reader.finish()
+                self._finish()
                 return
             except grpc.RpcError as failure:
-                pause = self._reader.pause_after(failure, attempts)
+                pause = self._pause_after(failure, attempts)
             finally:
                 call.cancel()
             time.sleep(pause)
@@ -187,33 +162,41 @@ class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
             call = self._start(attempts)
             try:
                 async for message in call:
-                    if piece := self._reader.read(message):
+                    if piece := self._take(message):
                         yield piece
-                self._reader.finish()
+                self._finish()
                 return
             except grpc.RpcError as failure:
-                pause = self._reader.pause_after(failure, attempts)
+                pause = self._pause_after(failure, attempts)
             finally:
                 call.cancel()
             await asyncio.sleep(pause)
 
 
 class _TranslationResult(_Stream[Translation]):
-    _kind = TRANSLATIONS
+    _task, _what = TRANSLATE_STREAM, "translation"
+
+    @staticmethod
+    def _text_of(message: Any) -> str:
+        return str(message.translated_text)
 
     @property
     def translation(self) -> Translation:
         """The whole translation. Raises RuntimeError before the end of the stream."""
-        return self._reader.result
+        return self._complete()
 
 
 class _GenerationResult(_Stream[Generation]):
-    _kind = GENERATIONS
+    _task, _what = GENERATE_STREAM, "generation"
+
+    @staticmethod
+    def _text_of(message: Any) -> str:
+        return str(message.choices[0].text)
 
     @property
     def generation(self) -> Generation:
         """All choices. Raises RuntimeError before the end of the stream."""
-        return self._reader.result
+        return self._complete()
 
 
 class TranslationStream(_TranslationResult, TextStream[Translation]):

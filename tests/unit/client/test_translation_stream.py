@@ -3,14 +3,15 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 
 from triptych.v1.translation_pb2 import StreamSummary, TranslateStreamResponse, TranslationPiece, TranslationResult
-from triptych_client import AsyncClient, Client, ServerError, Translation, UnavailableError
-from triptych_client.translation_stream import TRANSLATIONS, StreamReader
+from triptych_client import AsyncClient, Client, ServerError, Translation, TranslationStream, UnavailableError
+from triptych_client.call import Call
 
 from .fake_server import FakeServer, fail, succeed, translation
 
@@ -113,11 +114,10 @@ SUMMARY = TranslateStreamResponse(summary=StreamSummary(model="fake"))
 
 @pytest.mark.parametrize("messages", [[], [SUMMARY], [RESULT], [PIECE, RESULT, SUMMARY]])
 def test_a_stream_that_violates_the_contract_is_an_error(messages: list[TranslateStreamResponse]) -> None:
-    def read_all(reader: StreamReader) -> None:
-        for message in messages:
-            reader.read(message)
-        reader.finish()
+    class Response(list[TranslateStreamResponse]):
+        def cancel(self) -> None: ...
 
+    channel = SimpleNamespace(unary_stream=lambda *_, **__: lambda *_, **__: Response(messages))
     with pytest.raises(ServerError) as caught:
-        read_all(StreamReader(TRANSLATIONS, "mine"))
+        list(TranslationStream(channel, None, Call("mine", 1.0)))
     assert caught.value.request_id == "mine"
