@@ -67,18 +67,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A figure of runs that is compared.
-
-    Args:
-        better: HIGHER, LOWER or NEITHER.
-        tolerance: Ratios that are no further from 1 are the same.
-    """
+    """A figure of runs that is compared."""
 
     name: str
     kind: str
-    better: int
+    better: int  # HIGHER, LOWER or NEITHER
     value: Callable[[Run], float | None]
-    tolerance: float = TOLERANCE
+    tolerance: float = TOLERANCE  # Ratios that are no further from 1 are the same
 
     def row(self, first: Run, others: Sequence[Run | None]) -> MetricRow:
         """Compare the same load of all reports."""

@@ -17,36 +17,24 @@ from triptych_documents.unit import Piece, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Options for reading a document; each format uses those that apply to it.
+    """Options for reading a document; each format uses those that apply to it."""
 
-    Args:
-        source_language: BCP 47; "" if unknown. Formats that name their languages check it or fill it in.
-        target_language: BCP 47; "" if unknown.
-        encoding: of text formats; "" detects it: byte order mark, declaration in the document, else UTF-8.
-        columns: CSV and TSV: names from the header, or numbers from 1.
-        header: CSV and TSV: whether the first record has names. None: only if `columns` are names.
-        translate_header: CSV and TSV: also translate the names.
-        keys: JSON and YAML: dotted paths with `*` (one member) and `**` (any depth) to translate. Empty: all.
-        skip_keys: JSON and YAML: paths that are not translated.
-        wrapped: plain text: whether lines are wrapped at a width, so that paragraphs are translated whole and wrapped again.
-            None: detected per paragraph.
-        retranslate: PO and XLIFF: also translate what has a translation.
-        mark_fuzzy: PO: flag new translations as fuzzy (XLIFF: state needs-review-translation).
-        max_units: maximum number of units; larger documents are rejected before they take much memory. None: no limit.
-    """
-
-    source_language: str = ""
-    target_language: str = ""
-    encoding: str = ""
-    columns: tuple[str, ...] = ()
-    header: bool | None = None
-    translate_header: bool = False
+    source_language: str = ""  # BCP 47; "" if unknown. Formats that name their languages check it or fill it in.
+    target_language: str = ""  # BCP 47; "" if unknown
+    encoding: str = ""  # of text formats; "" detects it: byte order mark, declaration in the document, else UTF-8
+    columns: tuple[str, ...] = ()  # CSV and TSV: names from the header, or numbers from 1
+    header: bool | None = None  # CSV and TSV: whether the first record has names. None: only if `columns` are names.
+    translate_header: bool = False  # CSV and TSV: also translate the names
     keys: tuple[str, ...] = ()
-    skip_keys: tuple[str, ...] = ()
+    """JSON and YAML: dotted paths with `*` (one member) and `**` (any depth) to translate. Empty: all."""
+    skip_keys: tuple[str, ...] = ()  # JSON and YAML: paths that are not translated
     wrapped: bool | None = None
-    retranslate: bool = False
-    mark_fuzzy: bool = False
+    """Plain text: whether lines are wrapped at a width, so that paragraphs are translated whole and wrapped again. None:
+    detected per paragraph."""
+    retranslate: bool = False  # PO and XLIFF: also translate what has a translation
+    mark_fuzzy: bool = False  # PO: flag new translations as fuzzy (XLIFF: state needs-review-translation)
     max_units: int | None = None
+    """Maximum number of units; larger documents are rejected before they take much memory. None: no limit."""
 
 
 class Document(Protocol):

@@ -21,24 +21,17 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRules:
-    """Rules for splitting, protecting and checking the text of units.
+    """Rules for splitting, protecting and checking the text of units."""
 
-    Args:
-        source_language: BCP 47; selects the rules for sentence splitting.
-        target_language: BCP 47.
-        glossary: required translations; whole words, the longest match wins.
-        keep: words and phrases that must not be translated.
-        placeholders: additional regular expressions of text to keep, besides the built-in ones.
-        max_characters: maximum length of a request. Longer sentences are split at clauses, then between words; what the
-            translator still refuses is split in half.
-    """
-
-    source_language: str = ""
-    target_language: str = ""
-    glossary: tuple[Term, ...] = ()
-    keep: tuple[str, ...] = ()
+    source_language: str = ""  # BCP 47; selects the rules for sentence splitting
+    target_language: str = ""  # BCP 47
+    glossary: tuple[Term, ...] = ()  # required translations; whole words, the longest match wins
+    keep: tuple[str, ...] = ()  # words and phrases that must not be translated
     placeholders: tuple[str, ...] = field(default=())
+    """Additional regular expressions of text to keep, besides the built-in ones."""
     max_characters: int = 1_000
+    """Maximum length of a request. Longer sentences are split at clauses, then between words; what the translator still
+    refuses is split in half."""
 
 
 MAX_ENTRIES = 100_000

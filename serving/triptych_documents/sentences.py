@@ -9,17 +9,11 @@ HumanLookup = Callable[[str], str | None]  # returns people's translation of exa
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Attention weights between the tokens of a sentence and its translation.
+    """Attention weights between the tokens of a sentence and its translation."""
 
-    Args:
-        source: span of each source token; the end-of-sentence token is empty.
-        target: span of each target token.
-        weights: one row per target token with one weight per source token; each row sums to 1.
-    """
-
-    source: Sequence[Span]
-    target: Sequence[Span]
-    weights: Sequence[Sequence[float]]
+    source: Sequence[Span]  # span of each source token; the end-of-sentence token is empty
+    target: Sequence[Span]  # span of each target token
+    weights: Sequence[Sequence[float]]  # one row per target token with one weight per source token; each row sums to 1
 
 
 @dataclass(frozen=True, slots=True)

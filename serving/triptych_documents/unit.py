@@ -19,22 +19,15 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Inline markup, or a placeholder of the format, kept as it is.
+    """Inline markup, or a placeholder of the format, kept as it is."""
 
-    Args:
-        raw: source text of the code, written back unchanged.
-        role: opening, closing or standalone.
-        pair: number shared by an opening code and its closing code, and by no other code of the unit.
-        shown: what a reader sees: a line break shows white space, a code sample its text, bold type nothing. Sentences are
-            split and translated with this text in place.
-        fixed: must keep its place between two sentences or words, such as a hard line break.
-    """
-
-    raw: str
-    role: Role
-    pair: int
+    raw: str  # source text of the code, written back unchanged
+    role: Role  # opening, closing or standalone
+    pair: int  # number shared by an opening code and its closing code, and by no other code of the unit
     shown: str = ""
-    fixed: bool = False
+    """What a reader sees: a line break shows white space, a code sample its text, bold type nothing. Sentences are split and
+    translated with this text in place."""
+    fixed: bool = False  # must keep its place between two sentences or words, such as a hard line break
 
 
 Piece = str | Code
@@ -42,19 +35,12 @@ Piece = str | Code
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A text that is translated on its own: a paragraph, a cell, a message.
+    """A text that is translated on its own: a paragraph, a cell, a message."""
 
-    Args:
-        pieces: text with entities and escapes resolved, and codes, in order.
-        where: human-readable place: "line 12", "cue 7", "messages.title".
-        keeps_space: white space is significant; otherwise any run of it counts as one space and may change.
-        context: distinguishes equal texts in a translation memory, such as a message's key; often empty.
-    """
-
-    pieces: tuple[Piece, ...]
-    where: str
-    keeps_space: bool = False
-    context: str = ""
+    pieces: tuple[Piece, ...]  # text with entities and escapes resolved, and codes, in order
+    where: str  # human-readable place: "line 12", "cue 7", "messages.title"
+    keeps_space: bool = False  # white space is significant; otherwise any run of it counts as one space and may change
+    context: str = ""  # distinguishes equal texts in a translation memory, such as a message's key; often empty
 
     @property
     def plain(self) -> str | None:

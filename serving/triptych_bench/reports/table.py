@@ -13,16 +13,12 @@ GAP = "  "
 
 @dataclass(frozen=True)
 class RunColumn:
-    """A column of the table of runs.
-
-    Args:
-        rank: Columns with the highest rank are dropped first if the table is too wide.
-    """
+    """A column of the table of runs."""
 
     name: str
     unit: str
     value: Callable[[Run], str]
-    rank: int = 0
+    rank: int = 0  # Columns with the highest rank are dropped first if the table is too wide
 
 
 def _percentile(distribution: Distribution | None, name: str) -> str:

@@ -40,16 +40,11 @@ class SourceFile:
 @dataclass(frozen=True)
 class Selection:
     """Choice of the files in folders that are translated. In patterns, as in a shell, `*` matches anything, including slashes.
+    Choice of the files in folders that are translated. In patterns, as in a shell, `*` matches anything, including slashes."""
 
-    Args:
-        include: patterns for a file's name or its path below the folder; empty matches all.
-        exclude: patterns of files to leave out.
-        format: read all files in this format, whatever their names.
-    """
-
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    format: str = ""
+    include: Sequence[str] = ()  # patterns for a file's name or its path below the folder; empty matches all
+    exclude: Sequence[str] = ()  # patterns of files to leave out
+    format: str = ""  # read all files in this format, whatever their names
 
     def takes(self, name: str) -> bool:
         """Tell whether a file of a folder is selected."""

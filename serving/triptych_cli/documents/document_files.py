@@ -68,19 +68,12 @@ class DocumentSummary:
 
 @dataclass(eq=False, slots=True)
 class OpenDocument:
-    """A document in progress. Not thread-safe.
+    """A document in progress. Not thread-safe."""
 
-    Args:
-        file: where it came from.
-        digest: SHA-256 of the source.
-        size: size of the source in bytes.
-        document: the parsed document.
-    """
-
-    file: SourceFile
-    digest: str
-    size: int
-    document: Document
+    file: SourceFile  # where it came from
+    digest: str  # SHA-256 of the source
+    size: int  # size of the source in bytes
+    document: Document  # the parsed document
     translations: dict[int, Sequence[Piece]] = field(default_factory=dict)
     pairs: dict[int, Sequence[SentencePair]] = field(default_factory=dict)
     notes: dict[int, Sequence[Finding]] = field(default_factory=dict)

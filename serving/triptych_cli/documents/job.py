@@ -33,25 +33,15 @@ UnitKey = tuple[OpenDocument, int]  # a document and the index of a unit
 
 @dataclass(frozen=True)
 class DocumentJob:
-    """A set of documents to translate.
+    """A set of documents to translate."""
 
-    Args:
-        documents: in this order.
-        policy: how files are read and written.
-        rules: for their texts.
-        journal: of the job.
-        memory: where translations are looked up and stored; None: the journal.
-        tmx: files with human translations.
-        fails_fast: stop at the first error.
-    """
-
-    documents: Sequence[SourceFile]
-    policy: FilePolicy
-    rules: TranslationRules
-    journal: Database
-    memory: Database | None = None
-    tmx: Sequence[Path] = ()
-    fails_fast: bool = False
+    documents: Sequence[SourceFile]  # in this order
+    policy: FilePolicy  # how files are read and written
+    rules: TranslationRules  # for their texts
+    journal: Database  # of the job
+    memory: Database | None = None  # where translations are looked up and stored; None: the journal
+    tmx: Sequence[Path] = ()  # files with human translations
+    fails_fast: bool = False  # stop at the first error
 
     @property
     def store(self) -> Database:

@@ -40,27 +40,17 @@ truncate = click.option("--truncate", is_flag=True, help="Cut off the end of tex
 
 @dataclass(frozen=True)
 class TextCommand:
-    """One command.
+    """One command."""
 
-    Args:
-        capability: name of the task in `TEXT_TASKS` of triptych_serving.
-        client_method: name of the client's method, which takes the same arguments.
-        help: the command's help text.
-        flags: of the task's own options, which become the arguments of its methods.
-        values: makes the members for JSON of a result.
-        rows: makes the lines of the table of a text and its result; None: the command prints JSON only.
-        prepare: changes the arguments in place; returns a function that turns the text of a line into an input.
-        titles_questions: the output repeats only the question of a line, without the context behind the tab.
-    """
-
-    capability: str
-    client_method: str
-    help: str
-    flags: Callable[[Any], Any]
-    values: Callable[[Any], Mapping[str, object]]
-    rows: Rows | None
+    capability: str  # name of the task in `TEXT_TASKS` of triptych_serving
+    client_method: str  # name of the client's method, which takes the same arguments
+    help: str  # the command's help text
+    flags: Callable[[Any], Any]  # of the task's own options, which become the arguments of its methods
+    values: Callable[[Any], Mapping[str, object]]  # makes the members for JSON of a result
+    rows: Rows | None  # makes the lines of the table of a text and its result; None: the command prints JSON only
     prepare: Callable[[dict[str, Any]], ToInput] = lambda _: lambda text: text
-    titles_questions: bool = False
+    """Changes the arguments in place; returns a function that turns the text of a line into an input."""
+    titles_questions: bool = False  # the output repeats only the question of a line, without the context behind the tab
 
     def make(self, name: str) -> click.Command:
         """Make the command."""

@@ -92,21 +92,13 @@ def _progress(source: Path | None, target: Path | None) -> ProgressLine:
 
 @dataclass(frozen=True)
 class TranslateJob:
-    """Translates lines and writes the results.
+    """Translates lines and writes the results."""
 
-    Args:
-        request: how to decode.
-        backend: translates.
-        output: one line for each line.
-        report: called with the origin and the problem of a bad line.
-        as_json: write JSON; texts are then never translated in parts.
-    """
-
-    request: TranslationRequest
-    backend: Backend
-    output: TextIO
-    report: Callable[[str, object], None]
-    as_json: bool
+    request: TranslationRequest  # how to decode
+    backend: Backend  # translates
+    output: TextIO  # one line for each line
+    report: Callable[[str, object], None]  # called with the origin and the problem of a bad line
+    as_json: bool  # write JSON; texts are then never translated in parts
 
     def run(self, lines: Iterator[InputLine], done: int, progress: ProgressLine) -> None:
         """Translate batch after batch, from the line with the index `done` on; blank lines stay blank."""

@@ -21,19 +21,12 @@ CellTexts = Sequence[str | None]  # None: nothing to translate
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one file that are translated together.
+    """Rows of one file that are translated together."""
 
-    Args:
-        path: of the file.
-        number: index of the chunk in its file.
-        start: position of its first row: a byte in a file of lines, a row in a Parquet file.
-        rows: number of rows.
-    """
-
-    path: str
-    number: int
-    start: int
-    rows: int
+    path: str  # of the file
+    number: int  # index of the chunk in its file
+    start: int  # position of its first row: a byte in a file of lines, a row in a Parquet file
+    rows: int  # number of rows
 
 
 class ChunkRows(NamedTuple):

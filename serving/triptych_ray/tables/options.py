@@ -17,39 +17,27 @@ from triptych_embedded.sentences import TranslatorIdentity
 class TableOptions:
     """Options of a table job.
 
-    Args:
-        files: input files, each with the name of its output: paths, or URIs that pyarrow supports (`s3://`). Every node must
-            have access to them.
-        out: folder of the output files; path or URI.
-        column: column to translate, of Parquet and JSON lines.
-        output_column: column of the translations.
-        format: format of each text, which is a document of its own.
-        rows: rows per chunk: the work of one task, and what is repeated when a worker dies.
-        workers: number of engines; 0: one per GPU if the request is for GPUs, else one per node.
-        cpus: CPUs per engine; 0: all of a node, or 1 beside a GPU.
-        address: address of the cluster for `ray.init`; empty: RAY_ADDRESS, else a local cluster.
-        overwrite: replace output files that no job wrote, or that were changed since.
-        rules: for all texts.
-        request: which model, and how it decodes; its repository must be at the same path on every node.
-        identity: identity of that model; the job finds it, and that of every engine must be equal.
-
     Raises:
         ValueError: a number is out of range, or the two columns are the same.
     """
 
     files: tuple[tuple[str, str], ...]
-    out: str
-    column: str = "text"
-    output_column: str = "translation"
-    format: str = "text"
-    rows: int = 2_000
-    workers: int = 0
-    cpus: int = 0
-    address: str = ""
-    overwrite: bool = False
-    rules: TranslationRules = field(default_factory=TranslationRules)
+    """Input files, each with the name of its output: paths, or URIs that pyarrow supports (`s3://`). Every node must have
+    access to them."""
+    out: str  # folder of the output files; path or URI
+    column: str = "text"  # column to translate, of Parquet and JSON lines
+    output_column: str = "translation"  # column of the translations
+    format: str = "text"  # format of each text, which is a document of its own
+    rows: int = 2_000  # rows per chunk: the work of one task, and what is repeated when a worker dies
+    workers: int = 0  # number of engines; 0: one per GPU if the request is for GPUs, else one per node
+    cpus: int = 0  # CPUs per engine; 0: all of a node, or 1 beside a GPU
+    address: str = ""  # address of the cluster for `ray.init`; empty: RAY_ADDRESS, else a local cluster
+    overwrite: bool = False  # replace output files that no job wrote, or that were changed since
+    rules: TranslationRules = field(default_factory=TranslationRules)  # for all texts
     request: TranslationRequest = field(default_factory=TranslationRequest)
+    """Which model, and how it decodes; its repository must be at the same path on every node."""
     identity: TranslatorIdentity | None = None
+    """Identity of that model; the job finds it, and that of every engine must be equal."""
 
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("workers", 0), ("cpus", 0)):

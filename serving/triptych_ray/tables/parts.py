@@ -23,21 +23,13 @@ NOT_OURS = "exists, and no job into this folder wrote it in this form; use --ove
 
 @dataclass(frozen=True)
 class OutputRecord:
-    """The last file that was written, or is about to be, as an output.
+    """The last file that was written, or is about to be, as an output."""
 
-    Args:
-        key: hash of the input and the job that it was made from.
-        digest: SHA-256 of the output.
-        earlier: SHA-256 of the output of an earlier job, which this one replaces; or empty.
-        findings: findings of this output.
-        stamp: size and time of the written output, which saves reading it; empty before it is written.
-    """
-
-    key: str
-    digest: str
-    earlier: str
-    findings: list[FindingValues]
-    stamp: str = ""
+    key: str  # hash of the input and the job that it was made from
+    digest: str  # SHA-256 of the output
+    earlier: str  # SHA-256 of the output of an earlier job, which this one replaces; or empty
+    findings: list[FindingValues]  # findings of this output
+    stamp: str = ""  # size and time of the written output, which saves reading it; empty before it is written
 
 
 class FileParts:

@@ -93,23 +93,15 @@ class HtmlTokenKind(Enum):
 
 @dataclass(slots=True)
 class HtmlToken:
-    """A stretch of a document.
+    """A stretch of a document."""
 
-    Args:
-        kind: kind of the token.
-        start: offset of its first character.
-        end: offset after its last character.
-        name: name of the element in lower case.
-        attributes: of START and ALONE: values by names in lower case; "" without value.
-        closing: of START: index of its END, or of the token before which it ends; None: end of document.
-    """
-
-    kind: HtmlTokenKind
-    start: int
-    end: int = 0
-    name: str = ""
+    kind: HtmlTokenKind  # kind of the token
+    start: int  # offset of its first character
+    end: int = 0  # offset after its last character
+    name: str = ""  # name of the element in lower case
     attributes: dict[str, str] = field(default_factory=dict)
-    closing: int | None = None
+    """Of START and ALONE: values by names in lower case; "" without value."""
+    closing: int | None = None  # of START: index of its END, or of the token before which it ends; None: end of document
 
 
 def templates(text: str) -> list[Span]:

@@ -23,24 +23,15 @@ Fragment = tuple[Style | None, int, int]  # a span of the source and the style o
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A text or a code in a paragraph.
+    """A text or a code in a paragraph."""
 
-    Args:
-        fragments: spans of the source; copied for codes.
-        role: role of a code; None for text.
-        text: what a reader sees.
-        fixed: see Code.
-        pair: shared by the opening and the closing atom.
-        soft: a pair, such as a bookmark, that may become two standalone codes where it does not nest; other pairs are
-            elements.
-    """
-
-    fragments: tuple[Fragment, ...]
-    role: Role | None = None
-    text: str = ""
-    fixed: bool = False
-    pair: Hashable = None
+    fragments: tuple[Fragment, ...]  # spans of the source; copied for codes
+    role: Role | None = None  # role of a code; None for text
+    text: str = ""  # what a reader sees
+    fixed: bool = False  # see Code
+    pair: Hashable = None  # shared by the opening and the closing atom
     soft: bool = False
+    """A pair, such as a bookmark, that may become two standalone codes where it does not nest; other pairs are elements."""
 
     @property
     def style(self) -> Style | None:

@@ -17,21 +17,14 @@ from triptych_documents.unit import Code, Piece, Role, joined
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A paragraph in three parts, of which only the middle is translated.
+    """A paragraph in three parts, of which only the middle is translated."""
 
-    Args:
-        lead: codes and white space at the start.
-        pieces: pieces of the unit.
-        trail: codes and white space at the end.
-        atoms: sources of the codes, by pair and role; formatting has none.
-        styles: style of the text inside of a pair; pair 0 is the paragraph. None: that of the enclosing pair.
-    """
-
-    lead: tuple[Piece, ...]
-    pieces: tuple[Piece, ...]
-    trail: tuple[Piece, ...]
-    atoms: Mapping[tuple[int, Role], Atom]
+    lead: tuple[Piece, ...]  # codes and white space at the start
+    pieces: tuple[Piece, ...]  # pieces of the unit
+    trail: tuple[Piece, ...]  # codes and white space at the end
+    atoms: Mapping[tuple[int, Role], Atom]  # sources of the codes, by pair and role; formatting has none
     styles: Mapping[int, Style | None]
+    """Style of the text inside of a pair; pair 0 is the paragraph. None: that of the enclosing pair."""
 
 
 def inlined(atoms: Sequence[Atom], raw: Callable[[Atom], str]) -> Inline:
