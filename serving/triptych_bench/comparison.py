@@ -138,11 +138,6 @@ METRICS = (
 def compare(first: Report, others: Sequence[Report], names: Sequence[str]) -> Comparison:
     """Compare all other reports with the first.
 
-    Args:
-        first: The base.
-        others: At least one.
-        names: Of all reports, for the user.
-
     Raises:
         ValueError: There is no other report, or the number of names is wrong.
     """

@@ -45,11 +45,6 @@ async def with_quality(
     Inputs that the first run did not send are sent afterwards, so that its quality covers all of them.
 
     Args:
-        requests: Their task and options.
-        target: Open.
-        runner: Has measured the runs.
-        inputs: Of all runs.
-        runs: To be completed.
         interrupt: Ends the additional requests. None: the server is gone, send none.
 
     Raises:
@@ -102,13 +97,7 @@ def _pairs(target: Target, inputs: BenchmarkInputs, responses: dict[int, object]
 
 
 def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequence[str], language: str = "") -> Quality | None:
-    """Compute the quality of outputs; None without references, or if the task has no metric.
-
-    Args:
-        metric: Of the task.
-        outputs: One for each reference.
-        references: Expected outputs.
-        language: Of translations; empty: unknown.
+    """Compute the quality of outputs, one for each reference; None without references, or if the task has no metric.
 
     Raises:
         QualityError: sacrebleu is not installed.

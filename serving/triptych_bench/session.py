@@ -63,9 +63,7 @@ def measure(spec: BenchmarkSpec, target: Callable[[], Target], progress: Callabl
     """Run a benchmark. Ctrl-C ends it early, with the runs until then.
 
     Args:
-        spec: What to measure.
         target: Makes the server's target inside the event loop.
-        progress: Receives progress messages.
 
     Raises:
         TargetError: The server cannot be measured this way.

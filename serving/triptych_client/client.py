@@ -380,7 +380,6 @@ class Client(BaseClient):
         """Load a version from the server's repository, or load it again if its files have changed; returns once it serves.
 
         Args:
-            name: Name of the model.
             version: A number, or a label such as "canary"; other versions stay as they are. Without it, the server loads the
                 versions that the model's version policy selects (the newest by default) and then unloads the others.
             arguments: `timeout_seconds` and `request_id`; loading continues after the deadline.
@@ -411,7 +410,6 @@ class Client(BaseClient):
         """Run a model of plain tensors; returns its outputs by name, of which `numpy.asarray` makes arrays.
 
         Args:
-            model: Its name.
             inputs: An array, or another buffer of numbers, for each input.
             version: Number or label; empty for the one that serves.
             outputs: Names of those to send; empty for all.

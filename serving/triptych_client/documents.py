@@ -31,11 +31,9 @@ class DocumentExchange:
     """The messages to and from the server for one document, without input and output.
 
     Args:
-        content: The document.
         arguments: Those of `triptych_client.arguments.DocumentArguments`, without those of the call.
         call: Identity, timeout and retries; the timeout is the longest time without progress.
         max_message_bytes: Limit of the client; chunks are at most half as long.
-        progress: Called with each progress message; exceptions propagate.
 
     Raises:
         TypeError: An argument is unknown, or a single text where several belong.

@@ -20,7 +20,6 @@ def read_file(source: bytes | bytearray | memoryview | str | PathLike[str] | Bin
     """Return the content of a file and its name, which is empty if it has none.
 
     Args:
-        source: The file.
         noun: For errors: "a document" or "an image".
 
     Raises:

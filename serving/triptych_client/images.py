@@ -44,7 +44,6 @@ class ImageExchange:
     Args:
         arguments: Those of `triptych_client.arguments.ClassifyImageArguments`, without those of the call.
         call: Identity, timeout and retries; the timeout is the longest time without progress.
-        in_flight: Maximum number of images in flight.
         max_message_bytes: Limit of the client; a larger image gets an error.
 
     Raises:
@@ -161,8 +160,6 @@ class _Connection:
     """The running call, replaced by a new one after a failure: everything that does not wait.
 
     Args:
-        channel: Blocking or for asyncio.
-        exchange: The images of the stream.
         new_outbox: Makes a queue of requests; None ends it.
         requests: Makes the iterator over a queue that gRPC reads.
     """

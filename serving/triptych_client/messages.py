@@ -79,15 +79,10 @@ def options_message(options: DecodingOptions) -> translation_pb2.DecodingOptions
 
 
 def read(kind: type[Result], message: Any, **given: Any) -> Result:
-    """Make a dataclass from the fields of a message with the same names.
+    """Make a dataclass from the fields of a message with the same names, and those that are given.
 
     Nested messages become dataclasses, repeated fields tuples, enums StrEnums (`UNKNOWN` for a number that this client does not
     know); a field that may be None is None if it is not set.
-
-    Args:
-        kind: The dataclass.
-        message: The protobuf message.
-        given: Fields that do not come from the message.
     """
     plan: list[tuple[str, Callable[[Any], Any]]] = _plan(kind, message.DESCRIPTOR)  # type: ignore[arg-type]
     return kind(**{name: value_of(message) for name, value_of in plan if name not in given}, **given)

@@ -79,8 +79,6 @@ def error_of(call: grpc.RpcError, request_id: str, first_input: int = 0) -> Trip
     """Convert a failed call to an exception with the call as its cause.
 
     Args:
-        call: The failed call.
-        request_id: Sent with the call.
         first_input: Index of the request's first input among the user's inputs.
     """
     error = build_error(call.code(), call.details() or "no details", details_of(call), request_id, first_input)

@@ -132,9 +132,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
         """Split the inputs into requests.
 
         Args:
-            inputs: The user's inputs.
             arguments: Named arguments, without those of the call.
-            call: Sent with each request.
             most_inputs: Maximum number of inputs per request.
             most_bytes: Maximum size of a message; requests take up to half of it, unless a single input is larger.
             fail_fast: An invalid input fails the batch, rather than having an error for result.

@@ -36,11 +36,7 @@ class Tensor:
 
 
 def infer_request(model: str, version: str, inputs: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
-    """Make the members of a request.
-
-    Raises:
-        TypeError: An input is no buffer of numbers.
-    """
+    """Make the members of a request. Raises TypeError: an input is no buffer of numbers."""
     tensors, contents = [], []
     for name, values in inputs.items():
         view = memoryview(values)

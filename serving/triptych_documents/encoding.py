@@ -38,11 +38,7 @@ class Encoding:
     mark: bytes = b""  # byte order mark at the start of the document; often empty
 
     def encode(self, text: str) -> bytes:
-        """Encode the text of a document.
-
-        Raises:
-            DocumentError: the encoding lacks a character.
-        """
+        """Encode the text of a document. Raises DocumentError: the encoding lacks a character."""
         try:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:
@@ -73,7 +69,6 @@ def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, En
     """Decode a document and return its text without byte order mark, and the encoding to write it with.
 
     Args:
-        data: content of the document.
         encoding: encoding given by the user; overrides everything else.
         declared: encoding that the document declares; a byte order mark overrides it. Default: UTF-8.
 

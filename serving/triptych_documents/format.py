@@ -64,11 +64,7 @@ class Format(Protocol):
     """Reader of one document format."""
 
     def read(self, data: bytes, options: ReadOptions) -> Document:
-        """Parse a document.
-
-        Raises:
-            DocumentError: the document is damaged, or an option cannot be used.
-        """
+        """Parse a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
 
 
 @dataclass(frozen=True)

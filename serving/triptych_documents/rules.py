@@ -40,10 +40,6 @@ MAX_ENTRIES = 100_000
 def read_glossary(data: bytes, where: str) -> tuple[Term, ...]:
     """Read a glossary: one term per line as source, tab, target; a further tab starts a remark.
 
-    Args:
-        data: content of the file.
-        where: name of the file, for errors.
-
     Raises:
         DamagedDocumentError: a line has another form, or a term has two targets.
     """
@@ -60,10 +56,6 @@ def read_glossary(data: bytes, where: str) -> tuple[Term, ...]:
 
 def read_keep(data: bytes, where: str) -> tuple[str, ...]:
     """Read a list of words and phrases that must not be translated, one per line.
-
-    Args:
-        data: content of the file.
-        where: name of the file, for errors.
 
     Raises:
         DamagedDocumentError: the file is not text.

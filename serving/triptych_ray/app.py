@@ -19,9 +19,6 @@ DRAIN_SECONDS = 60.0  # for requests in flight
 def build(arguments: Mapping[str, Any]) -> serve.Application:
     """Build the application. The configuration file sets the number of replicas and their resources.
 
-    Args:
-        arguments: see ReplicaOptions.
-
     Raises:
         ValueError: an argument is unknown, or a value is out of range.
     """

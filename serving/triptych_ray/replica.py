@@ -49,11 +49,7 @@ class PortlessServer(Server):
 
 
 class Replica:
-    """A replica with one method for each of METHODS, which Ray finds by name; they are added below.
-
-    Args:
-        options: see ReplicaOptions.
-    """
+    """A replica with one method for each of METHODS, which Ray finds by name; they are added below."""
 
     async def __init__(self, options: ReplicaOptions) -> None:  # type: ignore[misc]  # Ray awaits it
         self._server = PortlessServer(options.server_options(*_assigned()))

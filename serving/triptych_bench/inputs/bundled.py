@@ -66,8 +66,6 @@ def masked(samples: Sequence[Sample], mask: str, seed: int) -> list[Sample]:
 
     Args:
         samples: Texts; those without a word are left out.
-        mask: The model's mask token.
-        seed: Determines the words.
     """
     rng = random.Random(seed)
     return [sample if mask in sample.data else _mask(sample, mask, rng) for sample in samples if WORD.search(sample.data)]

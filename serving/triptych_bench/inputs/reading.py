@@ -19,8 +19,6 @@ def read_inputs(path: Path, kind: InputKind, references: Path | None) -> list[Sa
     second one). The reference of an image is the name of its subfolder of `path`. `.gz` files are unpacked.
 
     Args:
-        path: File or folder.
-        kind: Of the inputs.
         references: A file with a line for each line of `path`.
 
     Raises:

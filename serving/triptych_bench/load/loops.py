@@ -29,12 +29,7 @@ class SampleBatch:
 
 
 class Feed:
-    """All batches in random order, again and again.
-
-    Args:
-        batches: At least one.
-        seed: Determines the order.
-    """
+    """All batches in random order, again and again."""
 
     def __init__(self, batches: Sequence[SampleBatch], seed: int) -> None:
         self.batches = batches
@@ -50,13 +45,9 @@ class Feed:
 
 
 def poisson(rate: float, seed: int) -> Iterator[float]:
-    """Yield the moments of a Poisson process, in seconds since the start, without end, as MLPerf Inference's server scenario.
+    """Yield the seconds of a Poisson process with `rate` events per second, without end, as MLPerf Inference's server scenario.
 
     The gaps depend on the seed alone, so that a slow server cannot delay later requests (coordinated omission).
-
-    Args:
-        rate: Requests per second.
-        seed: Determines the moments.
     """
     rng = random.Random(f"{rate!r} {seed}")
     now = 0.0
@@ -66,13 +57,7 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
 
 
 class LoadLoop:
-    """Sends requests from `close` or `open` until `stop`.
-
-    Args:
-        target: Sends a request.
-        feed: Chooses the requests.
-        log: Receives the outcomes.
-    """
+    """Sends requests from `close` or `open` until `stop`."""
 
     def __init__(self, target: Sender, feed: Feed, log: Log) -> None:
         self._target, self._feed, self._log = target, feed, log

@@ -65,7 +65,6 @@ class OpenLoopProgress:
     """The requests of an open loop that are due in a span. Checked often during a run, so it looks at each record once.
 
     Args:
-        log: Of the run.
         limit: Latency in seconds above which requests are late; None for no limit.
         expected: Approximate number of requests in the span.
     """

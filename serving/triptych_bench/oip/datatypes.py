@@ -51,7 +51,6 @@ def encode(datatype: str, elements: Sequence[Any]) -> bytes:
     """Return raw contents.
 
     Args:
-        datatype: Such as "FP32".
         elements: Texts or bytes for BYTES, otherwise numbers.
 
     Raises:

@@ -17,10 +17,6 @@ Packed = tuple[tuple[int, ...], bytes]  # shape and raw contents of a tensor
 class RequestBuilder:
     """Makes the requests for one model.
 
-    Args:
-        facts: Of the model.
-        spec: Task and options.
-
     Raises:
         TargetError: The model does not support the task or a shape.
     """
@@ -33,11 +29,7 @@ class RequestBuilder:
         self._outputs = (self._task.streamed if spec.stream else self._task.outputs) if self._task else ()
 
     def serialized(self, samples: Sequence[Sample]) -> bytes:
-        """Make one request.
-
-        Raises:
-            TargetError: The samples do not fit the model or each other.
-        """
+        """Make one request. Raises TargetError: the samples do not fit the model or each other."""
         self._check_count(len(samples))
         packed = [self._tensors(sample) for sample in samples]
         names = list(packed[0])

@@ -41,11 +41,7 @@ class OutputTensor:
 
 
 def output(message: pb.ModelInferResponse, name: str) -> OutputTensor | None:
-    """Return an output by name, or None if the response has none.
-
-    Raises:
-        ElementError: The contents do not fit the datatype.
-    """
+    """Return an output by name, or None if the response has none. Raises ElementError: the contents do not fit the datatype."""
     for index, one in enumerate(message.outputs):
         if one.name == name:
             return _output(message, index)

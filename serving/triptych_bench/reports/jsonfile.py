@@ -74,7 +74,6 @@ def build(kind: Any, value: object, place: str) -> Any:
 
     Args:
         kind: A dataclass, tuple, dict, union with None, or plain type.
-        value: From JSON.
         place: Position, such as `runs[2].latency`.
 
     Raises:

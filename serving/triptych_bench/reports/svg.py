@@ -19,8 +19,6 @@ def element(tag: str, *content: Content, **attributes: str | float | None) -> Ma
     """Make `<tag ...>content</tag>`.
 
     Args:
-        tag: Name of the element.
-        content: Text, which is escaped, elements, or iterables of them.
         attributes: With Python's spelling, such as `class_` and `stroke_width`; None leaves one out.
     """
     written = "".join(
@@ -73,11 +71,7 @@ def picture(width: float, height: float, label: str, hover: str, *content: Conte
     """Make the SVG.
 
     Args:
-        width: In units of the coordinates.
-        height: In units of the coordinates.
-        label: Name for screen readers.
         hover: "xy" selects the value nearest to the pointer, "x" the one above or below it.
-        content: Elements.
     """
     return element(
         "svg", *content, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=label, data_hover=hover, class_="chart"

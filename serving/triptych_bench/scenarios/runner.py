@@ -75,17 +75,7 @@ class RunningLoad:
 
 
 class LoadRunner:
-    """Measures loads; all of them belong to one event loop.
-
-    Args:
-        target: Open.
-        plan: Durations and limits.
-        interrupt: May arrive at any time.
-        meter: Measures the server's resources.
-        counters: Reads the server's counters.
-        keeps: Keep responses, to compute the quality.
-        progress: Receives progress messages.
-    """
+    """Measures loads; all of them belong to one event loop."""
 
     def __init__(
         self,
@@ -137,14 +127,7 @@ class LoadRunner:
     async def open(
         self, load: LoadSpec, batches: Sequence[SampleBatch], *, seconds: float | None = None, seed: int | None = None
     ) -> Run:
-        """Measure Poisson arrivals at `load.rate`; end early once the plan's latency limit cannot be met any more.
-
-        Args:
-            load: With a rate.
-            batches: To choose from.
-            seconds: Of the measurement; by default the plan's `open_seconds`.
-            seed: Of the arrivals.
-        """
+        """Measure Poisson arrivals at `load.rate`; end early once the plan's latency limit cannot be met any more."""
         rate = load.rate or 1.0
         seconds = self.plan.open_seconds(rate) if seconds is None else seconds
         async with self._running(batches) as running:

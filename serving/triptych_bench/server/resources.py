@@ -59,9 +59,6 @@ class ResourceMeter(Protocol):
 class ProcessMeter:
     """CPU and memory of a process and its children.
 
-    Args:
-        pid: Of the process.
-
     Raises:
         TargetError: The process does not exist or cannot be accessed.
     """
@@ -157,8 +154,6 @@ class CounterSource:
     """The server's counters: from its metrics if they are Triptych's, otherwise from the target.
 
     Args:
-        target: Open.
-        meter: Of the metrics.
         model: Name of the model; empty for all.
     """
 

@@ -28,7 +28,6 @@ def connect(address: str, **settings: Any) -> "Client":
     """Make a client with the credentials of the running command.
 
     Args:
-        address: of the server.
         settings: further settings of the client. By default a server that is not there is an error after a few seconds.
 
     Raises:

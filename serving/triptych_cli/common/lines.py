@@ -147,10 +147,6 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
 
     The file is written under the name of `unfinished` and renamed at the end. After a failure that file stays.
 
-    Args:
-        target: the file; None: standard output.
-        resume: continue an unfinished file.
-
     Raises:
         click.ClickException: it cannot be written.
     """

@@ -15,9 +15,6 @@ class ProgressLine:
     Args:
         stream: a terminal, or None: nothing is shown.
         documents: number of documents; 0: the line counts `unit` alone.
-        size: their size in bytes.
-        unit: what is counted.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -40,12 +37,7 @@ class ProgressLine:
         self._size -= skipped
 
     def show(self, segments: int, bytes_done: float) -> None:
-        """Update the line, at most every 0.2 s.
-
-        Args:
-            segments: segments, or what else is counted, done in this run.
-            bytes_done: approximate number of bytes that this run has translated.
-        """
+        """Update the line, at most every 0.2 s."""
         now = self._clock()
         if self._stream is None or now < self._next:
             return

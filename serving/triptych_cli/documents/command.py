@@ -136,10 +136,7 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
     """Translate documents in this process or with a server; return the exit code.
 
     Args:
-        paths: what to translate.
-        out: output folder.
         name: of the translation of a single document; empty: the document's own.
-        values: of the command's flags.
         quiet: print the summary on standard error.
     """
     from triptych_cli.documents.document_files import FilePolicy

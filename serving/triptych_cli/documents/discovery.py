@@ -57,9 +57,6 @@ def discover(
     """List files as they are named, and folders with everything below them, sorted by name.
 
     Args:
-        paths: files and folders of the command line.
-        out: output folder.
-        selection: which files of folders, and their format.
         takes_others: files without a known format are written too.
         beside: suffix of the second file that each document gets; empty for none.
         target_name: name of the translation of a file; empty: its own.

@@ -117,10 +117,7 @@ class DocumentFiles:
     """Opens the documents of a job one after the other and writes the finished ones. Not thread-safe.
 
     Args:
-        policy: how files are read and written.
-        records: records of finished documents.
         report: called with the summary of each document, and the size of its source if there was nothing to translate.
-        reads_only: write nothing.
     """
 
     def __init__(

@@ -42,7 +42,6 @@ def count_job(
     """Count what a job would translate.
 
     Args:
-        job: what to translate.
         identity: of the translator; None if neither journal nor memory has anything of it.
         languages: source and target, as the user named them.
         continues: called often; False stops.

@@ -17,11 +17,9 @@ BLOCK = 1 << 20
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[str], None] = lambda _: None) -> None:
-    """Write a file under a temporary name and rename it: readers see the old content or the new.
+    """Write a file, in a new folder if needed, under a temporary name and rename it: readers see the old content or the new.
 
     Args:
-        path: where to write; missing folders are created.
-        content: the whole content, or its pieces.
         ready: called with the SHA-256 of the content before the file is renamed.
 
     Raises:

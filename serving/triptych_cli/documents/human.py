@@ -15,7 +15,6 @@ class HumanTranslations:
     """Human translations for one pair of languages. Not thread-safe.
 
     Args:
-        database: the memory.
         files: TMX files, which take precedence over the memory.
         source_language: of the job; empty matches any.
         target_language: of the job; empty matches any.

@@ -103,9 +103,6 @@ def run_job(
     """Run a job, or what is left of it.
 
     Args:
-        job: what to translate.
-        translator: translates the sentences.
-        progress: is updated.
         is_stopped: called often; True ends the job early, and the next run continues from there.
 
     Raises:
@@ -149,8 +146,6 @@ class TranslationLoop:
     The translator always has work while there is any; nothing waits for the end of a batch.
 
     Args:
-        rules: for all texts.
-        translator: translates what nobody knows yet.
         stored: translations of earlier runs; new ones are added.
         people: looks up human translations.
         finish: called with each document whose units are all translated.
@@ -172,7 +167,6 @@ class TranslationLoop:
         """Translate all documents; return False if the job was stopped. What is known by then is stored.
 
         Args:
-            documents: opened when it is their turn.
             continues: called often; False stops the job.
 
         Raises:

@@ -33,9 +33,7 @@ class ConcurrencyLimit:
     """Additive increase, multiplicative decrease (as in TCP) of the number of concurrent calls. Not thread-safe.
 
     Args:
-        most: upper limit.
         patience_seconds: give up if the server has rejected all calls for nearly so long, with the pauses of the client.
-        clock: monotonic seconds.
     """
 
     def __init__(self, most: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,7 +87,6 @@ class RemoteSentenceTranslator:
     A failed call is divided in two until the sentence that causes the failure is found.
 
     Args:
-        request: which model, and how it decodes.
         concurrency: largest number of concurrent calls.
         patience_seconds: how long a server may be full or unreachable before the job fails.
     """

@@ -30,12 +30,7 @@ RecordRow = tuple[str, str, str, str, str]
 
 
 class StoredTranslations:
-    """Translations of one model with the same languages and options. Not thread-safe.
-
-    Args:
-        database: where they are stored; `flush` writes new ones.
-        identity: of the translator.
-    """
+    """Translations of one model with the same languages and options. Not thread-safe."""
 
     def __init__(self, database: Database, identity: TranslatorIdentity) -> None:
         self._database = database
@@ -124,7 +119,6 @@ class DocumentRecords:
     absolute paths, so that one journal can serve several folders.
 
     Args:
-        database: the journal.
         settings: SHA-256 of everything that a translation depends on beside the document and its format.
     """
 
@@ -137,7 +131,6 @@ class DocumentRecords:
         """Return the summary of a finished document, or None.
 
         Args:
-            target: path of the translation.
             source_digest: SHA-256 of the source as it is now.
             format_name: format of the source; empty if it is only copied.
         """

@@ -66,13 +66,6 @@ def run_tables(
 ) -> int:
     """Run the job and return the exit code.
 
-    Args:
-        found: input files.
-        request: which model, and how it decodes.
-        columns: the column to translate.
-        flags: `overwrite`, `report` and `progress` are used.
-        options: of TableOptions.
-
     Raises:
         click.UsageError: there is more than one column.
         DocumentError: the job is impossible.

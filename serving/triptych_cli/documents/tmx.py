@@ -19,7 +19,6 @@ def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[MemoryEntry]:
     """Yield the pairs of a file: the text in the source language with each of the others.
 
     Args:
-        path: of the file.
         dropped: pairs that cannot be used are counted here, by reason.
 
     Raises:

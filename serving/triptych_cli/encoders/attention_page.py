@@ -11,15 +11,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 
 
 def write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_pair: str) -> None:
-    """Write the page.
-
-    Args:
-        path: of the page.
-        data: the attention as JSON values.
-        image: the file that it is about; empty for texts.
-        text: the text.
-        text_pair: the second text.
-    """
+    """Write the page."""
     folder = files("triptych_serving.gateway") / "playground"
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "attention.js"))
     texts = "".join(f"<p>{html.escape(each)}</p>" for each in (text, text_pair, data["target"]) if each)

@@ -22,13 +22,7 @@ Floats = NDArray[np.float32]
 
 
 def write_picture(path: Path, data: dict[str, Any], image: bytes) -> None:
-    """Write the picture as PNG.
-
-    Args:
-        path: of the picture.
-        data: the attention as JSON values.
-        image: the file that it is about; empty for texts.
-    """
+    """Write the picture as PNG."""
     if image:
         made = over_image(data, image)
     elif "cross" in data:

@@ -24,7 +24,6 @@ def open_encoder(choice: ModelChoice, capability: str, client_method: str) -> It
     place of the result of a bad input.
 
     Args:
-        choice: which model, and where it runs.
         capability: what the model must be able to do; for texts also the name of the task in `TEXT_TASKS` of triptych_serving.
         client_method: name of the client's method, which takes the same arguments as the engine's task.
 

@@ -319,11 +319,7 @@ def take_gateway(values: dict[str, Any], host: str) -> GatewayOptions | None:
 
 
 def take_observability(values: dict[str, Any], host: str) -> ObservabilityOptions:
-    """Return the options of metrics, traces and logs.
-
-    Args:
-        values: the values of the command.
-        host: address of the server, the default for metrics.
+    """Return the options of metrics, traces and logs; `host` is the default of the address of metrics.
 
     Raises:
         click.UsageError: a flag has no effect, or the address of the collector is malformed.

@@ -224,11 +224,7 @@ class ColumnSelection:
         self._count = max(self._count, cells)
 
     def check(self) -> None:
-        """Check the column numbers at the end of the table.
-
-        Raises:
-            OptionError: a selected column does not exist.
-        """
+        """Check the column numbers at the end of the table. Raises OptionError: a selected column does not exist."""
         for number, column in self._chosen.items():
             if not 1 <= number <= self._count:
                 raise OptionError("columns", f"no column {column[:MAX_SHOWN]}; the table has {self._count}")

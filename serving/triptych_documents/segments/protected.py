@@ -68,11 +68,7 @@ _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 
 
 class ProtectedFinder:
-    """Find protected text. Thread-safe.
-
-    Raises:
-        OptionError: a pattern is not a valid regular expression.
-    """
+    """Find protected text. Thread-safe. Raises OptionError: a pattern is not a valid regular expression."""
 
     def __init__(self, rules: TranslationRules) -> None:
         own = [_checked(index, pattern) for index, pattern in enumerate(rules.placeholders)]

@@ -135,7 +135,6 @@ class UnitTranslator:
     further requests. `done` returns the finished units. Equal requests are issued once; results are cached.
 
     Args:
-        rules: for all texts.
         people: looks up human translations, which take precedence: of whole units without codes, then of their sentences.
 
     Raises:

@@ -29,8 +29,6 @@ def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping
     """Link the words of a sentence and its translation.
 
     Args:
-        source: text of the request.
-        target: its translation.
         alignment: between the two; None if unknown.
         anchors: spans of the translation and the source spans that they certainly come from; each counts as one word.
     """

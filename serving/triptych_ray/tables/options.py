@@ -15,11 +15,7 @@ from triptych_embedded.sentences import TranslatorIdentity
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """Options of a table job.
-
-    Raises:
-        ValueError: a number is out of range, or the two columns are the same.
-    """
+    """Options of a table job. Raises ValueError: a number is out of range, or the two columns are the same."""
 
     files: tuple[tuple[str, str], ...]
     """Input files, each with the name of its output: paths, or URIs that pyarrow supports (`s3://`). Every node must have

@@ -33,12 +33,7 @@ class OutputRecord:
 
 
 class FileParts:
-    """The parts of one file; valid while neither the file nor the job changes.
-
-    Args:
-        options: of the job.
-        path: of the input file.
-    """
+    """The parts of one file; valid while neither the file nor the job changes."""
 
     def __init__(self, options: TableOptions, path: str) -> None:
         self.source = Storage(path)

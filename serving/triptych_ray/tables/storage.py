@@ -16,11 +16,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Storage:
-    """A file or a folder.
-
-    Args:
-        place: path or URI.
-    """
+    """A file or a folder, given by its path or URI."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -63,7 +59,6 @@ class Storage:
         """Write the file under a temporary name and rename it when it is complete.
 
         Args:
-            write: writes the content to a stream.
             ready: called with the complete file just before it is renamed.
         """
         self.files.create_dir(posixpath.dirname(self.path), recursive=True)

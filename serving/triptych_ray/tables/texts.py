@@ -34,9 +34,6 @@ def translate_texts(
 
     Args:
         texts: each a document of `format`.
-        format: reads and writes them.
-        rules: for all of them.
-        translator: translates sentences.
 
     Raises:
         BackendError: the translator failed. A text that is not a document of the format is a finding.

@@ -22,10 +22,6 @@ from triptych_ray.tables.texts import TranslatedText, problem_of, translate_text
 class Worker:
     """Loads the model once; Ray Data calls it with chunks.
 
-    Args:
-        options: of the job.
-        cpus: threads of the engine.
-
     Raises:
         BackendError: the model cannot be loaded, or differs from that of the job.
     """

@@ -48,11 +48,7 @@ class _Entry(NamedTuple):
 
 
 class Archive:
-    """A zip archive in memory.
-
-    Raises:
-        DamagedDocumentError: not a zip archive, or not a plausible document.
-    """
+    """A zip archive in memory. Raises DamagedDocumentError: not a zip archive, or not a plausible document."""
 
     def __init__(self, data: bytes) -> None:
         if data.startswith(_COMPOUND):
@@ -71,11 +67,7 @@ class Archive:
         return tuple(self._infos)
 
     def read(self, name: str) -> bytes:
-        """Unpack a member.
-
-        Raises:
-            DamagedDocumentError: it is missing, encrypted, damaged or too large.
-        """
+        """Unpack a member. Raises DamagedDocumentError: it is missing, encrypted, damaged or too large."""
         info = self._infos.get(name)
         if info is None:
             raise DamagedDocumentError("the archive lacks this member", name)

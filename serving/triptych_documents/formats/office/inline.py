@@ -260,11 +260,7 @@ class RunWriter:
 
 
 def written(inline: Inline, pieces: Sequence[Piece], runs: RunWriter, where: str) -> str:
-    """Write a paragraph with new pieces in its middle.
-
-    Raises:
-        DocumentError: the codes are not the unit's, or do not nest.
-    """
+    """Write a paragraph with new pieces in its middle. Raises DocumentError: the codes are not the unit's, or do not nest."""
     _check(inline.pieces, pieces, where)
     around: list[tuple[int, Style | None]] = [(0, inline.styles[0])]
     for piece in (*inline.lead, *pieces, *inline.trail):

@@ -159,11 +159,7 @@ class _Copy:
 
 
 def opened(archive: Archive, name: str) -> XmlPart:
-    """Parse a member of an archive.
-
-    Raises:
-        DamagedDocumentError: it is missing, not XML, or too large.
-    """
+    """Parse a member of an archive. Raises DamagedDocumentError: it is missing, not XML, or too large."""
     data = archive.read(name)
     if len(data) > MAX_PART:
         raise DamagedDocumentError(f"{len(data):,} bytes of XML, the maximum is {MAX_PART:,}", name)

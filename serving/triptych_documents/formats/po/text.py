@@ -101,14 +101,7 @@ def formats(text: str) -> list[str]:
 
 
 def string(keyword: str, text: str, *, width: int, line_end: str) -> str:
-    """Write a keyword and its string with the line breaks of gettext's tools.
-
-    Args:
-        keyword: such as `msgstr[1]`.
-        text: the string.
-        width: columns; 0: break only after line feeds.
-        line_end: of the file.
-    """
+    """Write a keyword and its string with the line breaks of gettext's tools; without a width only after line feeds."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     written = [polib.escape(line) for line in lines]
     if not lines or (len(lines) == 1 and (not width or len(keyword) + 3 + len(written[0]) <= width)):

@@ -69,7 +69,6 @@ class UnitLimit:
         """Estimate the size of a document before it is read, by counting what makes a reader create objects.
 
         Args:
-            data: content of the document.
             signs: byte strings to count besides line ends.
             each: maximum number of signs per allowed unit.
             lines: maximum number of lines per allowed unit.

@@ -69,11 +69,7 @@ class _Inherited:
 
 
 class SegmentSlots:
-    """Iterates over the sources of a document.
-
-    Raises:
-        DamagedDocumentError: not well-formed, or not XLIFF.
-    """
+    """Iterates over the sources of a document. Raises DamagedDocumentError: not well-formed, or not XLIFF."""
 
     def __init__(self, text: str) -> None:
         found = tokens(text)
