@@ -51,7 +51,8 @@ class HypothesisGroup:
         self.choices = 1 + max(1, ends)  # continuations for each beam, so that enough of them go on
         self.length = 0  # tokens of each
         self.processor = processor
-        self.finished: list[Hypothesis] = []
+        self.finished: list[Hypothesis] = []  # as many of the best as can still be returned
+        self._ended = 0  # hypotheses that are finished, those that were dropped included
         self.fresh = True  # there is still one hypothesis only
         self.attends = self.search.alignment or self.search.coverage_penalty > 0
         self.prefix_log_probability = 0.0
@@ -94,7 +95,7 @@ class HypothesisGroup:
         if self.length >= self.row.max_tokens:
             return True
         if self.search.samples:
-            return len(self.finished) >= self.width
+            return self._ended >= self.width
         return self._is_over(self.length)
 
     def _is_over(self, length: int) -> bool:
@@ -103,8 +104,8 @@ class HypothesisGroup:
             return self._cannot_improve(length)
         search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
-            return self._led and len(self.finished) >= search.num_hypotheses
-        return len(self.finished) >= max(search.num_hypotheses, math.floor(self.width * search.patience + 0.5))
+            return self._led and self._ended >= search.num_hypotheses
+        return self._ended >= max(search.num_hypotheses, math.floor(self.width * search.patience + 0.5))
 
     def _cannot_improve(self, length: int) -> bool:
         """Apply the rule of transformers' `generate()`; its greedy search ends with the first hypothesis."""
@@ -175,8 +176,14 @@ class HypothesisGroup:
                 attention[: len(tokens)] if search.alignment else None,
             )
         )
-        if search.rules is SearchRules.TRANSFORMERS and len(self.finished) > self.width:
-            del self.finished[min(range(len(self.finished)), key=lambda index: _score(self.finished[index]))]
+        self._ended += 1
+        order = range(len(self.finished))
+        if search.rules is SearchRules.TRANSFORMERS:  # of equal ones, drops the first
+            most = self.width
+        else:  # with a high patience thousands may end
+            most, order = search.num_hypotheses, order[::-1]
+        if len(order) > most:
+            del self.finished[min(order, key=lambda index: _score(self.finished[index]))]
 
     def close(self) -> None:
         """Write the best hypotheses to the row."""

@@ -1,7 +1,10 @@
-"""The lists of a message, counted before it is parsed: an element of two bytes takes thirty in memory."""
+"""Messages as bytes: lists counted before they are parsed, and large responses made of parts.
 
-from collections.abc import Mapping
-from typing import NamedTuple
+An element of two bytes takes thirty in a parsed message.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor
 
@@ -17,10 +20,34 @@ class ListField(NamedTuple):
 
 
 Lists = Mapping[int, ListField]  # by field number
+Parts = list[bytes]  # joined, a serialized message: so it is made bit by bit, and never exists as a message
 
 
 class LongListError(Exception):
     """A list has too many elements; the message is its path, such as `options.target_prefix`."""
+
+
+def nested(number: int, parts: Iterable[bytes | bytearray | memoryview]) -> list[Any]:
+    """Return the parts of a field that holds bytes or a message, given in parts itself."""
+    content = list(parts)
+    return [varint(number << 3 | BYTES) + varint(sum(map(len, content))), *content]
+
+
+def join(parts: Parts) -> bytes:
+    """Join the parts of a message and drop them: their memory is free before gRPC copies the message. Releases the GIL."""
+    message = b"".join(parts)
+    parts.clear()
+    return message
+
+
+def varint(value: int) -> bytes:
+    """Return a number as in serialized messages: 7 bits in a byte, the lowest first."""
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def lists_of(descriptor: Descriptor, outer: tuple[str, ...] = ()) -> Lists:

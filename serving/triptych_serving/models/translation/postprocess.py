@@ -184,11 +184,14 @@ def _alignment(text: PreparedText, sentences: Sequence[Hypothesis]) -> NDArray[n
 
 
 def _own_attention(row: Row, sentence: Hypothesis) -> NDArray[np.float32]:
-    """Return the attention between the text's own tokens; weights of the source's frame are redistributed among the source."""
+    """Return the attention between the text's own tokens; weights of the source's frame are redistributed among the source.
+
+    That is done in place: all hypotheses' attention is as large as the response.
+    """
     assert sentence.attention is not None
     frame = row.frame
     own = sentence.attention[frame.forced :, frame.before : row.size - frame.after]
     if frame.before or frame.after:
         sums = own.sum(axis=1, keepdims=True)
-        own = np.divide(own, sums, out=np.zeros_like(own), where=sums > 0)
+        np.divide(own, sums, out=own, where=sums > 0)
     return own

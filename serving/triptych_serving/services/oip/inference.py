@@ -17,21 +17,19 @@ from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
+from triptych_serving.rpc.wire import nested
 from triptych_serving.services.decode_calls import FinishedText, TextPiece
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
 from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
-from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from, varint
+from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from
 
 Response = TypeVar("Response")
 
 FINAL = "triton_final_response"
 IN_FLIGHT = 64  # requests of a stream that are read and not yet answered
 UNREAD = 64  # responses that wait for a slow reader
-
-# Key of the field `raw_output_contents` on the wire: its number, and 2 for bytes.
-_RAW_CONTENTS = varint(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | 2)
 
 # Fields in the errors of other protocols: `contents[3]`, `inputs[0].text_pair`, `options.beam_size`, `top_k`.
 _INPUT_FIELD = re.compile(r"(?:contents|inputs|images)(\[\d+])?(?:\.(\w+))?")
@@ -70,7 +68,7 @@ class InferCall:
         response, contents = self._encoded(outputs, results, limit)
         parts: list[Buffer] = [response.SerializeToString()]
         for content in contents:
-            parts += [_RAW_CONTENTS, varint(len(content)), content]
+            parts += nested(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, [content])
         return b"".join(parts)
 
     def _encoded(

@@ -134,16 +134,6 @@ def encode(
     return shape, array.ravel().view(np.uint8).data
 
 
-def varint(value: int) -> bytes:
-    """Return a number as in serialized messages: 7 bits in a byte, the lowest first."""
-    encoded = bytearray()
-    while value > 127:
-        encoded.append(value & 127 | 128)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def _check_names(given: Sequence[str], specs: Sequence[InputSpec]) -> None:
     known = ", ".join(f"{spec.name} (optional)" if spec.optional else spec.name for spec in specs)
     names = {spec.name for spec in specs}

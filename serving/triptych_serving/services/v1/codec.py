@@ -16,6 +16,7 @@ from triptych_serving.models.translation.postprocess import Translation, Transla
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import ModelUse
+from triptych_serving.rpc.wire import Parts, nested
 from triptych_serving.scheduling.request import Finish
 from triptych_serving.text.spans import Span
 
@@ -129,9 +130,9 @@ def packer(response: Callable[..., Message], field: str, convert: Callable[[Any]
     return lambda result: response(**{field: [convert(result)]}).SerializeToString()
 
 
-def joined(parts: Iterable[bytes], rest: Message) -> bytes:
-    """Join packed elements with the other fields of their response."""
-    return b"".join((*parts, rest.SerializeToString()))
+def joined(elements: Iterable[bytes], rest: Message) -> Parts:
+    """Return the parts of a response: its packed elements and the other fields."""
+    return [*elements, rest.SerializeToString()]
 
 
 def served_by(use: ModelUse) -> dict[str, Any]:
@@ -154,14 +155,17 @@ def labels_to(labels: Iterable[ScoredLabel]) -> list[common_pb2.ScoredLabel]:
     return [common_pb2.ScoredLabel(label=one.label, score=one.score, index=one.index) for one in labels]
 
 
-def translation_to(translation: Translation) -> translation_pb2.Translation:
-    """Convert the translation of one text."""
-    return translation_pb2.Translation(
+def packed_translation(translation: Translation) -> Parts:
+    """Convert the translation of one text to a message in parts."""
+    message = translation_pb2.Translation(
         translated_text=translation.text,
-        hypotheses=[_hypothesis_to(hypothesis) for hypothesis in translation.hypotheses],
         source_token_count=translation.source_token_count,
         source_tokens=map(_span_to, translation.source_spans),
     )
+    parts = [message.SerializeToString()]
+    for hypothesis in translation.hypotheses:
+        parts += nested(translation_pb2.Translation.HYPOTHESES_FIELD_NUMBER, _packed_hypothesis(hypothesis))
+    return parts
 
 
 def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
@@ -171,7 +175,7 @@ def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
     )
 
 
-def _hypothesis_to(hypothesis: TranslationHypothesis) -> translation_pb2.Hypothesis:
+def _packed_hypothesis(hypothesis: TranslationHypothesis) -> Parts:
     message = translation_pb2.Hypothesis(
         text=hypothesis.text,
         score=hypothesis.score,
@@ -179,19 +183,21 @@ def _hypothesis_to(hypothesis: TranslationHypothesis) -> translation_pb2.Hypothe
         token_count=hypothesis.token_count,
         tokens=map(_span_to, hypothesis.spans),
     )
+    parts = [message.SerializeToString()]
     if hypothesis.alignment is not None and hypothesis.alignment.size:
-        message.MergeFromString(_packed_alignment(hypothesis.alignment))
-    return message
+        parts.append(_packed_alignment(hypothesis.alignment))
+    return parts
 
 
 def _packed_alignment(weights: NDArray[np.float32]) -> bytes:
     """Return a packed hypothesis with an alignment alone: as numbers of Python, weights take 300 times as long."""
     tokens, sources = weights.shape
     empty = translation_pb2.TokenAlignment(source_weights=[0.0] * sources)
-    packed = bytearray(translation_pb2.Hypothesis(alignment=[empty]).SerializeToString() * tokens)
-    rows = np.frombuffer(packed, np.uint8).reshape(tokens, -1)  # each is a header, the same for all tokens, and the weights
-    rows[:, -4 * sources :] = np.ascontiguousarray(weights, "<f4").view(np.uint8)
-    return bytes(packed)
+    header = np.frombuffer(translation_pb2.Hypothesis(alignment=[empty]).SerializeToString()[: -4 * sources], np.uint8)
+    rows = np.empty((tokens, len(header) + 4 * sources), np.uint8)
+    rows[:, : len(header)] = header
+    rows[:, len(header) :] = np.ascontiguousarray(weights, "<f4").view(np.uint8)
+    return rows.tobytes()
 
 
 def _span_to(span: Span) -> translation_pb2.TextSpan:

@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from itertools import chain
 from typing import Any
 
 from triptych.v1 import translation_pb2, translation_pb2_grpc
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.rpc.wire import Parts, nested
 from triptych_serving.services.decode_calls import DecodeEvent, FinishedText, TextPiece
 from triptych_serving.services.documents.calls import DocumentCalls
 from triptych_serving.services.documents.codec import event_to
@@ -16,33 +18,32 @@ from triptych_serving.services.v1.codec import (
     contents_from,
     joined,
     options_from,
+    packed_translation,
     packer,
     score_to,
     served_by,
     translation_selector_from,
-    translation_to,
 )
 
 StreamResponse = translation_pb2.TranslateStreamResponse
-PACK_TRANSLATION = packer(translation_pb2.TranslateResponse, "translations", translation_to)
 PACK_SCORE = packer(translation_pb2.ScoreTranslationsResponse, "scores", score_to)
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Serve Translate, TranslateStream, ScoreTranslations and TranslateDocument. Single responses are returned packed."""
+    """Serve Translate, TranslateStream, ScoreTranslations and TranslateDocument. Responses are returned in parts."""
 
     def __init__(self, calls: TranslationCalls, documents: DocumentCalls) -> None:
         self._calls = calls
         self._documents = documents
 
     async def Translate(self, request: translation_pb2.TranslateRequest, context: GrpcContext) -> Any:
-        translations, use = await self._calls.translate(_query_from(request, PACK_TRANSLATION), context)
-        return joined(translations, translation_pb2.TranslateResponse(**served_by(use)))
+        translations, use = await self._calls.translate(_query_from(request, _packed_element), context)
+        return joined(chain.from_iterable(translations), translation_pb2.TranslateResponse(**served_by(use)))
 
     async def TranslateStream(
         self, request: translation_pb2.TranslateStreamRequest, context: GrpcContext
-    ) -> AsyncIterator[StreamResponse]:
-        async with aclosing(self._calls.stream(_query_from(request, translation_to), context)) as events:
+    ) -> AsyncIterator[Any]:
+        async with aclosing(self._calls.stream(_query_from(request, packed_translation), context)) as events:
             async for event in events:
                 yield _event_to(event)
 
@@ -68,10 +69,15 @@ def _query_from(
     return TranslationQuery(translation_selector_from(request), contents_from(request), options, convert)
 
 
-def _event_to(event: DecodeEvent) -> StreamResponse:
+def _packed_element(translation: Translation) -> Parts:
+    return nested(translation_pb2.TranslateResponse.TRANSLATIONS_FIELD_NUMBER, packed_translation(translation))
+
+
+def _event_to(event: DecodeEvent) -> StreamResponse | Parts:
     if isinstance(event, TextPiece):
         return StreamResponse(piece=translation_pb2.TranslationPiece(content_index=event.index, text=event.text))
     if isinstance(event, FinishedText):
-        result = translation_pb2.TranslationResult(content_index=event.index, translation=event.result)
-        return StreamResponse(result=result)
+        index = translation_pb2.TranslationResult(content_index=event.index).SerializeToString()
+        translation = nested(translation_pb2.TranslationResult.TRANSLATION_FIELD_NUMBER, event.result)
+        return nested(StreamResponse.RESULT_FIELD_NUMBER, [index, *translation])
     return StreamResponse(summary=translation_pb2.StreamSummary(**served_by(event)))

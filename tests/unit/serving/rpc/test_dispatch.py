@@ -66,6 +66,24 @@ def test_packed_responses_are_sent_as_they_are() -> None:
     assert asyncio.run(handler_of(answer)(REQUEST.SerializeToString(), Context())) == b"packed"
 
 
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["small", "large"])
+def test_parts_of_a_response_are_joined(size: int) -> None:
+    async def answer(request: Any, context: Any) -> list[bytes]:
+        return [b"a" * size, b"bc"]
+
+    assert asyncio.run(handler_of(answer)(REQUEST.SerializeToString(), Context())) == b"a" * size + b"bc"
+
+
+def test_parts_above_the_limit_are_not_joined() -> None:
+    async def answer(request: Any, context: Any) -> list[bytes]:
+        return [b"a" * 2_000, b"b" * 2_000]
+
+    context = Context()
+    with pytest.raises(aio.AbortError):
+        asyncio.run(handler_of(answer, limits=LimitOptions(message_bytes=3_000))(REQUEST.SerializeToString(), context))
+    assert "response would have 4,000 bytes, at most 3,000 are sent" in context.details
+
+
 @pytest.mark.parametrize(("method", "refused"), [("Translate", True), ("TranslateDocument", False)])
 def test_only_texts_have_the_lower_limit_of_messages(method: str, refused: bool) -> None:
     async def answer(request: Any, context: Any) -> bytes:
