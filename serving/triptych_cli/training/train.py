@@ -295,13 +295,25 @@ _finetuning(
 )
 
 
+def _images() -> Callable[[Function], Function]:
+    """Make the options of trainings on folders of images."""
+    train, valid = (
+        "Folder of <class>/<image> files. Repeatable.",
+        "The same for validation.  [default: images held out of --train]",
+    )
+    return several(
+        _files(train, valid, text=False),
+        _option(
+            "--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid."
+        ),
+        _option("--batch-images", default=128),
+        _option("--flip/--no-flip", default=True, help="Mirror half of the images."),
+        _option("--cache-gib", default=4.0, help="Memory for decoded images, in GiB."),
+    )
+
+
 @command.command(name="vit")
-@_files(
-    "Folder of <class>/<image> files. Repeatable.",
-    "The same for validation.  [default: images held out of --train]",
-    text=False,
-)
-@_option("--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid.")
+@_images()
 @_option("--image-size", default=224, help="Height and width, in pixels.")
 @_option("--patch-size", type=int, default=None, help="Height and width, in pixels.  [default: 16; of a PVT 4]")
 @_option("--architecture", type=click.Choice(["vit", "pvt"]), default="vit")
@@ -313,15 +325,12 @@ _finetuning(
 @_sizes("vit")
 @_option("--dropout", default=0.0)
 @_option("--drop-path", default=0.1, help="Stochastic depth of the last layer, rising from 0.")
-@_option("--batch-images", default=128)
 @_option("--randaugment-operations", default=2, help="Random operations on every image; 0 is off.")
 @_option("--randaugment-magnitude", default=0.3, help="Strength of the operations, 0 to 1.")
-@_option("--flip/--no-flip", default=True, help="Mirror half of the images.")
 @_option("--translate", default=0.125, help="Largest shift, as a share of the image.")
 @_option("--erase", default=0.0, help="Share of the images that have a box erased.")
 @_option("--mixup", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
 @_option("--cutmix", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
-@_option("--cache-gib", default=4.0, help="Memory for decoded images, in GiB.")
 @_loop(epochs=100, schedule="cosine", weight_decay=0.05, average=1, ema_decay=0.999)
 def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     """Train a Vision Transformer on folders of images: ViT, or the pyramid of PVT."""
@@ -337,6 +346,23 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
         return train_vit(recipe, kinds[architecture](classes=2, **_sized(architecture, shape, out, resume)), out, resume)
 
     _run(ImageRecipe, _own_options(kinds, architecture, options), train)
+
+
+@command.command(name="vae")
+@_images()
+@_option("--image-size", default=32, help="Height and width, in pixels; a multiple of 8.")
+@_option("--width", default=32, help="Channels of the first convolution; the next ones have 2 and 4 times as many.")
+@_option("--latent-dim", default=128, help="Numbers that stand for an image.")
+@_option("--kl-warmup-epochs", default=10, help="Epochs in which the weight of the KL divergence rises to 1.")
+@_loop(epochs=100, schedule="cosine", label_smoothing=0.0, average=1)
+def vae(out: Path, resume: bool, **options: Any) -> None:
+    """Train a variational autoencoder on folders of images; exported, it generates images."""
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import VaeRecipe
+    from triptych_training.models.vae import VaeConfig
+    from triptych_training.tasks.vae import train_vae
+
+    _run(VaeRecipe, options, lambda recipe, shape: train_vae(recipe, VaeConfig(**shape), out, resume))
 
 
 def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from triptych_cli.main import cli
 from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_vit_checkpoint
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
+from triptych_training.checkpoints.vae import load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
@@ -60,6 +61,9 @@ def train(task: str, folder: Path, *options: str) -> Result:
             data = write_pictures(folder / "pictures")
             fixed = "--image-size 8 --patch-size 4 --hold-out 6 --batch-images 4"
             fixed += "" if "pvt" in options else f" {TINY} --layers 1"
+        case "vae":
+            data = write_pictures(folder / "pictures")
+            fixed = "--image-size 8 --width 4 --latent-dim 5 --hold-out 6 --batch-images 4"
         case _:
             data = WRITERS[task](folder / "data")
             fixed = f"--encoder {write_encoder(folder / 'encoder')} --stride 4 --valid {data}"
@@ -134,6 +138,14 @@ def test_pvt_is_trained_and_exported(tmp_path: Path, version: str) -> None:
     for name in ("layers", "heads"):
         other = train("vit", tmp_path, "--architecture", "pvt", f"--{name}", "2")
         assert (other.exit_code, f"--{name} is not an option of --architecture pvt" in other.stderr) == (2, True)
+
+
+def test_vae(tmp_path: Path) -> None:
+    path = assert_trained(train("vae", tmp_path, "--no-flip"), tmp_path)
+    checkpoint = load_vae_checkpoint(path)
+    recipe = checkpoint.provenance["recipe"]
+    assert (checkpoint.model.config.latent_dim, recipe["flip"], recipe["kl_warmup_epochs"]) == (5, False, 10)
+    assert_failed(train("vae", tmp_path / "other", "--image-size", "12"), "image_size: 12 is not a multiple of 8")
 
 
 @pytest.mark.parametrize(

@@ -25,3 +25,10 @@ def next_token_metrics(loss: float, tokens: int) -> dict[str, float]:
 def ranked_metrics(first: int, fifth: int, images: int) -> dict[str, float]:
     """Accuracy of `images` classified images, of the best class and of the five best ones."""
     return {"accuracy": first / images, "top5": fifth / images, "images": images}
+
+
+def bound_metrics(nats: float, images: int, dimensions: int) -> dict[str, float]:
+    """Negative log-likelihood, or a bound of it, of images with so many numbers each; `nats` is the sum over all images."""
+    mean = nats / images
+    each = mean / dimensions
+    return {"nats": mean, "nats_per_dimension": each, "bits_per_dimension": each / math.log(2), "images": images}

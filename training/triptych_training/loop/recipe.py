@@ -229,29 +229,52 @@ class FinetuningRecipe(TextRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageRecipe(Recipe):
-    """Options for the training of a ViT on image folders."""
+class FolderRecipe(Recipe):
+    """Options of trainings on folders of images."""
 
     valid: tuple[str, ...] = ()  # folders of <class>/<image>; empty: hold out `hold_out` training images
     epochs: int = 100
     hold_out: float = 0.1  # share of the training images; their number if 1 or more
     batch_images: int = 128
-    randaugment_operations: int = 2  # per image; 0 is off
-    randaugment_magnitude: float = 0.3  # 0 to 1
     flip: bool = True  # mirror half of the images left to right
-    translate: float = 0.125  # largest shift, as a share of the image
-    erase: float = 0.0  # share of the images that lose a box (Zhong et al. 2020)
-    mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
-    cutmix: float = 0.0  # alpha of the Beta distribution (Yun et al. 2019); 0 is off
     cache_gib: float = 4.0  # memory for decoded images
     schedule: str = "cosine"
 
     def check(self) -> None:
         super().check()
-        at_least(0, self, "hold_out", "randaugment_operations", "mixup", "cutmix", "cache_gib")
+        at_least(0, self, "hold_out", "cache_gib")
         at_least(1, self, "batch_images")
-        fraction(self, "randaugment_magnitude", "translate", "erase", closed=True)
         if not self.train:
             raise RecipeError("train: needs at least one folder")
         if not self.valid and not self.hold_out:
             raise RecipeError("valid: name folders, or set hold_out to take images from the training folders")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRecipe(FolderRecipe):
+    """Options for the training of image classifiers."""
+
+    randaugment_operations: int = 2  # per image; 0 is off
+    randaugment_magnitude: float = 0.3  # 0 to 1
+    translate: float = 0.125  # largest shift, as a share of the image
+    erase: float = 0.0  # share of the images that lose a box (Zhong et al. 2020)
+    mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
+    cutmix: float = 0.0  # alpha of the Beta distribution (Yun et al. 2019); 0 is off
+
+    def check(self) -> None:
+        super().check()
+        at_least(0, self, "randaugment_operations", "mixup", "cutmix")
+        fraction(self, "randaugment_magnitude", "translate", "erase", closed=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaeRecipe(FolderRecipe):
+    """Options for variational autoencoders."""
+
+    kl_warmup_epochs: int = 10  # in which the weight of the KL divergence rises to 1 (Sønderby et al. 2016)
+    label_smoothing: float = 0.0
+    average: int = 1
+
+    def check(self) -> None:
+        super().check()
+        at_least(1, self, "kl_warmup_epochs")

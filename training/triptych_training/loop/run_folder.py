@@ -40,7 +40,7 @@ CHANGEABLE = {
     *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
-ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "gpt", "word2vec")
+ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "gpt", "word2vec", "vae", "elmo")
 
 
 class RunFolder:

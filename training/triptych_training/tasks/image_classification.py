@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
@@ -20,7 +21,7 @@ from triptych_training.data.images import ImageStore, hold_out, read_folders
 from triptych_training.evaluation.metrics import ranked_metrics
 from triptych_training.evaluation.processes import share, total
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import ImageRecipe
+from triptych_training.loop.recipe import FolderRecipe, ImageRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.pvt import Pvt, PvtConfig
@@ -42,6 +43,12 @@ def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool =
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "vit" if isinstance(shape, VitConfig) else "pvt", shape, resume)
+    classes, train, valid = open_images(fabric, recipe, folder, shape.image_size)
+    return Trainer(fabric, recipe, folder, ImageTask(recipe, replace(shape, classes=len(classes)), classes, train, valid)).run()
+
+
+def open_images(fabric: Fabric, recipe: FolderRecipe, folder: RunFolder, size: int) -> tuple[list[str], ImageStore, ImageStore]:
+    """Begin the run; return the names of the classes, and the images to train and to validate on."""
     images, classes = read_folders(recipe.train)
     if recipe.valid:
         held_out, _ = read_folders(recipe.valid, classes)
@@ -51,9 +58,8 @@ def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool =
         folder.begin()
     fabric.barrier()
     threads = os.cpu_count() or 1
-    stores = [ImageStore(chosen, shape.image_size, recipe.cache_gib * 2**30, threads) for chosen in (images, held_out)]
-    task = ImageTask(recipe, replace(shape, classes=len(classes)), classes, *stores)
-    return Trainer(fabric, recipe, folder, task).run()
+    train, valid = (ImageStore(chosen, size, recipe.cache_gib * 2**30, threads) for chosen in (images, held_out))
+    return classes, train, valid
 
 
 def normalise(pixels: Tensor) -> Tensor:
@@ -94,21 +100,16 @@ class ImageLoss(nn.Module):
         return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing, reduction="sum")
 
 
-class ImageTask:
-    """Image classification; a unit is an image."""
+class FolderTask:
+    """What tasks on folders of images share; a unit is an image."""
 
     unit = "images"
-    headline = "accuracy"
 
-    def __init__(
-        self, recipe: ImageRecipe, shape: ImageConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
-    ) -> None:
-        self.recipe, self.classes, self.train, self.valid = recipe, classes, train, valid
-        self.model = make_image_model(shape)
-        self.loss = ImageLoss(self.model, recipe)
+    def __init__(self, recipe: FolderRecipe, train: ImageStore, valid: ImageStore) -> None:
+        self.recipe, self.train, self.valid = recipe, train, valid
 
     def describe(self) -> str:
-        return f"{len(self.train):,} images of {len(self.classes)} classes, {len(self.valid):,} held out"
+        return f"{len(self.train):,} images, {len(self.valid):,} held out"
 
     def plan(self, epoch: int) -> list[Indices]:
         order = np.random.default_rng((self.recipe.seed, epoch)).permutation(len(self.train))
@@ -117,6 +118,23 @@ class ImageTask:
 
     def weight(self, indices: Indices) -> int:
         return len(indices)
+
+
+class ImageTask(FolderTask):
+    """Image classification."""
+
+    headline = "accuracy"
+
+    def __init__(
+        self, recipe: ImageRecipe, shape: ImageConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
+    ) -> None:
+        super().__init__(recipe, train, valid)
+        self.classes = classes
+        self.model = make_image_model(shape)
+        self.loss = ImageLoss(self.model, recipe)
+
+    def describe(self) -> str:
+        return f"{len(self.train):,} images of {len(self.classes)} classes, {len(self.valid):,} held out"
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[indices])

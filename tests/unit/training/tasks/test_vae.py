@@ -1,0 +1,55 @@
+"""Training of a variational autoencoder, from image folders to checkpoint."""
+
+from pathlib import Path
+
+import numpy as np
+
+from triptych_training.checkpoints.vae import load_vae_checkpoint
+from triptych_training.data.images import ImageStore, read_folders
+from triptych_training.loop.recipe import VaeRecipe
+from triptych_training.models.vae import VaeConfig
+from triptych_training.tasks.vae import VaeTask, train_vae
+
+from ..runs import records
+from ..toy_pictures import write_pictures
+
+SHAPE = VaeConfig(image_size=8, width=8, latent_dim=4)
+
+
+def make_recipe(folder: Path) -> VaeRecipe:
+    train = (write_pictures(folder / "pictures", each=20),)
+    fixed = {
+        "hold_out": 6,
+        "batch_images": 9,
+        "epochs": 20,
+        "validate_every": 20,
+        "learning_rate": 4e-3,
+        "kl_warmup_epochs": 4,
+        "precision": "fp32",
+    }
+    return VaeRecipe(train=train, devices="1", **fixed)
+
+
+def test_the_bound_rises_and_the_checkpoint_has_it(tmp_path: Path) -> None:
+    checkpoint = load_vae_checkpoint(train_vae(make_recipe(tmp_path), SHAPE, tmp_path / "run"))
+    bits = [record["valid_bits_per_dimension"] for record in records(tmp_path / "run") if record["kind"] == "epoch"]
+    assert bits[0] < 7.2  # at the start 7.9
+    assert checkpoint.model.config == SHAPE
+    assert checkpoint.provenance["metrics"]["bits_per_dimension"] == bits[0]
+
+
+def test_the_divergence_gains_weight_and_half_of_the_images_are_mirrored(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    store = ImageStore(read_folders(recipe.train)[0], 8, 1e9, 1)
+    task = VaeTask(recipe, SHAPE, store, store)
+    weights = []
+    for epoch in range(6):
+        chosen = task.plan(epoch)[0]
+        pixels, beta = task.batch(chosen, seed=epoch)
+        weights.append(float(beta))
+        before = store.load(chosen)
+        mirrored = [np.array_equal(one, other[:, ::-1]) for one, other in zip(pixels.numpy(), before, strict=True)]
+        kept = [np.array_equal(one, other) for one, other in zip(pixels.numpy(), before, strict=True)]
+        assert mirrored == [not each for each in kept]
+        assert 0 < sum(kept) < len(kept)
+    assert weights == [0.25, 0.5, 0.75, 1, 1, 1]

@@ -1,0 +1,40 @@
+"""Checkpoint folders of variational autoencoders: config.json and model.safetensors."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from triptych_training.checkpoints.folder import CONFIG, Config, load_folder, make_member, save_weights, write_config
+from triptych_training.models.vae import Vae, VaeConfig
+
+VAE = "triptych-vae"
+
+
+@dataclass(frozen=True)
+class VaeCheckpoint:
+    """Trained variational autoencoder with its metadata."""
+
+    model: Vae
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def save_vae_checkpoint(checkpoint: VaeCheckpoint, folder: Path) -> None:
+    """Write `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder / CONFIG, VAE, {"vae": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)})
+    save_weights(checkpoint.model, folder)
+
+
+def load_vae_checkpoint(folder: Path) -> VaeCheckpoint:
+    """Read a checkpoint folder; the model is in evaluation mode on the CPU.
+
+    Raises:
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
+    """
+
+    def make_model(config: Config) -> Vae:
+        return make_member(folder / CONFIG, "vae", lambda: Vae(VaeConfig(**config["vae"])))
+
+    config, model, _ = load_folder(folder, VAE, {"vae": dict}, make_model, {}, tokenizer=False)
+    return VaeCheckpoint(model, config.get("provenance", {}))
