@@ -106,6 +106,10 @@ class Folder:
             raise SourceError(f"{self.path / name}: not a JSON object")
         return members
 
+    def members(self, name: str) -> dict[str, Any]:
+        """Read a JSON file like `read_json`; no members if the file is absent."""
+        return self.read_json(name) or {}
+
     def read_closed(self, name: str, known: Neutral) -> dict[str, Any] | None:
         """Read a JSON file like `read_json`; `check_members` rejects members that are not among `known`."""
         members = self.read_json(name)

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.checkpoint.text import MODULES, read_modules
 from triptych_export.huggingface.folder import CONFIG, Folder
 from triptych_training.checkpoints.encoder import BertCheckpoint
 from triptych_training.checkpoints.folder import read_weights
@@ -23,7 +24,6 @@ from triptych_training.models.word2vec import StaticEmbedding
 
 MODEL2VEC, STATIC, WORD2VEC = "model2vec", "sentence-transformers-static", "word2vec"
 SUFFIXES = (".bin", ".vec", ".txt", ".gz")
-MODULES = "modules.json"
 
 
 def is_word_file(path: Path) -> bool:
@@ -35,7 +35,7 @@ def static_kind(folder: Folder) -> str:
     """Return MODEL2VEC or STATIC; empty if the folder has no table of vectors."""
     if folder.has(CONFIG) and folder.model_type == MODEL2VEC:
         return MODEL2VEC
-    return STATIC if any(kind == "StaticEmbedding" for kind, _ in _modules(folder)) else ""
+    return STATIC if any(kind == "StaticEmbedding" for kind, _ in read_modules(folder)) else ""
 
 
 def load_static_folder(folder: Folder) -> tuple[BertCheckpoint, Path]:
@@ -45,7 +45,7 @@ def load_static_folder(folder: Folder) -> tuple[BertCheckpoint, Path]:
         SourceError: files are missing or do not fit each other, or a setting is not supported.
         TrainingError: weights or tokenizer cannot be read.
     """
-    kind, modules = static_kind(folder), _modules(folder)
+    kind, modules = static_kind(folder), read_modules(folder)
     if kind == MODEL2VEC:
         place, normalize = folder.path, bool(folder.config.get("normalize", False))
         if (pooling := folder.config.get("pooling", "mean")) != "mean":
@@ -54,7 +54,7 @@ def load_static_folder(folder: Folder) -> tuple[BertCheckpoint, Path]:
         if foreign := [one for one, _ in modules if one not in ("StaticEmbedding", "Normalize")]:
             raise SourceError(f"{folder.path / MODULES}: {foreign[0]} is not supported beside StaticEmbedding")
         place, normalize = folder.path / dict(modules)["StaticEmbedding"], "Normalize" in dict(modules)
-        prompts = folder.read_json("config_sentence_transformers.json") or {}
+        prompts = folder.members("config_sentence_transformers.json")
         if prompts.get("default_prompt_name"):
             raise SourceError(f"{folder.path}: default_prompt_name: {prompts['default_prompt_name']!r} is not supported here")
     weights = place / "model.safetensors"
@@ -79,17 +79,6 @@ def load_word_file(path: Path) -> BertCheckpoint:
     rows = torch.from_numpy(np.concatenate((np.zeros((1, table.shape[1]), np.float32), table)))
     provenance = {"architecture": WORD2VEC, "words": len(vectors.words), "repeated_words_left_out": vectors.repeated}
     return BertCheckpoint(StaticEmbedding(rows, 0).eval(), tokenizer, provenance=provenance, family=WORD2VEC)
-
-
-def _modules(folder: Folder) -> list[tuple[str, str]]:
-    """List kind and path of the modules of modules.json, if there is one."""
-    if not folder.has(MODULES):
-        return []
-    try:
-        listed = json.loads((folder.path / MODULES).read_text("utf-8"))
-        return [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in listed]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SourceError(f"{folder.path / MODULES}: not a list of modules ({error})") from error
 
 
 def _table(path: Path, tokenizer: Tokenizer) -> Tensor:

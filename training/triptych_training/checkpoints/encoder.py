@@ -36,6 +36,7 @@ from triptych_training.models.bert import (
     BertForTokenClassification,
     BertModel,
     EncoderConfig,
+    EncoderModel,
 )
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
@@ -159,7 +160,7 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
         folder,
         BERT,
         {"bert": dict, "head": str, "next_sentence": bool, "labels": list, "pairs": bool},
-        lambda config: _make_bert(config, folder / CONFIG),
+        lambda config: _read_bert(config, folder / CONFIG),
         {"samples": lambda _: read_samples(folder / SAMPLES)},
     )
     options = {name: config[name] for name in OPTIONS if name in config}
@@ -217,21 +218,27 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
     return VitCheckpoint(model, tuple(config["labels"]), parts["image"], config.get("provenance", {}), samples, architecture)
 
 
-def _make_bert(config: Config, path: Path) -> BertModel:
-    classes = len(config["labels"])
-    makers: dict[str, Callable[[EncoderConfig], BertModel]] = {
-        "pretraining": lambda shape: BertForPretraining(shape, config["next_sentence"]),
-        "text-classification": lambda shape: BertForSequenceClassification(shape, classes, config.get("independent", False)),
-        "token-classification": lambda shape: BertForTokenClassification(shape, classes),
-        "question-answering": BertForQuestionAnswering,
-        "embedding": BertForEmbedding,
+def make_bert(
+    head: str, config: EncoderConfig, classes: int = 0, independent: bool = False, next_sentence: bool = False
+) -> EncoderModel:
+    """Make the model with a head, one of the names in `HEADS`; the last three arguments are those of some heads."""
+    makers: dict[str, Callable[[], EncoderModel]] = {
+        "pretraining": lambda: BertForPretraining(config, next_sentence),
+        "text-classification": lambda: BertForSequenceClassification(config, classes, independent),
+        "token-classification": lambda: BertForTokenClassification(config, classes),
+        "question-answering": lambda: BertForQuestionAnswering(config),
+        "embedding": lambda: BertForEmbedding(config),
     }
-    if config["head"] not in makers:
-        raise CheckpointError(f"{path}: head: {config['head']!r} is unknown; supported: {', '.join(makers)}")
-    encoder = config.get("encoder", "bert")
-    if encoder not in ENCODERS:
-        raise CheckpointError(f"{path}: encoder: {encoder!r} is unknown; supported: {', '.join(ENCODERS)}")
-    return make_member(path, "bert", lambda: makers[config["head"]](ENCODERS[encoder](**config["bert"])))
+    return makers[head]()
+
+
+def _read_bert(config: Config, path: Path) -> EncoderModel:
+    head, encoder = config["head"], config.get("encoder", "bert")
+    for name, value, known in (("head", head, tuple(HEADS.values())), ("encoder", encoder, tuple(ENCODERS))):
+        if value not in known:
+            raise CheckpointError(f"{path}: {name}: {value!r} is unknown; supported: {', '.join(known)}")
+    options = len(config["labels"]), config.get("independent", False), config["next_sentence"]
+    return make_member(path, "bert", lambda: make_bert(head, ENCODERS[encoder](**config["bert"]), *options))
 
 
 def read_samples(path: Path) -> Sequence[Sample]:

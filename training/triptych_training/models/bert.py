@@ -255,14 +255,14 @@ class BertForEmbedding(EncoderWithHead):
         return self.bert(ids, segments)
 
 
-BertModel = (
+EncoderModel = (
     BertForPretraining
     | BertForSequenceClassification
     | BertForTokenClassification
     | BertForQuestionAnswering
     | BertForEmbedding
-    | StaticEmbedding
 )
+BertModel = EncoderModel | StaticEmbedding
 
 
 def _mean(hidden: Tensor, inside: Tensor) -> Tensor:

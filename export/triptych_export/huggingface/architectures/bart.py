@@ -1,18 +1,34 @@
-"""BART, mBART, mBART-50, M2M100 and NLLB-200 checkpoints.
+"""BART, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
 
-Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022.
+Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022; Junczys-Dowmunt et al. 2018; Tiedemann
+and Thottingal 2020.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
-from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, language_tokens, text_to_text
-from triptych_export.huggingface.checkpoint.seq2seq import Embeddings, bart_members, bart_rules, load_model, make_source
+from triptych_export.huggingface.checkpoint.languages import (
+    CheckpointLanguages,
+    is_known,
+    language_tokens,
+    model_name,
+    single,
+    text_to_text,
+)
+from triptych_export.huggingface.checkpoint.seq2seq import (
+    BART_NEUTRAL,
+    Embeddings,
+    bart_members,
+    bart_rules,
+    load_model,
+    make_source,
+)
 from triptych_export.huggingface.checkpoint.weights import open_weights
-from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, translation_tokenizers
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
@@ -24,6 +40,10 @@ PAD = 1  # M2M100's computed positions assume this padding id
 BART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2, "decoder_start_token_id": 2}
 MBART_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 2}
 M2M100_DEFAULTS: Mapping[str, object] = {"decoder_start_token_id": 2}
+MARIAN_DEFAULTS: Mapping[str, object] = {"forced_eos_token_id": 0}
+MARIAN_NEUTRAL = {**BART_NEUTRAL, **neutral("decoder_vocab_size")}  # read if the vocabularies are separate
+MARIAN_TOKEN = r">>(.+)<<"
+MARIAN_PAIR = re.compile(r"opus-mt-(?:tc-(?:[a-z]+-)*?)?(?P<source>[A-Za-z_]+)-(?P<target>[A-Za-z_]+)$")
 MBART25_LANGUAGES = 25
 IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder.version")
 
@@ -73,6 +93,27 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
     return make_source(folder, model, tokenizers, languages, generation, family="m2m100")
 
 
+def load_marian(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
+
+    Raises:
+        SourceError: files are missing, damaged or contradict each other; or there is no such language.
+    """
+    check_architecture(folder, "MarianMTModel", "MarianModel")
+    weights = open_weights(folder.path)
+    tokenizers = translation_tokenizers(folder)
+    languages = _marian_languages(folder, tokenizers.source).choose(source_language, target_language)
+    generation = read_generation(folder, integer(folder, "max_position_embeddings"), MARIAN_DEFAULTS)
+    shared = bool(folder.config.get("share_encoder_decoder_embeddings", True))
+    config = bart_members(folder, weights) | {"positions": "sinusoidal-marian"}
+    if not shared:
+        size = config["vocabulary_size"]
+        config |= {"vocabulary_size": integer(folder, "decoder_vocab_size", size), "source_vocabulary_size": size}
+    ignored = ("*.embed_positions.weight",)  # old files also store the computed positions
+    model = load_model(folder, weights, config, generation, Embeddings.of(folder, shared), bart_rules(), ignored)
+    return make_source(folder, model, tokenizers, languages, generation)
+
+
 def _read(folder: Folder, name: str, defaults: Mapping[str, object]) -> tuple[GenerationSettings, TranslationTokenizers]:
     """Read what the families have in common; `name` begins the names of their classes."""
     check_architecture(folder, f"{name}ForConditionalGeneration", f"{name}Model")
@@ -112,7 +153,7 @@ def _m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -
     tokens = language_tokens(tokenizer, NLLB_TOKEN) or language_tokens(tokenizer, M2M100_TOKEN)
     if not tokens:
         return text_to_text(first=first)
-    legacy = bool((folder.read_json("tokenizer_config.json") or {}).get("legacy_behaviour"))
+    legacy = bool(folder.members("tokenizer_config.json").get("legacy_behaviour"))
     return CheckpointLanguages(_source_frames(tokens, after=legacy), _forced_targets(tokens, first))
 
 
@@ -127,6 +168,20 @@ def _forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str
 
 
 def _is_mbart50(folder: Folder, languages: int) -> bool:
-    config = folder.read_json("tokenizer_config.json") or {}
+    config = folder.members("tokenizer_config.json")
     name = str(config.get("tokenizer_class") or folder.config.get("tokenizer_class") or "")
     return name.startswith("MBart50") if name.startswith("MBart") else languages > MBART25_LANGUAGES
+
+
+def _marian_languages(folder: Folder, tokenizer: Tokenizer) -> CheckpointLanguages:
+    """Read the languages: each of several targets has a token; a pair is named in tokenizer_config.json or the model's name."""
+    config = folder.members("tokenizer_config.json")
+    names = (model_name(folder), str(folder.config.get("_name_or_path", "")))
+    found = next((pair.groupdict() for name in names if (pair := MARIAN_PAIR.search(name))), {})
+    source = single(config.get("source_lang") or found.get("source"))
+    tokens = language_tokens(tokenizer, MARIAN_TOKEN)
+    targets = {code: TargetFrame(before=(token,)) for code, token in tokens.items() if is_known(code)}
+    skipped = ", ".join(code for code in tokens if code not in targets)
+    notes = {"language_tokens_not_offered": skipped} if skipped else {}
+    target = single(config.get("target_lang") or found.get("target"))
+    return CheckpointLanguages({source: SourceFrame()}, targets or {target: TargetFrame()}, notes=notes)

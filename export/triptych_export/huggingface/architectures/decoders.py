@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.checkpoint.config import COMMON, activation, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
 from triptych_export.huggingface.folder import Folder, Neutral, neutral
 from triptych_export.huggingface.gguf import GgufFolder
@@ -96,15 +95,10 @@ def keep_decoder(folder: Folder, files: Sequence[Path]) -> GenerationSource:
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
     tied = folder.config.get("tie_word_embeddings", mapping is GPT2_MAPPING) is not False
-    try:
-        config = GptConfig(**{"vocabulary_size": integer(folder, "vocab_size"), "tied": tied, **mapping.members(folder)})
-        with torch.device("meta"):
-            model = Gpt(config)
-    except (TypeError, ValueError) as error:
-        raise folder.config_error(str(error)) from error
-    load_rules(
-        model, weights, mapping.rules, (*mapping.ignored, *(["lm_head.weight"] if config.tied else [])), (mapping.prefix,)
-    )
+    common = {"vocabulary_size": integer(folder, "vocab_size"), "tied": tied}
+    model = make_model(folder, lambda: Gpt(GptConfig(**{**common, **mapping.members(folder)})))
+    ignored = (*mapping.ignored, *(["lm_head.weight"] if model.config.tied else []))
+    load_rules(model, weights, mapping.rules, ignored, (mapping.prefix,))
     return model
 
 
@@ -138,13 +132,13 @@ def make_source(
 
 def _read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
     """Return the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens."""
-    config = folder.read_json(TOKENIZER_CONFIG) or {}
-    given = config.get("chat_template") or (folder.read_json("chat_template.json") or {}).get("chat_template") or ""
+    config = folder.members(TOKENIZER_CONFIG)
+    given = config.get("chat_template") or folder.members("chat_template.json").get("chat_template") or ""
     if isinstance(given, list):  # several by name
         given = next((each.get("template", "") for each in given if each.get("name") == "default"), "")
     if folder.has("chat_template.jinja"):
         given = (folder.path / "chat_template.jinja").read_text(encoding="utf-8")
-    files = (config, folder.read_json("special_tokens_map.json") or {})
+    files = (config, folder.members("special_tokens_map.json"))
     texts = {name: value.get("content") if isinstance(value, dict) else value for file in files for name, value in file.items()}
     return str(given), {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
 

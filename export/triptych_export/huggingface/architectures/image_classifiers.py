@@ -7,12 +7,10 @@ https://huggingface.co/docs/transformers/model_doc/vit (also /deit, /swin, /pvt 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import ENCODER, SINGLE_LABEL, activation, check_architecture
 from triptych_export.huggingface.checkpoint.image import class_names, read_image_processor, sides
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageModel, ImagePreprocessing
@@ -152,11 +150,7 @@ def _load(
         raise folder.config_error(f"num_channels: {channels}; images have {CHANNELS}, red, green and blue")
     weights = open_weights(folder.path)
     image, rows = read_image_processor(folder), weights.get(f"{classifier}.weight")
-    try:
-        with torch.device("meta"):
-            model = make(rows[0] if rows else 1, image)  # load_rules reports a missing classifier
-    except (TypeError, ValueError) as error:
-        raise folder.config_error(str(error)) from error
+    model = make_model(folder, lambda: make(rows[0] if rows else 1, image))  # load_rules reports a missing classifier
     load_rules(model, weights, rules, ignored, prefixes=(f"{folder.model_type}.",))
     if model.config.classes < 2:
         raise SourceError(f"{folder.path}: the model has 1 class, expected at least 2")

@@ -11,7 +11,7 @@ from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.decoders import GPT2_MAPPING, GPT2_NEUTRAL, gpt2_members, load_gpt, make_source
 from triptych_export.huggingface.checkpoint.config import check_architecture, integer
 from triptych_export.huggingface.checkpoint.image import FILE, class_names, read_image_processor
-from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
@@ -49,28 +49,23 @@ def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
         return replace(source, pad=0, ends=(), start=outputs, colours=colours, image=image)
     weights = open_weights(folder.path)
     rows = weights.get("score.weight")
-    try:
+
+    def make() -> ImageGpt:
         gpt = GptConfig(vocabulary_size=integer(folder, "vocab_size"), **_members(folder))  # tied: without an output
-        with torch.device("meta"):
-            model = ImageGpt(ImageGptConfig(gpt, len(colours), rows[0] if rows else 1, (image.height, image.width)))
-    except (TypeError, ValueError) as error:
-        raise folder.config_error(str(error)) from error
+        return ImageGpt(ImageGptConfig(gpt, len(colours), rows[0] if rows else 1, (image.height, image.width)))
+
+    model = make_model(folder, make)
     model.colours = torch.from_numpy(colours)
     rules = [*(Rule(f"gpt.{rule.ours}", *rule.theirs, change=rule.change) for rule in GPT2_MAPPING.rules)]
-    load_rules(
-        model,
-        weights,
-        [*rules, Rule("classifier", "score")],
-        (*GPT2_MAPPING.ignored, "lm_head.weight"),
-        (GPT2_MAPPING.prefix,),
-    )
+    rules.append(Rule("classifier", "score"))
+    load_rules(model, weights, rules, (*GPT2_MAPPING.ignored, "lm_head.weight"), (GPT2_MAPPING.prefix,))
     labels = class_names(folder, model.config.classes)
     return ImageCheckpoint(model, labels, image, {"architecture": folder.architecture}, family=folder.model_type)
 
 
 def _colours(folder: Folder) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Read the colours, `[tokens, 3]` from -1 to 1."""
-    given = (folder.read_json(FILE) or {}).get("clusters")
+    given = folder.members(FILE).get("clusters")
     try:
         colours = np.array(given, np.float32)
     except (TypeError, ValueError):

@@ -5,7 +5,7 @@ from functools import partial
 
 from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, marian, modernbert, t5
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, modernbert, t5
 from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
@@ -21,7 +21,7 @@ Loaded = TranslationSource | GenerationSource | BertCheckpoint | ImageCheckpoint
 TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], TranslationSource], Neutral]] = {
     "bart": (bart.load_bart, BART_NEUTRAL),
     "m2m_100": (bart.load_m2m100, BART_NEUTRAL),
-    "marian": (marian.load_marian, marian.NEUTRAL),
+    "marian": (bart.load_marian, bart.MARIAN_NEUTRAL),
     "mbart": (bart.load_mbart, BART_NEUTRAL),
     "mt5": (t5.load_t5, t5.NEUTRAL),
     "t5": (t5.load_t5, t5.NEUTRAL),

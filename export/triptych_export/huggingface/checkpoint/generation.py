@@ -97,11 +97,11 @@ class GenerationSettings:
     """Special ids, and members of the manifest's `generation`."""
 
     pad: int  # id that pads sources
-    start: int  # id of the decoder's first input
-    end: int  # id of the end of a sentence
-    first_token: int | None  # id with which every output begins; None: any token
-    members: Mapping[str, Any]  # members of the manifest that differ from its defaults, and always `max_length`
+    start: int | None  # id of the decoder's first input; None only in decoder-only models
+    ends: tuple[int, ...]  # ids of the end of a sentence: one, but in decoder-only models any number
+    members: Mapping[str, Any]  # members of the manifest that differ from its defaults
     unsupported: str  # settings without an equivalent, for the model card; empty if there are none
+    first_token: int | None = None  # id with which every output begins; None: any token
 
 
 def read_generation(
@@ -121,18 +121,7 @@ def read_generation(
     return _Reader(folder, defaults, wanted or {}).read(limit)
 
 
-@dataclass(frozen=True)
-class DecoderSettings:
-    """Special ids and generation settings of a decoder-only model, as GenerationSettings has them; `ends` may be empty."""
-
-    pad: int
-    start: int | None
-    ends: tuple[int, ...]
-    members: Mapping[str, Any]
-    unsupported: str
-
-
-def read_decoder_generation(folder: Folder, limit: int) -> DecoderSettings:
+def read_decoder_generation(folder: Folder, limit: int) -> GenerationSettings:
     """Read the settings of a decoder-only model with `limit` positions.
 
     Raises:
@@ -153,7 +142,6 @@ class _Reader:
     def read(self, limit: int) -> GenerationSettings:
         end = self._end()
         forced_end = self._forces_end(end)
-        suppressed, unsupported = self._suppressed(end), dict(self._unsupported())
         members = {
             "rules": "transformers",
             "max_length": self._max_length(limit) - 1 - forced_end,
@@ -161,20 +149,15 @@ class _Reader:
             "early_stopping": self._early_stopping(),
             "forced_end": forced_end,
             "renormalize": bool(self.values.get("renormalize_logits", False)),
-            "suppressed_tokens": suppressed,
+            "suppressed_tokens": self._suppressed(end),
             **{ours: self._number(name) for name, ours in SAME.items() if name in self.values},
         }
         self._check(members)
-        return GenerationSettings(
-            pad=self._id("pad_token_id", self._member("pad_token_id")),
-            start=self._start(),
-            end=end,
-            first_token=self._first(),
-            members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
-            unsupported=", ".join(f"{name} = {value}" for name, value in unsupported.items()),
-        )
+        pad = self._id("pad_token_id", self._member("pad_token_id"))
+        texts = _shown(members), _listed(dict(self._unsupported()))
+        return GenerationSettings(pad, self._start(), (end,), *texts, self._first())
 
-    def read_decoder(self, limit: int) -> DecoderSettings:
+    def read_decoder(self, limit: int) -> GenerationSettings:
         end, start, pad = (self._member(name) for name in ("eos_token_id", "bos_token_id", "pad_token_id"))
         given = [] if end is None else end if isinstance(end, list) else [end]
         ends = tuple(dict.fromkeys(self._id("eos_token_id", each) for each in given))
@@ -191,13 +174,9 @@ class _Reader:
             **sampling,
         }
         self._check({"max_length": limit, **members})
-        return DecoderSettings(
-            pad=self._id("pad_token_id", pad) if pad is not None else next(iter(ends), 0),
-            start=None if start is None else self._id("bos_token_id", start),
-            ends=ends,
-            members={name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]},
-            unsupported=", ".join(f"{name} = {value}" for name, value in unsupported.items()),
-        )
+        pad = self._id("pad_token_id", pad) if pad is not None else next(iter(ends), 0)
+        start = None if start is None else self._id("bos_token_id", start)
+        return GenerationSettings(pad, start, ends, _shown(members), _listed(unsupported))
 
     def _sampling(self, unsupported: dict[str, Any]) -> dict[str, float]:
         """Read how tokens are drawn by default, and remove that from what is not supported; without beams only."""
@@ -313,6 +292,15 @@ class _Reader:
 
     def _fault(self, name: str, value: object, reason: str) -> SourceError:
         return SourceError(f"{self.place}: {name}: {value!r}; {reason}")
+
+
+def _shown(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the manifest's defaults."""
+    return {name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]}
+
+
+def _listed(unsupported: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in unsupported.items())
 
 
 def _present(members: Mapping[str, Any]) -> dict[str, Any]:

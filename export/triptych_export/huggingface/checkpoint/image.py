@@ -151,7 +151,7 @@ def preprocessing(kind: str, given: Members) -> ImagePreprocessing:
 def _read(folder: Folder) -> tuple[str, Members]:
     if (members := folder.read_closed(FILE, KNOWN)) is not None:
         return FILE, members
-    whole = folder.read_json(WHOLE_FILE) or {}
+    whole = folder.members(WHOLE_FILE)
     if isinstance(members := whole.get("image_processor"), dict):
         folder.closed.append((WHOLE_FILE, members, KNOWN))
         return WHOLE_FILE, members

@@ -8,13 +8,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
+from triptych_export.huggingface.folder import Folder
 
+Model = TypeVar("Model", bound=nn.Module)
 Change = Callable[[Tensor], Tensor]
 NUMBER = re.compile(r"\{(\w+)\}")
 SHOWN_FAULTS = 60
@@ -84,6 +87,21 @@ def block_rules(
         Rule(f"{ours}.feedforward.contract", f"{theirs}.{contract}"),
         Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.{feedforward_norm}"),
     )
+
+
+def make_model(folder: Folder, make: Callable[[], Model]) -> Model:
+    """Call `make`, which builds a model from members of config.json, on the meta device.
+
+    Raises:
+        SourceError: a member is missing or out of range.
+    """
+    try:
+        with torch.device("meta"):
+            return make()
+    except KeyError as error:
+        raise folder.config_error(f"{error.args[0]} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise folder.config_error(str(error)) from error
 
 
 def load_rules(

@@ -10,7 +10,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import ENCODER_DECODER, activation, integer
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings
 from triptych_export.huggingface.checkpoint.languages import CheckpointLanguages, model_name
-from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, limit_tokens
@@ -167,15 +167,10 @@ def load_model(
         "tie_projection": embeddings.ties_projection(weights),
         "pad_id": generation.pad,
         "bos_id": generation.start,
-        "eos_id": generation.end,
+        "eos_id": generation.ends[0],
     }
-    try:
-        shape = TransformerConfig(**members, dropout=0.0)
-        with torch.device("meta"):
-            model = Transformer(shape)
-    except (TypeError, ValueError) as error:
-        raise folder.config_error(str(error)) from error
-    unused = () if shape.projection_bias else (LOGITS_BIAS,)
+    model = make_model(folder, lambda: Transformer(TransformerConfig(**members, dropout=0.0)))
+    unused = () if model.config.projection_bias else (LOGITS_BIAS,)
     load_rules(model, weights, (*embeddings.rules(weights), *rules), (*ignored, *embeddings.names, *unused), (PREFIX,))
     return model
 

@@ -8,28 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, SINGLE_LABEL
-from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
+from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
-from triptych_training.checkpoints.encoder import BertCheckpoint
-from triptych_training.models.bert import (
-    Bert,
-    BertForEmbedding,
-    BertForPretraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    EncoderConfig,
-)
-from triptych_training.models.word2vec import StaticEmbedding
+from triptych_training.checkpoints.encoder import BertCheckpoint, make_bert
+from triptych_training.models.bert import Bert, EncoderConfig, EncoderModel
 
 MODULES = "modules.json"
 KINDS = ("Transformer", "Pooling", "Normalize")
@@ -71,23 +60,33 @@ class SentenceSettings:
     prompts: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
-    """Read modules.json and the files that belong to it; None if this is no sentence-transformers folder.
+def read_modules(folder: Folder) -> list[tuple[str, str]]:
+    """List kind and path of the modules of modules.json; none if there is no such file.
 
     Raises:
-        SourceError: bundles do not support a setting.
+        SourceError: the file is damaged.
     """
-    if not folder.has(MODULES):
-        return None
     path = folder.path / MODULES
+    if not folder.has(MODULES):
+        return []
     try:
         listed = json.loads(path.read_text("utf-8"))
         modules = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in listed]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(f"{path}: not a list of modules ({type(error).__name__}: {error})") from error
     folder.closed.extend((MODULES, each, KNOWN_OF_MODULES) for each in listed)
+    return modules
+
+
+def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
+    """Read modules.json and the files that belong to it; None if this is no sentence-transformers folder.
+
+    Raises:
+        SourceError: bundles do not support a setting.
+    """
+    modules = read_modules(folder)
     if foreign := [kind for kind, _ in modules if kind not in KINDS]:
-        raise SourceError(f"{path}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
+        raise SourceError(f"{folder.path / MODULES}: {', '.join(foreign)} is not supported; supported: {', '.join(KINDS)}")
     poolings = [place for kind, place in modules if kind == "Pooling"]
     if not poolings:
         return None
@@ -119,7 +118,7 @@ def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:
     """Read the length of texts, which newer files leave to the tokenizer; None: as many tokens as the model has positions."""
     limit = transformer.get("max_seq_length")
     if limit is None:
-        limit = (folder.read_json("tokenizer_config.json") or {}).get("model_max_length")
+        limit = folder.members("tokenizer_config.json").get("model_max_length")
         if isinstance(limit, int | float) and limit > LONGEST_LIMIT:
             return None
     if limit is not None and (type(limit) is not int or limit < SHORTEST_LIMIT):
@@ -145,9 +144,8 @@ def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
         tokenizer.normalizer = normalizers.Sequence([*first, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
 
 
-def _shorten(model: BertModel, limit: int) -> None:
+def _shorten(model: EncoderModel, limit: int) -> None:
     """Reduce a model's positions to `limit`."""
-    assert not isinstance(model, StaticEmbedding)
     model.config = model.bert.config = replace(model.config, max_positions=limit)
     if isinstance(model.bert, Bert):
         positions = model.bert.embedding.positions
@@ -199,7 +197,7 @@ def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds
 
 
 def _number(folder: Folder, tokenizer: Tokenizer, name: str) -> int | None:
-    named = [_content((folder.read_json(file) or {}).get(name)) for file in TOKEN_FILES]
+    named = [_content(folder.members(file).get(name)) for file in TOKEN_FILES]
     numbers = (tokenizer.token_to_id(token) for token in (*named, *USUAL[name]) if token is not None)
     return next((number for number in numbers if number is not None), None)
 
@@ -213,6 +211,14 @@ def _content(token: Any) -> str | None:
 # Suffixes of Hugging Face's class names.
 BARE, MASKED, PRETRAINING = "Model", "ForMaskedLM", "ForPreTraining"
 TEXT, TOKENS, ANSWER = "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"
+HEADS = {  # our names
+    BARE: "embedding",
+    MASKED: "pretraining",
+    PRETRAINING: "pretraining",
+    TEXT: "text-classification",
+    TOKENS: "token-classification",
+    ANSWER: "question-answering",
+}
 
 
 @dataclass(frozen=True)
@@ -268,19 +274,13 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     special = special_ids(folder, tokenizer, masks=head in (MASKED, PRETRAINING))
     labels = read_labels(folder) if head in (TEXT, TOKENS) else ()
     independent = head == TEXT and is_independent(folder, len(labels))
-    try:
-        with torch.device("meta"):
-            config = mapping.config(folder, special)
-            model = _make(head, config, len(labels), independent)
-    except KeyError as error:
-        raise folder.config_error(f"{error.args[0]} is missing") from error
-    except (TypeError, ValueError) as error:
-        raise folder.config_error(f"{error}") from error
-    rules = [*mapping.encoder(config), *mapping.heads[head]]
+    options = len(labels), independent, head == PRETRAINING
+    model = make_model(folder, lambda: make_bert(HEADS[head], mapping.config(folder, special), *options))
+    rules = [*mapping.encoder(model.config), *mapping.heads[head]]
     load_rules(model, open_weights(folder.path), rules, mapping.ignored, mapping.prefixes)
     made = sentences or SentenceSettings()
     prepare_tokenizer(tokenizer, made)
-    if made.max_tokens and made.max_tokens < config.max_positions:
+    if made.max_tokens and made.max_tokens < model.config.max_positions:
         _shorten(model, made.max_tokens)
     prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
     if made.prompts:
@@ -296,16 +296,6 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
         pooling=made.pooling,
         normalize=made.normalize,
     )
-
-
-def _make(head: str, config: EncoderConfig, classes: int, independent: bool) -> BertModel:
-    if head == TEXT:
-        return BertForSequenceClassification(config, classes, independent)
-    if head == TOKENS:
-        return BertForTokenClassification(config, classes)
-    if head == ANSWER:
-        return BertForQuestionAnswering(config)
-    return BertForEmbedding(config) if head == BARE else BertForPretraining(config, next_sentence=head == PRETRAINING)
 
 
 def _head(folder: Folder, mapping: TextMapping) -> str:

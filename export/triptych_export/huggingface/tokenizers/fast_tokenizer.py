@@ -30,10 +30,10 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     Raises:
         SourceError: the file is not a tokenizer.
     """
-    content = folder.read_json(NAME) or {}
+    content = folder.members(NAME)
     try:
         special = _mark_special(content, tokens)
-        _apply_settings(content, folder.read_json(CONFIG) or {})
+        _apply_settings(content, folder.members(CONFIG))
         content |= {"truncation": None, "padding": None}
         tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # tokenizers raises bare Exception

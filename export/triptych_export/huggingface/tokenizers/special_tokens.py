@@ -86,8 +86,8 @@ def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> S
     Raises:
         SourceError: a file cannot be read.
     """
-    config = folder.read_json(CONFIG) or {}
-    files = (config, folder.read_json("special_tokens_map.json") or {})
+    config = folder.members(CONFIG)
+    files = (config, folder.members("special_tokens_map.json"))
     roles = dict(defaults)
     for role in ROLES:
         given = next((file[role] for file in files if file.get(role)), None)
@@ -96,7 +96,7 @@ def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> S
         elif given and (role not in roles or roles[role].content != given):
             roles[role] = special_token(given, lstrip=role in roles and roles[role].lstrip)
     additional = {token.content: token for file in files for token in _additional(file)}
-    ids = folder.read_json("added_tokens.json") or {}
+    ids = folder.members("added_tokens.json")
     reserved = {*additional, *(token.content for token in roles.values())}
     placed = {
         number: special_token(content) if content in reserved else AddedToken(content, normalized=True)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Tokenizer, processors
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import BPE, WordPiece
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
@@ -19,7 +20,6 @@ from triptych_export.huggingface.tokenizers.fast_tokenizer import fast_tokenizer
 from triptych_export.huggingface.tokenizers.piece_model import PieceModel, PieceType, read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, SpecialTokens, read_special_tokens, special_token
-from triptych_export.huggingface.tokenizers.word_tokenizers import adds_space, byte_level, read_names, word_piece
 
 PIECES = "sentencepiece.bpe.model"
 EXTRA_IDS = 100  # of T5, unless tokenizer_config.json says otherwise
@@ -100,7 +100,7 @@ def _marian_source(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def _marian_target(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    config = folder.read_json(CONFIG) or {}
+    config = folder.members(CONFIG)
     separate = config.get("separate_vocabs", folder.has("target_vocab.json"))
     return _marian(folder, tokens, "target.spm", "target_vocab.json" if separate else "vocab.json")
 
@@ -116,7 +116,7 @@ def _marian(folder: Folder, tokens: SpecialTokens, pieces: str, ids: str) -> Tok
 
 def _m2m100(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     names = read_names(folder, "vocab.json")
-    config = folder.read_json(CONFIG) or {}
+    config = folder.members(CONFIG)
     codes = language_codes.WMT21 if config.get("language_codes") == "wmt21" else language_codes.M2M100
     behind = tokens.behind(names, _languages(tokens, [f"__{code}__" for code in codes]))
     vocabulary = Vocabulary(names, tokens.name("unk_token"), tokens.within(names), behind)
@@ -150,7 +150,7 @@ def _camembert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
-    config = folder.read_json(CONFIG) or {}
+    config = folder.members(CONFIG)
     extra = [f"<extra_id_{number}>" for number in reversed(range(config.get("extra_ids", EXTRA_IDS)))]
     return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, extra)
 
@@ -176,6 +176,69 @@ def _read(folder: Folder, name: str) -> PieceModel:
     if not folder.has(name):
         raise SourceError(f"{folder.path}: no tokenizer, expected {FAST} or {name}")
     return read_piece_model(folder.path / name)
+
+
+def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """Load the tokenizer of vocab.txt (one token per line), without post-processor.
+
+    Raises:
+        SourceError: vocab.txt cannot be read, or lacks the unknown token.
+    """
+    path = folder.path / "vocab.txt"
+    try:
+        names = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: cannot be read: {error}") from error
+    if (unknown := tokens.name("unk_token")) not in names:
+        raise SourceError(f"{path}: lacks the unknown token {unknown}")
+    config = folder.members(CONFIG)
+    tokenizer = Tokenizer(WordPiece({name: index for index, name in enumerate(names)}, unk_token=unknown))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),  # None: where letters become small
+        lowercase=config.get("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_tokens([*tokens.within(names), *tokens.behind(names)])
+    return tokenizer
+
+
+def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    """Load the tokenizer of vocab.json and merges.txt, without post-processor.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    names = read_names(folder, "vocab.json")
+    try:
+        model = BPE.from_file(str(folder.path / "vocab.json"), str(folder.path / "merges.txt"))
+    except Exception as error:  # tokenizers raises bare Exception
+        raise SourceError(f"{folder.path}: vocab.json and merges.txt do not make a tokenizer: {error}") from error
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=adds_space(folder))
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens([*tokens.within(names), *tokens.behind(names)])
+    return tokenizer
+
+
+def adds_space(folder: Folder) -> bool:
+    """Tell whether a space is put before a text's first word."""
+    return bool(folder.members(CONFIG).get("add_prefix_space", False))
+
+
+def read_names(folder: Folder, file: str) -> list[str]:
+    """Read the tokens of a JSON vocabulary in the order of their ids.
+
+    Raises:
+        SourceError: it is missing, or its ids are not 0, 1, ... without gaps.
+    """
+    ids = folder.read_json(file)
+    if ids is None:
+        raise SourceError(f"{folder.path}: missing {file}")
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise SourceError(f"{folder.path / file}: its {len(ids):,} ids must be 0 to {len(ids) - 1:,}, each once")
+    return sorted(ids, key=ids.__getitem__)
 
 
 FAMILIES = {
@@ -210,7 +273,7 @@ CLASSES = {
 
 def _family(folder: Folder) -> Family:
     """Find the family by the tokenizer class in the files or, for generic classes, by the architecture."""
-    named = [str(file.get("tokenizer_class") or "") for file in (folder.read_json(CONFIG) or {}, folder.config)]
+    named = [str(file.get("tokenizer_class") or "") for file in (folder.members(CONFIG), folder.config)]
     kind = folder.model_type
     if kind == "m2m_100":  # M2M100 or NLLB
         named.append("M2M100Tokenizer" if folder.has("vocab.json") else "NllbTokenizer")

@@ -29,7 +29,7 @@ def read(
 
 def test_where_nothing_is_said_a_text_may_be_as_long_as_the_model_can_make_it(tmp_path: Path) -> None:
     settings = read(tmp_path, {})
-    assert (settings.pad, settings.start, settings.end, settings.first_token, settings.unsupported) == (1, 3, 2, None, "")
+    assert (settings.pad, settings.start, settings.ends, settings.first_token, settings.unsupported) == (1, 3, (2,), None, "")
     assert settings.members == {"rules": "transformers", "max_length": LIMIT - 1}
 
 
