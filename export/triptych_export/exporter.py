@@ -29,14 +29,10 @@ __all__ = ["ExportOptions", "export"]
 
 
 def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], None]) -> Path:
-    """Export a checkpoint; returns the bundle's folder.
+    """Export a checkpoint; returns the bundle's folder. `say` receives progress, one line at a time.
 
-    Args:
-        checkpoint: a folder written by triptych_training or by Hugging Face libraries, a model's name on the Hugging Face hub,
-            an ONNX file, or a folder with ONNX files; or a bundle, which gets the attention graphs that older exports did not
-            write.
-        options: see ExportOptions.
-        say: receives progress, one line at a time.
+    `checkpoint` is a folder written by triptych_training or by Hugging Face libraries, a model's name on the Hugging Face hub,
+    an ONNX file, or a folder with ONNX files; or a bundle, which gets the attention graphs that older exports did not write.
 
     Raises:
         ExportError: the checkpoint cannot be exported, or its bundle fails the parity check.

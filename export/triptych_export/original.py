@@ -38,10 +38,7 @@ Compared = tuple[str, Tensor, Tensor]  # name, transformers' values, ours
 def compare_with_original(folder: Folder, loaded: Loaded, allowed: bool = False) -> str:
     """Compare logits, or states of models without any, with those of transformers; returns a line for the model card.
 
-    Args:
-        folder: the checkpoint.
-        loaded: our modules with its weights.
-        allowed: report a difference instead of failing.
+    If `allowed`, a difference is reported there instead of failing.
 
     Raises:
         ParityError: an output differs by more than the tolerance.

@@ -21,11 +21,7 @@ PRECISIONS = ("int8", "fp32")  # the first of them that a bundle has
 
 
 def export_web(folder: Path, out: Path) -> None:
-    """Write the page, and the model in a form that onnxruntime-web runs.
-
-    Args:
-        folder: a bundle.
-        out: a new or empty folder.
+    """Write the page, and a bundle's model in a form that onnxruntime-web runs, to the new or empty folder `out`.
 
     Raises:
         SourceError: the folder is no bundle, the model is of a kind that the page does not run, or `out` has files.

@@ -50,12 +50,9 @@ class AlignmentChoice:
 
 
 def choose_alignment(source: TranslationSource, lexicon: Lexicon, pairs: Sequence[Pair]) -> AlignmentChoice | None:
-    """Choose the heads; None if the lexicon says too little about the pairs.
+    """Choose the heads of a model whose sources and targets share a vocabulary, that of the lexicon.
 
-    Args:
-        source: the model, whose sources and targets share a vocabulary.
-        lexicon: over the model's tokens.
-        pairs: sentence pairs.
+    Returns None if the lexicon says too little about the pairs.
     """
     assert not isinstance(source.model, Rnn)
     config = source.model.config

@@ -53,7 +53,7 @@ class EncoderFamily(ABC):
 
     Args:
         model: the network whose activations have to fit into float16, if that is written.
-        provenance: provenance of the training, with quality under "metrics".
+        provenance: of the training, with quality under "metrics".
         precisions: those to write and compare, fp32 first.
     """
 

@@ -35,12 +35,9 @@ GENERATED_IMAGES = 40  # without image files
 
 
 class ImageFamily(EncoderFamily):
-    """A ViT, DeiT, Swin, PVT or ImageGPT classifier.
+    """A ViT, DeiT, Swin, PVT or ImageGPT classifier; of the options, `shipped` are the precisions that the bundle will have.
 
-    Args:
-        checkpoint: model, labels and preprocessing.
-        images: image files for parity; empty: the checkpoint's samples, or generated images if it has none.
-        shipped: precisions that the bundle will have.
+    `images` are files for parity; without them those of the checkpoint are taken, or generated ones if it has none.
 
     Raises:
         SourceError: images cannot be read, or the preprocessing does not fit the model.

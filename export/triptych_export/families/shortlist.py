@@ -79,14 +79,7 @@ def write_shortlist(lexicon: Lexicon, path: Path) -> None:
 
 
 def write_short_graphs(source: TranslationSource, settings: GraphSettings, folder: Path, weights: WeightsFile) -> None:
-    """Write the graphs whose output projection is an input, and that projection in int8.
-
-    Args:
-        source: the model.
-        settings: settings of all its graphs.
-        folder: the bundle's folder.
-        weights: the weights file of int8, which these graphs share.
-    """
+    """Write the graphs whose output projection is an input, and that projection in int8, with which they share `weights`."""
     assert isinstance(source.model, Transformer)
     folded = fuse_norms(fold_scales(source.model))
     for kind in ("short_step", "short_search"):

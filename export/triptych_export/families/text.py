@@ -60,12 +60,9 @@ SENTENCES = {
 
 
 class TextFamily(EncoderFamily):
-    """A model of the BERT family.
+    """A model of the BERT family, in evaluation mode on the CPU; `shipped` are the precisions that the bundle will have.
 
-    Args:
-        checkpoint: the model, in evaluation mode on the CPU, and its tokenizer.
-        samples: texts, or pairs of texts, for parity; empty: random tokens.
-        shipped: precisions that the bundle will have.
+    `samples` are texts, or pairs of texts, for parity; empty: random tokens.
     """
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:

@@ -118,11 +118,7 @@ class HalfSearchGraph(SearchGraph):
 def attention_weights(query: Tensor, key: Tensor, lengths: Tensor, heads: int) -> Tensor:
     """Compute attention weights of `padded_attention`, which the CUDA kernels do not return.
 
-    Args:
-        query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
-        key: `[B, 1, S, H*D]`.
-        lengths: `[B]` int64.
-        heads: H.
+    `query` `[B, 1, H*D]` carries the 1/sqrt(D); `key` is `[B, 1, S, H*D]`, `lengths` `[B]` int64.
 
     Returns:
         `[B, H, 1, S]` float32, zeros from each length on.

@@ -18,11 +18,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 @torch.no_grad()
 def to_float16(module: Module, keep: Callable[[str], bool] | None = None) -> Module:
-    """Copy a module in float16; the copy can be traced, but not run.
-
-    Args:
-        module: the module to convert.
-        keep: whether the tensor of a given name keeps its type; None: all floats are converted.
+    """Copy a module in float16, but for tensors whose name is one to `keep`; the copy can be traced, but not run.
 
     Raises:
         RangeError: a weight exceeds float16's range; names the weight.

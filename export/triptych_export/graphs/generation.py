@@ -90,15 +90,10 @@ class GenerationStep(nn.Module):
         self.columns = block_width(model.projection.out_features)
 
     def forward(self, places: list[Tensor], forced: Tensor, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Run one step.
-
-        Args:
-            places: fields of Chunk.
-            forced: a forced next token, or -1 for the arg-max, `[B]` int64.
-            cache: `[B, H, T, D]` keys and values of every layer.
+        """Run one step: the Chunk's fields, a forced next token, or -1 for the arg-max, `[B]` int64, and the caches.
 
         Returns:
-            Next tokens `[B]` int64 and the caches.
+            Next tokens `[B]` int64 and the caches, `[B, H, T, D]` keys and values of every layer.
         """
         chunk = Chunk(*places)
         hidden, present = self.decoder(chunk, cache)
@@ -123,11 +118,7 @@ class GenerationSearch(nn.Module):
     def forward(
         self, places: list[Tensor], forced: Tensor, edits: list[Tensor], candidates: Tensor, cache: list[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-        """Run one step.
-
-        Args:
-            places, forced, cache: as in GenerationStep; `forced` is the token whose log-probability is returned.
-            edits, candidates: as in SearchGraph.
+        """Run one step; arguments as in GenerationStep and SearchGraph. `forced` has the token to score.
 
         Returns:
             The C largest log-probabilities `[B, C]`, their tokens `[B, C]`, the forced token's `[B, 1]`, all log-probabilities

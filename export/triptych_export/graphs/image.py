@@ -30,11 +30,7 @@ from triptych_training.models.vit import Vit
 
 
 class ImageGraph(nn.Module):
-    """Base of image graphs: names of inputs and outputs, and the ranking of labels.
-
-    Args:
-        image: height and width, in pixels.
-    """
+    """Base of image graphs of `image` (height, width) pixels: names of inputs and outputs, and the ranking of labels."""
 
     inputs: ClassVar[tuple[str, ...]] = ("pixels", "k")
     outputs: ClassVar[tuple[str, ...]] = ("scores", "labels")
@@ -53,13 +49,7 @@ class ImageGraph(nn.Module):
 
 
 class VitGraph(ImageGraph):
-    """Graph of ViT and DeiT.
-
-    Args:
-        model: in evaluation mode.
-        mean: of each channel, 0 to 1.
-        std: of each channel, 0 to 1.
-    """
+    """Graph of ViT and DeiT in evaluation mode; mean and standard deviation are of each channel, 0 to 1."""
 
     def __init__(self, model: Vit, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__(model.config.image)

@@ -166,7 +166,7 @@ def _group_query_attention(
 
 
 def padded_attention(query: Tensor, memory: KeyValues, lengths: Tensor, heads: int) -> Tensor:
-    """Compute the same cross-attention for CUDA.
+    """Compute the same cross-attention for CUDA: `[B, 1, H*D]`.
 
     ONNX's own Attention with `nonpad_kv_seqlen` (opset 24). On `[B, S, H*D]` keys CUDA uses cuDNN or FlashAttention directly:
     no mask tensor, which would rule them out, no copy into another layout, and no length on the host, so that the step can be
@@ -176,10 +176,6 @@ def padded_attention(query: Tensor, memory: KeyValues, lengths: Tensor, heads: i
         query: `[B, 1, H*D]`, carrying the 1/sqrt(D).
         memory: the source's keys and values, `[B, 1, S, H*D]` each.
         lengths: `[B]` int64, at least 1; finite values after them have no effect.
-        heads: H.
-
-    Returns:
-        Context `[B, 1, H*D]`.
     """
     arguments = (query, memory.key.squeeze(1), memory.value.squeeze(1), None, None, None, lengths)
     attributes: Attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": 1.0}
@@ -196,20 +192,14 @@ def fused_attention(
     bias: Tensor | None = None,
     causal: bool = False,
 ) -> Tensor:
-    """Compute attention to padded or full sequences.
+    """Compute attention to padded or full sequences: `[B, T, H*D]`.
 
     Args:
-        query: `[B, T, H*D]`.
-        key: `[B, S, H*D]`.
-        value: as `key`.
-        heads: H.
+        query: `[B, T, H*D]`; keys and values are `[B, S, H*D]`.
         mask: `[B, S]` int32, 0 on padding, or `[B]` int32, lengths; None: all rows are full.
         scale: factor of query-key products; None: 1/sqrt(D).
         bias: `[1, H, T, S]` or broadcastable to it, added to the scores; -inf excludes a position.
         causal: position t sees positions up to t only.
-
-    Returns:
-        Context `[B, T, H*D]`.
     """
     attributes: Attributes = {"num_heads": heads}
     if scale is not None and scale != (query.shape[-1] // heads) ** -0.5:
@@ -230,21 +220,16 @@ def packed_attention(
     heads: int,
     causal: bool = False,
 ) -> Tensor:
-    """Compute self-attention with its own projection to query, key and value, each row within its length.
+    """Compute self-attention `[B, T, E]` with its own projection to query, key and value, each row within its length.
 
     The operator writes the projection directly in the heads' layout: 3-15 % less time per layer than MatMul, Split and
     MultiHeadAttention, in float32 and (as QAttention) in int8.
 
     Args:
         x: `[B, T, E]`.
-        weight: `[E, 3E]` query, key, value.
-        bias: `[3E]`.
+        weight: `[E, 3E]` query, key, value; the bias is `[3E]`.
         lengths: `[B]` int32, later positions are never read; None: all rows are full.
-        heads: H.
         causal: position t sees positions up to t only.
-
-    Returns:
-        Context `[B, T, E]`.
     """
     attributes: Attributes = {"num_heads": heads}
     if causal:
@@ -265,15 +250,13 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def bidirectional_rnn(cell: str, x: Tensor, weight: Tensor, recurrent: Tensor, bias: Tensor, lengths: Tensor) -> Tensor:
-    """Run a layer of "gru" or "lstm" cells in both directions over rows of different lengths.
+    """Run a layer of "gru" or "lstm" cells over rows of different `lengths` `[B]` int32, in both directions.
 
     Args:
-        cell: which operator.
         x: `[S, B, E]`.
         weight: `[2, gates * N, E]`, of the inputs.
         recurrent: `[2, gates * N, N]`, of the states.
         bias: `[2, 2 * gates * N]`.
-        lengths: `[B]` int32.
 
     Returns:
         States `[S, 2, B, N]`, zeros after a row's length.

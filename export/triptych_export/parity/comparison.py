@@ -29,11 +29,9 @@ POOLED = ("mean", "cls")
 
 
 def check_answers(expected: Sequence[Outputs], run: Callable[[int], Sequence[Outputs]]) -> dict[str, Any]:
-    """Compare outputs in batches of 1, 3 and 16; returns the report for the manifest.
+    """Compare PyTorch's outputs, each computed alone, with those that `run` computes in batches of 1, 3 and 16.
 
-    Args:
-        expected: PyTorch's outputs, each computed alone.
-        run: computes the runtime's outputs for the same inputs, given a batch size.
+    Returns the report for the manifest.
 
     Raises:
         ParityError: a difference exceeds the tolerance, or the best choices differ; shows the first difference.

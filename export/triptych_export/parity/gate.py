@@ -43,13 +43,9 @@ OVERRIDE = "shipped_despite"
 
 
 def check_gate(parity: Report, metrics: Mapping[str, Any], shipped: Sequence[str], allowed: bool) -> Report:
-    """Check all precisions that are to be shipped; returns the report, in which exceptions are recorded.
+    """Check the precisions to be shipped by their figures in `parity` and their BLEU in `metrics`, if references are known.
 
-    Args:
-        parity: figures of each precision.
-        metrics: holds BLEU of each precision, if references are known.
-        shipped: precisions of the bundle.
-        allowed: record faults instead of failing; they become part of the model card.
+    Returns `parity`, in which faults are recorded if they are `allowed`; they become part of the model card.
 
     Raises:
         ParityError: lists the faults of all precisions.

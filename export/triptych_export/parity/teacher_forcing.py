@@ -23,13 +23,7 @@ Ids = list[int]
 
 
 class ForcedDecoder:
-    """Step-by-step decoder over a bundle's CUDA graphs.
-
-    Args:
-        bundle: a translation bundle.
-        precision: a precision with CUDA graphs.
-        count: rows per batch.
-    """
+    """Step-by-step decoder over the CUDA graphs of a translation bundle's precision, with `count` rows per batch."""
 
     def __init__(self, bundle: Bundle, precision: str, count: int) -> None:
         self._manifest = manifest = bundle.manifest_of(TranslationManifest)

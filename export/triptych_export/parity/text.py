@@ -74,10 +74,7 @@ def make_rows(tokenizer: Tokenizer, form: RowForm, samples: Sequence[str | tuple
 def random_rows(tokenizer: Tokenizer, form: RowForm, pairs: bool) -> list[TextRow]:
     """Draw random tokens of mixed lengths, and one row of maximum length, with the tokenizer's special tokens.
 
-    Args:
-        tokenizer: defines ordinary and special tokens.
-        form: of the rows; masks are inserted if the model predicts them.
-        pairs: make every second row a pair.
+    Masks are inserted if the model predicts them; with `pairs`, every second row is a pair.
     """
     chance = np.random.default_rng(SEED)
     size = form.vocabulary_size

@@ -71,10 +71,7 @@ class Balance:
 def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits: int) -> Module:
     """Copy a model for the tracing of int8 graphs: weights balanced and rounded, inputs and caches with scales.
 
-    Args:
-        model: in evaluation mode.
-        samples: arguments of its calls.
-        weight_bits: as for `quantize`.
+    `samples` are arguments of its calls, in evaluation mode; `weight_bits` as for `quantize`.
     """
     limit = LARGEST[weight_bits]
     records, largest = _record(model, samples)

@@ -30,11 +30,7 @@ SMALLEST_ROW = 1e-20  # largest magnitude from which on a row is told from zeros
 
 
 def quantize(graph: Graph, weight_bits: int = 8) -> Graph:
-    """Copy a float32 graph in int8.
-
-    Args:
-        graph: the traced graph.
-        weight_bits: 8, or 7 for weights whose products never saturate.
+    """Copy a float32 graph in int8; `weight_bits` are 8, or 7 for weights whose products never saturate.
 
     Raises:
         GraphError: the graph has no projection to quantize.

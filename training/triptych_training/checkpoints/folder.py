@@ -80,10 +80,8 @@ def load_folder(
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Args:
-        folder: where the files are.
         architecture: which architecture config.json must name.
         types: its required members.
-        make_model: builds the model from config.json.
         readers: read other parts of the checkpoint; they run only if config.json could be read.
         tokenizer: the folder must have a `tokenizer.json` that fits the model.
 

@@ -64,12 +64,8 @@ MAX_ANGLE, MAX_SHEAR, MAX_SHIFT = math.radians(30), 0.3, 0.45  # at magnitude 1;
 def augment(images: Tensor, operations: int, magnitude: float, flip: bool, translate: float) -> Tensor:
     """Augment each image differently; input and result are `[B, 3, H, W]` in [0, 1].
 
-    Args:
-        images: not changed.
-        operations: number of operations drawn for each image from COLOURS, SHAPES and the identity.
-        magnitude: their strength, 0 to 1.
-        flip: mirror half of the images left to right.
-        translate: largest shift, as a share of the image.
+    `operations` are drawn for each image from COLOURS, SHAPES and the identity, with a `magnitude` from 0 to 1; `flip` mirrors
+    half of the images left to right; `translate` is the largest shift, as a share of the image.
     """
     count, device = len(images), images.device
     maps = _base_maps(count, device, flip, translate)
@@ -127,11 +123,9 @@ def _shape_maps(drawn: Tensor, strength: Tensor) -> Tensor:
 
 
 def erase(images: Tensor, probability: float) -> Tensor:
-    """Fill a box, 2 % to a third of an image, with noise (random erasing; Zhong et al. 2020).
+    """Fill a box, 2 % to a third of an image, with noise (random erasing; Zhong et al. 2020), with this probability.
 
-    Args:
-        images: `[B, C, H, W]`, with mean 0 and variance 1.
-        probability: share of the images that lose a box.
+    `images` are `[B, C, H, W]`, with mean 0 and variance 1.
     """
     if not probability:
         return images

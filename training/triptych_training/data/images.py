@@ -25,11 +25,7 @@ class LabelledImage:
 
 
 def read_folders(roots: Sequence[str], classes: Sequence[str] = ()) -> tuple[list[LabelledImage], list[str]]:
-    """List the images by class and file name, and the names of the classes.
-
-    Args:
-        roots: folders with one sub-folder per class.
-        classes: names of the known classes; empty: take the names of the sub-folders.
+    """List the images by class and file name, and the names of the classes: `classes`, or those of the roots' sub-folders.
 
     Raises:
         CorpusError: a folder is missing, has no images or is an unknown class, or there is only one class.

@@ -84,16 +84,10 @@ def learn_lexicon(
     options: LexiconOptions | None = None,
     needed: Sequence[int] = (),
 ) -> Lexicon:
-    """Learn a lexicon from sentence pairs as ids, EOS last on both sides.
+    """Learn a lexicon from pairs of sentences, neither empty, as ids below `vocabulary_size`, EOS last on both sides.
 
-    `always` gets the targets that the lists of the source tokens miss most often in the pairs themselves. The most frequent
-    targets would be a worse choice: most of them are in some list anyway.
-
-    Args:
-        pairs: source and target, not empty.
-        vocabulary_size: limit of the ids on both sides.
-        options: limits of the lexicon.
-        needed: targets that `always` must contain.
+    `always` gets the `needed` targets and those that the lists of the source tokens miss most often in the pairs themselves.
+    The most frequent targets would be a worse choice: most of them are in some list anyway.
 
     Raises:
         ValueError: there are no pairs, a sentence is empty or an id is out of range.

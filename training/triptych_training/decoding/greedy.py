@@ -17,14 +17,8 @@ def greedy(
 ) -> list[Ids]:
     """Translate each source (ids, EOS last) into at most `max_length` ids, EOS not included, in the order of the sources.
 
-    Sources are batched by length. Does not change the model's mode: call `eval()` first.
-
-    Args:
-        model: the translation model.
-        sources: ids with all special tokens that the model expects.
-        max_length: limit of a result, prefix included.
-        prefix: ids that every translation begins with; included in the results.
-        suppressed: ids that are never generated; they may occur in the prefix.
+    Sources are batched by length. Does not change the model's mode: call `eval()` first. Every translation begins with
+    `prefix`, which counts; `suppressed` ids are never generated, but may occur in the prefix.
     """
     results: list[Ids] = [[] for _ in sources]
     prefix = tuple(prefix[:max_length])

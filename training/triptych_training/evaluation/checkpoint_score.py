@@ -28,11 +28,7 @@ def score_checkpoint(
 ) -> ScoredTranslations:
     """Translate the source side of sentence pairs in float32, on the GPU if there is one, and score the result.
 
-    Args:
-        folder: checkpoint of a translation model.
-        paths: files of sentence pairs.
-        options: of the search; `max_length` is reduced to the model's positions.
-        target_language: required if the model has several.
+    `max_length` of the options is reduced to the model's positions; `target_language` is required if the model has several.
 
     Raises:
         TrainingError: checkpoint or pairs cannot be used.

@@ -4,13 +4,9 @@ import math
 
 
 def masked_metrics(loss: float, first: int, fifth: int, masks: int) -> dict[str, float]:
-    """Metrics of `masks` predicted tokens.
+    """Metrics of `masks` predicted tokens, whose losses in nats have the sum `loss`.
 
-    Args:
-        loss: sum of their losses in nats.
-        first: number of tokens that were the most likely ones.
-        fifth: number among the five most likely ones.
-        masks: number of tokens.
+    `first` of them were the most likely ones, `fifth` among the five most likely.
     """
     mean = loss / masks
     return {"loss": mean, "perplexity": math.exp(mean), "top1": first / masks, "top5": fifth / masks, "masks": masks}

@@ -46,12 +46,7 @@ ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "gpt", "word2vec", 
 class RunFolder:
     """Paths and files of a run; nothing is written before `begin`.
 
-    Args:
-        root: the folder.
-        recipe: the training's options.
-        architecture: recipe.json's member for the model's shape.
-        shape: dataclass with the model's shape; its vocabulary size is ignored.
-        resume: continue the training in the folder.
+    `architecture` is recipe.json's member for `shape`, a dataclass whose vocabulary size is ignored.
 
     Raises:
         RecipeError: the folder contains another training, or one that could be resumed and `resume` is false.

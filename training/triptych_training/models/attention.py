@@ -70,12 +70,9 @@ class SelfAttention(nn.Module):
         return split_heads(query, self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Attend within `x`.
+        """Attend within `x` `[B, T, E]`; with `causal`, which excludes a mask, to positions up to the own only.
 
-        Args:
-            x: `[B, T, E]`.
-            mask: broadcastable to `[B, H, T, T]`; boolean (True: attend) or float (added to the scores).
-            causal: position t attends to positions up to t only; cannot be combined with a mask.
+        `mask` is broadcastable to `[B, H, T, T]`; boolean (True: attend) or float (added to the scores).
         """
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0

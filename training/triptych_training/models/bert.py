@@ -175,10 +175,7 @@ class BertForPretraining(EncoderWithHead):
     def forward(self, ids: Tensor, segments: Tensor, masked: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the logits of the masked tokens, `[M, V]`, and of the next sentence, `[B, 2]` (1: it follows) or None.
 
-        Args:
-            ids: `[B, T]`.
-            segments: `[B, T]`.
-            masked: `[M]`, indices of the masked tokens in the flattened `[B*T]`; only they are projected.
+        `ids` and `segments` are `[B, T]`; `masked` `[M]` are the indices of the masked tokens in the flattened `[B*T]`.
         """
         hidden = self.bert(ids, segments)
         logits = self.masked_token(hidden.flatten(0, 1)[masked])

@@ -123,12 +123,9 @@ class StaticTable(nn.Module):
 
 
 class StaticEmbedding(nn.Module):
-    """A text's vector is the mean of its tokens' vectors.
+    """A text's vector is the mean of its tokens' vectors, rows of `table` `[V, E]`.
 
-    Args:
-        table: `[V, E]` float32.
-        pad_id: the token around texts.
-        ignored: other tokens that do not count, such as the unknown token.
+    The token `pad_id` around texts and those of `ignored`, such as the unknown token, do not count.
     """
 
     def __init__(self, table: Tensor, pad_id: int, ignored: Sequence[int] = ()) -> None:

@@ -101,10 +101,7 @@ def distill(
 
     Args:
         teacher: checkpoint folder of a translation model.
-        recipe: data and options.
         out: file to write, `source<TAB>target` lines; compressed if its name ends in .gz.
-        shard: this process' part.
-        device: for the teacher.
         report: called with lines of progress.
 
     Returns:

@@ -46,10 +46,8 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint 
 def load(folder: Folder, source_language: str = "", target_language: str = "") -> Loaded:
     """Load the model of a folder into our own modules.
 
-    Args:
-        folder: the checkpoint.
-        source_language: for encoder-decoders, the only source language to offer, or the name of an undetermined one.
-        target_language: the same for targets.
+    Of an encoder-decoder, `source_language` is the only source language to offer, or the name of an undetermined one;
+    `target_language` likewise.
 
     Raises:
         SourceError: the architecture or a member of config.json is not supported; files are missing, damaged or contradict each

@@ -41,9 +41,7 @@ ENCODER_DECODER = {
 def check_members(folder: Folder, table: Neutral) -> None:
     """Reject members of the folder's JSON files that are neither read, nor known to be neutral, nor ignored on request.
 
-    Args:
-        folder: the checkpoint, whose other files than config.json are in `closed`.
-        table: neutral members of config.json.
+    `table` has the neutral members of config.json; those of the other files are in the folder's `closed`.
 
     Raises:
         SourceError: names the members with their values; or one of those to ignore is not among them.
@@ -107,12 +105,7 @@ def integer(folder: Folder, name: str, default: int | None = None) -> int:
 
 
 def check_architecture(folder: Folder, *supported: str, required: bool = False) -> None:
-    """Reject a folder whose saved class is not among `supported`.
-
-    Args:
-        folder: the checkpoint.
-        supported: names of classes with a head that can be exported.
-        required: also reject a config.json that names no class.
+    """Reject a folder whose saved class is not among `supported`; if `required`, also one that names no class.
 
     Raises:
         SourceError: names the class found and those supported.

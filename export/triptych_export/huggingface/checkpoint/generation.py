@@ -107,13 +107,9 @@ class GenerationSettings:
 def read_generation(
     folder: Folder, limit: int, defaults: Mapping[str, Any], wanted: Mapping[str, Any] | None = None
 ) -> GenerationSettings:
-    """Read generation_config.json, or config.json for checkpoints that predate it.
+    """Read generation_config.json, or config.json for checkpoints that predate it, of a decoder with `limit` positions.
 
-    Args:
-        folder: the checkpoint.
-        limit: number of positions of the decoder, in tokens.
-        defaults: values for members missing in config.json.
-        wanted: values for members missing in the file that is read.
+    `defaults` are values for members missing in config.json, `wanted` for those missing in the file that is read.
 
     Raises:
         SourceError: a member is missing or out of range; names file, member and value.

@@ -51,9 +51,7 @@ class CheckpointLanguages:
 def text_to_text(before: Sequence[int] = (), first: int | None = None) -> CheckpointLanguages:
     """Make the languages of a text-to-text model: undetermined on both sides.
 
-    Args:
-        before: token ids before every source.
-        first: token id with which every output begins.
+    Every source has the tokens `before` it; every output begins with the token `first`.
     """
     forced = () if first is None else (first,)
     sources, targets = {UNDETERMINED: SourceFrame(before=tuple(before))}, {UNDETERMINED: TargetFrame(forced=forced)}

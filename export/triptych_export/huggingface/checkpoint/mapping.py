@@ -111,14 +111,10 @@ def load_rules(
     ignored: Sequence[str] = (),
     prefixes: Sequence[str] = (),
 ) -> None:
-    """Load weights into a model on the meta device, as float32 on the CPU, and set evaluation mode.
+    """Load weights into a model on the meta device, as float32 on the CPU, and set evaluation mode; tied parameters stay tied.
 
-    Args:
-        model: the model; every parameter needs a rule, and tied parameters stay tied.
-        weights: the checkpoint's tensors.
-        rules: the first rule that matches a parameter applies.
-        ignored: patterns of tensor names that are not needed, such as "*.position_ids".
-        prefixes: optional leading parts of the checkpoint's names, such as "bert.".
+    The first rule that matches a parameter applies. `ignored` are patterns of tensor names that are not needed, such as
+    "*.position_ids"; `prefixes` are optional leading parts of the checkpoint's names, such as "bert.".
 
     Raises:
         SourceError: lists every missing, unexpected and misshapen weight.

@@ -44,12 +44,9 @@ class Embeddings:
 
     @classmethod
     def of(cls, folder: Folder, shared: bool = True, tied: bool | None = None) -> "Embeddings":
-        """Find the embeddings by BART's and T5's names; with tied embeddings, any of the names may be the stored one.
+        """Find the embeddings by BART's and T5's names, with one vocabulary for source and target or two.
 
-        Args:
-            folder: the checkpoint.
-            shared: whether source and target have one vocabulary.
-            tied: whether missing embeddings equal the stored ones; None: as config.json says.
+        With `tied` embeddings (None: as config.json says), any of the names may be the stored one.
         """
         encoder, decoder = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
         both, head = "shared.weight", "lm_head.weight"
@@ -147,16 +144,9 @@ def load_model(
     rules: Sequence[Rule],
     ignored: Sequence[str],
 ) -> Transformer:
-    """Make a model and load the checkpoint's weights.
+    """Make a model and load the checkpoint's weights: the embeddings, and by `rules` all others but those `ignored`.
 
-    Args:
-        folder: the checkpoint.
-        weights: the checkpoint's tensors.
-        config: members of TransformerConfig, without tied embeddings and special ids.
-        generation: holds the special ids.
-        embeddings: names of the embeddings.
-        rules: rules of all other weights.
-        ignored: patterns of tensor names that are not needed.
+    `config` has members of TransformerConfig, without tied embeddings and special ids, which `generation` holds.
 
     Raises:
         SourceError: config.json and weights contradict each other; lists every fault.

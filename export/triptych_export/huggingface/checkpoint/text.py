@@ -167,12 +167,7 @@ class SpecialIds:
 
 
 def special_ids(folder: Folder, tokenizer: Tokenizer, masks: bool) -> SpecialIds:
-    """Read the special ids from config.json and the tokenizer.
-
-    Args:
-        folder: the checkpoint.
-        tokenizer: the checkpoint's tokenizer.
-        masks: whether the model fills masks and so needs a mask token.
+    """Read the special ids from config.json and the tokenizer; a model that fills masks needs a mask token.
 
     Raises:
         SourceError: the tokenizer adds other tokens than [CLS] and [SEP], lacks a token, or has ids beyond the embedding.

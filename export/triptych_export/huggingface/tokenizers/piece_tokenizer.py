@@ -44,13 +44,10 @@ class Vocabulary:
 
 
 def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = False) -> Tokenizer:
-    """Convert a SentencePiece model to a tokenizer without post-processor.
+    """Convert a SentencePiece model to a tokenizer without post-processor; pieces that the vocabulary lacks are never formed.
 
-    Args:
-        model: pieces and their scores.
-        vocabulary: ids of the pieces; a piece that it lacks is never formed.
-        strips: whether decoding removes white space at both ends, as Hugging Face's tokenizers around the sentencepiece package
-            do; otherwise only the space before the first word.
+    With `strips`, decoding removes white space at both ends, as Hugging Face's tokenizers around the sentencepiece package do;
+    otherwise only the space before the first word.
 
     Raises:
         SourceError: the vocabulary lacks parts from which BPE merges longer pieces.
@@ -68,14 +65,11 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = Fa
 
 
 def cuts(names: Iterable[str], found: Iterable[str]) -> str:
-    """Make a pattern of characters after which to split a text ("merged_with_previous"), so that none of the names is matched.
+    """Make a pattern of characters after which to split a text ("merged_with_previous"), so that none of `names` is matched.
 
-    If possible, a name is cut between two letters that are adjacent in no piece and of which at least one is a piece: the
-    result is then the same as if the name were not in the vocabulary. A name of one letter cannot be cut.
-
-    Args:
-        names: names to exclude.
-        found: all other names of the vocabulary.
+    If possible, a name is cut between two letters that are adjacent in no piece of `found`, all other names, and of which at
+    least one is a piece: the result is then the same as if the name were not in the vocabulary. A name of one letter cannot be
+    cut.
     """
     pieces = set(found)
     joined = {pair for piece in pieces for pair in _pairs(piece)}

@@ -49,11 +49,9 @@ class SpecialTokens:
         return [token for token in (*self.all.values(), *others) if token.content in known]
 
     def behind(self, names: Sequence[str], family: Iterable[str] = ()) -> list[AddedToken]:
-        """Return the tokens whose ids follow those of `names`.
+        """Return the tokens whose ids follow those of `names`, the vocabulary.
 
-        Args:
-            names: the vocabulary.
-            family: tokens that the family always has, in the order of their ids unless a file gives other ids.
+        `family` are tokens that the family always has, in the order of their ids unless a file gives other ids.
 
         Raises:
             SourceError: ids are not contiguous.
@@ -77,11 +75,7 @@ def special_token(content: str, lstrip: bool = False) -> AddedToken:
 
 
 def read_special_tokens(folder: Folder, defaults: Mapping[str, AddedToken]) -> SpecialTokens:
-    """Read the special tokens of a folder.
-
-    Args:
-        folder: the checkpoint.
-        defaults: the family's special tokens by role.
+    """Read the special tokens of a folder; `defaults` are those of the family by role.
 
     Raises:
         SourceError: a file cannot be read.
