@@ -18,22 +18,14 @@ SHAPE = VaeConfig(image_size=8, width=8, latent_dim=4)
 
 def make_recipe(folder: Path) -> VaeRecipe:
     train = (write_pictures(folder / "pictures", each=20),)
-    fixed = {
-        "hold_out": 6,
-        "batch_images": 9,
-        "epochs": 20,
-        "validate_every": 20,
-        "learning_rate": 4e-3,
-        "kl_warmup_epochs": 4,
-        "precision": "fp32",
-    }
-    return VaeRecipe(train=train, devices="1", **fixed)
+    fixed = {"hold_out": 6, "batch_images": 9, "epochs": 40, "validate_every": 40, "learning_rate": 1e-2, "warmup_steps": 0}
+    return VaeRecipe(train=train, devices="1", precision="fp32", kl_warmup_epochs=20, clip_norm=0, **fixed)
 
 
 def test_the_bound_rises_and_the_checkpoint_has_it(tmp_path: Path) -> None:
     checkpoint = load_vae_checkpoint(train_vae(make_recipe(tmp_path), SHAPE, tmp_path / "run"))
     bits = [record["valid_bits_per_dimension"] for record in records(tmp_path / "run") if record["kind"] == "epoch"]
-    assert bits[0] < 7.2  # at the start 7.9
+    assert bits[0] < 7.8  # without the three colours it is 8.4
     assert checkpoint.model.config == SHAPE
     assert checkpoint.provenance["metrics"]["bits_per_dimension"] == bits[0]
 
@@ -43,13 +35,13 @@ def test_the_divergence_gains_weight_and_half_of_the_images_are_mirrored(tmp_pat
     store = ImageStore(read_folders(recipe.train)[0], 8, 1e9, 1)
     task = VaeTask(recipe, SHAPE, store, store)
     weights = []
-    for epoch in range(6):
+    for epoch in (0, 9, 19, 29):
         chosen = task.plan(epoch)[0]
         pixels, beta = task.batch(chosen, seed=epoch)
-        weights.append(float(beta))
+        weights.append(round(float(beta), 6))
         before = store.load(chosen)
         mirrored = [np.array_equal(one, other[:, ::-1]) for one, other in zip(pixels.numpy(), before, strict=True)]
         kept = [np.array_equal(one, other) for one, other in zip(pixels.numpy(), before, strict=True)]
         assert mirrored == [not each for each in kept]
         assert 0 < sum(kept) < len(kept)
-    assert weights == [0.25, 0.5, 0.75, 1, 1, 1]
+    assert weights == [0.05, 0.5, 1, 1]
