@@ -6,11 +6,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from numpy.typing import NDArray
 
 from triptych.v1 import common_pb2, translation_pb2
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.labels import ScoredLabel
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.models.translation.scoring import TranslationScore
@@ -121,13 +121,30 @@ def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
     return DecodingOptions(**values)
 
 
-def packer(response: Callable[..., Message], field: str, convert: Callable[[Any], Any]) -> Callable[[Any], bytes]:
-    """Return a function that converts a result to a packed response with it alone.
+def converter(message: Any) -> Callable[[Any], Any]:
+    """Return a function that converts a result to a message of this descriptor, whose fields are named as its attributes."""
+    make, fields = GetMessageClass(message), message.fields
+    plain = [field.name for field in fields if field.message_type is None]
+    nested_lists = [(field.name, converter(field.message_type)) for field in fields if field.message_type is not None]
+
+    def convert(result: Any) -> Any:
+        values = {name: getattr(result, name) for name in plain}
+        for name, convert_one in nested_lists:
+            values[name] = map(convert_one, getattr(result, name))
+        return make(**values)
+
+    return convert
+
+
+def packer(response: type[Message]) -> Callable[[Any], bytes]:
+    """Return a function that converts a result to a packed response with it alone, in the first field.
 
     Packed messages, joined, are one message with all their elements. So a large response is made bit by bit, off the event
     loop, and never exists as a message, which takes several times its memory.
     """
-    return lambda result: response(**{field: [convert(result)]}).SerializeToString()
+    field = response.DESCRIPTOR.fields_by_number[1]
+    convert = converter(field.message_type)
+    return lambda result: response(**{field.name: [convert(result)]}).SerializeToString()
 
 
 def joined(elements: Iterable[bytes], rest: Message) -> Parts:
@@ -150,11 +167,6 @@ def served_by(use: ModelUse) -> dict[str, Any]:
     return {"model": use.model, "model_version": use.version, "timing": timing}
 
 
-def labels_to(labels: Iterable[ScoredLabel]) -> list[common_pb2.ScoredLabel]:
-    """Convert scored labels, in their order."""
-    return [common_pb2.ScoredLabel(label=one.label, score=one.score, index=one.index) for one in labels]
-
-
 def packed_translation(translation: Translation) -> Parts:
     """Convert the translation of one text to a message in parts."""
     message = translation_pb2.Translation(
@@ -168,11 +180,11 @@ def packed_translation(translation: Translation) -> Parts:
     return parts
 
 
-def score_to(score: TranslationScore) -> translation_pb2.TranslationScore:
-    """Convert the score of one pair."""
-    return translation_pb2.TranslationScore(
-        log_probability=score.log_probability, token_log_probabilities=score.token_log_probabilities.tolist()
-    )
+def packed_score(score: TranslationScore) -> bytes:
+    """Convert the score of one pair to a packed response with it alone."""
+    numbers = score.token_log_probabilities.tolist()
+    message = translation_pb2.TranslationScore(log_probability=score.log_probability, token_log_probabilities=numbers)
+    return translation_pb2.ScoreTranslationsResponse(scores=[message]).SerializeToString()
 
 
 def _packed_hypothesis(hypothesis: TranslationHypothesis) -> Parts:

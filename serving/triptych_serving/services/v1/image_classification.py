@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
-from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.services.image_calls import ImageCalls, ImageQuery
-from triptych_serving.services.v1.codec import labels_to, optional_from, selector_from, served_by
+from triptych_serving.services.v1.codec import converter, optional_from, selector_from, served_by
 
+_image_to = converter(image_classification_pb2.ClassifiedImage.DESCRIPTOR)
 StreamRequest = image_classification_pb2.ClassifyImageStreamRequest
 StreamResponse = image_classification_pb2.ClassifyImageStreamResponse
 
@@ -68,7 +68,3 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
             status = status_of(public_error(error, request_id), request_id)
             return StreamResponse(image_id=request.image_id, error=status)
         return StreamResponse(image_id=request.image_id, result=_image_to(result), **served_by(use))
-
-
-def _image_to(image: ClassifiedImage) -> image_classification_pb2.ClassifiedImage:
-    return image_classification_pb2.ClassifiedImage(labels=labels_to(image.labels), width=image.width, height=image.height)

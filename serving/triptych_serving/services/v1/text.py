@@ -1,7 +1,6 @@
-"""The services of the text tasks: one servicer, whose methods convert messages to a TextQuery and results to messages."""
+"""The services of the text tasks: one servicer, whose methods convert messages to a TextQuery."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -23,11 +22,6 @@ from triptych.v1 import (
     token_classification_pb2_grpc,
 )
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.text.embedding import TextEmbedding
-from triptych_serving.models.text.fill_mask import FilledMask, FilledText
-from triptych_serving.models.text.neighbors import NearestWords
-from triptych_serving.models.text.question_answering import AnsweredQuestion
-from triptych_serving.models.text.rerank import RankedDocument
 from triptych_serving.models.text.tasks import (
     EMBEDDING_TASK,
     FILL_MASK_TASK,
@@ -36,9 +30,9 @@ from triptych_serving.models.text.tasks import (
     RERANK_TASK,
     TEXT_CLASSIFICATION_TASK,
     TOKEN_CLASSIFICATION_TASK,
+    TextInput,
+    TextTask,
 )
-from triptych_serving.models.text.text_classification import ClassifiedText
-from triptych_serving.models.text.token_classification import LabelledText
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import (
@@ -46,7 +40,6 @@ from triptych_serving.services.v1.codec import (
     choice_from,
     contents_from,
     joined,
-    labels_to,
     optional_from,
     packer,
     selector_from,
@@ -63,6 +56,17 @@ AGGREGATION = {
     token_classification_pb2.AGGREGATION_NONE: "none",
     token_classification_pb2.AGGREGATION_SIMPLE: "simple",
 }
+
+RESPONSES: Mapping[str, type[Message]] = {
+    EMBEDDING_TASK.name: embedding_pb2.EmbedTextResponse,
+    FILL_MASK_TASK.name: fill_mask_pb2.FillMaskResponse,
+    NEIGHBORS_TASK.name: neighbors_pb2.FindNeighborsResponse,
+    QUESTION_ANSWERING_TASK.name: question_answering_pb2.AnswerQuestionResponse,
+    RERANK_TASK.name: rerank_pb2.RerankResponse,
+    TEXT_CLASSIFICATION_TASK.name: text_classification_pb2.ClassifyTextResponse,
+    TOKEN_CLASSIFICATION_TASK.name: token_classification_pb2.ClassifyTokensResponse,
+}
+PACKERS = {name: packer(response) for name, response in RESPONSES.items()}
 
 
 class TextServicer(
@@ -81,108 +85,50 @@ class TextServicer(
 
     async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> Any:
         options = {"top_k": optional_from(request, "top_k"), "targets": tuple(request.targets)}
-        query = TextQuery(FILL_MASK_TASK, contents_from(request), options, _filled_text_to)
-        return await self._run(request, context, query, fill_mask_pb2.FillMaskResponse)
+        return await self._run(request, context, FILL_MASK_TASK, contents_from(request), options)
 
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> Any:
         options: dict[str, Any] = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
-        options["truncate"] = request.truncate
-        options["pooling"] = choice_from(request, "pooling", POOLING)
-        query = TextQuery(EMBEDDING_TASK, contents_from(request), options, _embedding_to)
-        return await self._run(request, context, query, embedding_pb2.EmbedTextResponse, "embeddings")
+        options |= {"truncate": request.truncate, "pooling": choice_from(request, "pooling", POOLING)}
+        return await self._run(request, context, EMBEDDING_TASK, contents_from(request), options)
 
     async def ClassifyText(self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
         options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
-        query = TextQuery(TEXT_CLASSIFICATION_TASK, inputs, options, _classified_text_to)
-        return await self._run(request, context, query, text_classification_pb2.ClassifyTextResponse)
+        return await self._run(request, context, TEXT_CLASSIFICATION_TASK, inputs, options)
 
     async def ClassifyTokens(self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext) -> Any:
         options = {"aggregation": choice_from(request, "aggregation", AGGREGATION), "truncate": request.truncate}
-        query = TextQuery(TOKEN_CLASSIFICATION_TASK, contents_from(request), options, _labelled_text_to)
-        return await self._run(request, context, query, token_classification_pb2.ClassifyTokensResponse)
+        return await self._run(request, context, TOKEN_CLASSIFICATION_TASK, contents_from(request), options)
 
     async def AnswerQuestion(self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no questions")
         inputs = [(one.question, one.context) for one in request.inputs]
         options = {name: optional_from(request, name) for name in ("top_k", "max_answer_length")}
-        query = TextQuery(QUESTION_ANSWERING_TASK, inputs, options, _answered_question_to)
-        return await self._run(request, context, query, question_answering_pb2.AnswerQuestionResponse)
+        return await self._run(request, context, QUESTION_ANSWERING_TASK, inputs, options)
 
     async def Rerank(self, request: rerank_pb2.RerankRequest, context: GrpcContext) -> Any:
         if not request.documents:
             raise InvalidInputError("documents", "there are no documents")
         pairs = [(request.query, document) for document in request.documents]
         options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
-        query = TextQuery(RERANK_TASK, pairs, options, _ranked_document_to)
-        return await self._run(request, context, query, rerank_pb2.RerankResponse)
+        return await self._run(request, context, RERANK_TASK, pairs, options)
 
     async def FindNeighbors(self, request: neighbors_pb2.FindNeighborsRequest, context: GrpcContext) -> Any:
-        query = TextQuery(NEIGHBORS_TASK, contents_from(request), {"top_k": optional_from(request, "top_k")}, _nearest_words_to)
-        return await self._run(request, context, query, neighbors_pb2.FindNeighborsResponse)
+        options = {"top_k": optional_from(request, "top_k")}
+        return await self._run(request, context, NEIGHBORS_TASK, contents_from(request), options)
 
     async def _run(
         self,
         request: ModelRequest,
         context: GrpcContext,
-        query: TextQuery[Any, Any],
-        response: Callable[..., Message],
-        field: str = "results",
+        task: TextTask[Any],
+        inputs: Sequence[TextInput],
+        options: Mapping[str, Any],
     ) -> Any:
-        query = replace(query, convert=packer(response, field, query.convert))
+        query = TextQuery(task, inputs, options, PACKERS[task.name])
         parts, use = await self._calls.run(selector_from(request), query, context)
-        return joined(parts, response(**served_by(use)))
-
-
-def _filled_text_to(filled: FilledText) -> fill_mask_pb2.FilledText:
-    return fill_mask_pb2.FilledText(masks=[_mask_to(mask) for mask in filled.masks], token_count=filled.token_count)
-
-
-def _mask_to(mask: FilledMask) -> fill_mask_pb2.FilledMask:
-    candidates = [
-        fill_mask_pb2.MaskCandidate(score=one.score, token=one.token, token_str=one.token_str, sequence=one.sequence)
-        for one in mask.candidates
-    ]
-    return fill_mask_pb2.FilledMask(candidates=candidates)
-
-
-def _embedding_to(embedding: TextEmbedding) -> embedding_pb2.Embedding:
-    return embedding_pb2.Embedding(values=embedding.values, token_count=embedding.token_count, truncated=embedding.truncated)
-
-
-def _classified_text_to(classified: ClassifiedText) -> text_classification_pb2.ClassifiedText:
-    labels = labels_to(classified.labels)
-    return text_classification_pb2.ClassifiedText(
-        labels=labels, token_count=classified.token_count, truncated=classified.truncated
-    )
-
-
-def _labelled_text_to(labelled: LabelledText) -> token_classification_pb2.LabelledText:
-    entities = [
-        token_classification_pb2.Entity(label=one.label, score=one.score, text=one.text, start=one.start, end=one.end)
-        for one in labelled.entities
-    ]
-    return token_classification_pb2.LabelledText(
-        entities=entities, token_count=labelled.token_count, truncated=labelled.truncated
-    )
-
-
-def _answered_question_to(answered: AnsweredQuestion) -> question_answering_pb2.AnsweredQuestion:
-    answers = [
-        question_answering_pb2.Answer(text=one.text, score=one.score, start=one.start, end=one.end) for one in answered.answers
-    ]
-    return question_answering_pb2.AnsweredQuestion(answers=answers, token_count=answered.token_count)
-
-
-def _ranked_document_to(ranked: RankedDocument) -> rerank_pb2.RankedDocument:
-    return rerank_pb2.RankedDocument(
-        index=ranked.index, score=ranked.score, token_count=ranked.token_count, truncated=ranked.truncated
-    )
-
-
-def _nearest_words_to(nearest: NearestWords) -> neighbors_pb2.NearestWords:
-    neighbors = [neighbors_pb2.Neighbor(score=one.score, token=one.token, token_str=one.token_str) for one in nearest.neighbors]
-    return neighbors_pb2.NearestWords(neighbors=neighbors, token_count=nearest.token_count)
+        return joined(parts, RESPONSES[task.name](**served_by(use)))

@@ -18,15 +18,13 @@ from triptych_serving.services.v1.codec import (
     contents_from,
     joined,
     options_from,
+    packed_score,
     packed_translation,
-    packer,
-    score_to,
     served_by,
     translation_selector_from,
 )
 
 StreamResponse = translation_pb2.TranslateStreamResponse
-PACK_SCORE = packer(translation_pb2.ScoreTranslationsResponse, "scores", score_to)
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -51,7 +49,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if not request.pairs:
             raise InvalidInputError("pairs", "there are no pairs")
         pairs = [(pair.source, pair.target) for pair in request.pairs]
-        scores, use = await self._calls.score(ScoreQuery(translation_selector_from(request), pairs, PACK_SCORE), context)
+        scores, use = await self._calls.score(ScoreQuery(translation_selector_from(request), pairs, packed_score), context)
         return joined(scores, translation_pb2.ScoreTranslationsResponse(**served_by(use)))
 
     async def TranslateDocument(

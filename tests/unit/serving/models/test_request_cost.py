@@ -28,7 +28,6 @@ from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Finish, Hypothesis
 from triptych_serving.services.v1.codec import packed_translation, packer
-from triptych_serving.services.v1.text import _embedding_to, _filled_text_to
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.steps import finish
@@ -137,7 +136,7 @@ def test_no_masks_cost_more_than_the_bounds(texts: list[str], top_k: int | None,
         tokens = np.arange(len(row.places) * known).reshape(-1, known) % tokenizer.vocabulary
         results = np.full(tokens.shape, 0.1, np.float32)
         item.result = {SCORES: results, TOKENS: tokens, LOG_PROBABILITIES: results}
-    pack = packer(fill_mask_pb2.FillMaskResponse, "results", _filled_text_to)
+    pack = packer(fill_mask_pb2.FillMaskResponse)
     assert sum(item.size for item in work.items) <= LIMITS.waiting_tokens
     assert held + sum(len(pack(result)) for result in work.read()) <= LIMITS.result_bytes
 
@@ -151,7 +150,7 @@ def test_no_vectors_cost_more_than_the_bounds(texts: list[str]) -> None:
         return
     for item in work.items:
         item.result = {manifest.pooling: np.full(manifest.hidden_size, 0.1, np.float32)}
-    pack = packer(embedding_pb2.EmbedTextResponse, "embeddings", _embedding_to)
+    pack = packer(embedding_pb2.EmbedTextResponse)
     assert sum(item.size for item in work.items) <= LIMITS.waiting_tokens
     assert sum(len(pack(result)) for result in work.read()) <= LIMITS.result_bytes
 
