@@ -58,10 +58,7 @@ def export(checkpoint: str | Path, options: ExportOptions, say: Callable[[str], 
         card = write_card(target.parent.name, family.describe(), read_manifest(shipped), training, options.notes)
         (shipped / "MODEL_CARD.md").write_text(card, encoding="utf-8")
         write_manifest(shipped, json.loads((shipped / FILE_NAME).read_text(encoding="utf-8")))
-        open_bundle(shipped)
-        target.parent.mkdir(exist_ok=True)
-        shipped.replace(target)
-    return target
+        return _place(shipped, target)
 
 
 def _with_attention(bundle: Path, options: ExportOptions, say: Callable[[str], None]) -> Path:
@@ -85,10 +82,7 @@ def _with_attention(bundle: Path, options: ExportOptions, say: Callable[[str], N
             say(f"writing {graphs[ATTEND]}")
             write_attention_graph(copy / source, copy / graphs[ATTEND])
         write_manifest(copy, manifest)
-        open_bundle(copy)
-        target.parent.mkdir(exist_ok=True)
-        copy.replace(target)
-    return target
+        return _place(copy, target)
 
 
 @contextmanager
@@ -102,6 +96,13 @@ def _scratch_folder(repository: Path) -> Iterator[Path]:
     finally:
         if new and not any(repository.iterdir()):
             repository.rmdir()
+
+
+def _place(bundle: Path, target: Path) -> Path:
+    """Check a complete bundle and move it to its place."""
+    open_bundle(bundle)
+    target.parent.mkdir(exist_ok=True)
+    return bundle.replace(target)
 
 
 def _target(name: str, options: ExportOptions) -> Path:

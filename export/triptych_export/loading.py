@@ -30,14 +30,15 @@ from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
     BERT,
     IMAGE_CONFIGS,
+    WORD2VEC,
     BertCheckpoint,
     ImageCheckpoint,
     load_bert_checkpoint,
     load_vit_checkpoint,
+    load_word_vectors,
 )
 from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
 from triptych_training.checkpoints.translation import CONFIGS, RNN, load_checkpoint
-from triptych_training.checkpoints.word2vec import WORD2VEC, load_word_vectors
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt

@@ -22,7 +22,7 @@ from gensim.models import KeyedVectors, Word2Vec
 from gensim.models.word2vec import LineSentence
 from gensim.test.utils import datapath
 
-from triptych_training.checkpoints.word2vec import load_word_vectors
+from triptych_training.checkpoints.encoder import load_word_vectors
 from triptych_training.data.documents import read_documents
 from triptych_training.data.words import word_tokenizer
 from triptych_training.loop.recipe import WordRecipe

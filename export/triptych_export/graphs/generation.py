@@ -77,15 +77,25 @@ class CachedGpt(nn.Module):
         return causal_attention(own.query_key_value(x), past, chunk.positions, chunk.total, heads, rotary, layer.window)
 
 
-class GenerationStep(nn.Module):
-    """Step graph: tokens of every row -> most likely next token; caches are updated in place."""
+class GenerationGraph(nn.Module):
+    """Base of the graphs: names of inputs and outputs besides the caches, decoder and projection."""
 
-    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "forced")
-    outputs: ClassVar[tuple[str, ...]] = ("next",)
+    inputs: ClassVar[tuple[str, ...]]
+    outputs: ClassVar[tuple[str, ...]]
 
     def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__()
-        self.decoder = CachedGpt(model)
+        self.decoder, self.projection, self.settings = CachedGpt(model), model.projection, settings
+
+
+class GenerationStep(GenerationGraph):
+    """Step graph: tokens of every row -> most likely next token; caches are updated in place."""
+
+    inputs = (*PLACES, "forced")
+    outputs = ("next",)
+
+    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
+        super().__init__(model, settings)
         self.projection = suppress(model.projection, settings.suppressed)
         self.columns = block_width(model.projection.out_features)
 
@@ -101,19 +111,11 @@ class GenerationStep(nn.Module):
         return torch.where(forced >= 0, forced, best), present
 
 
-class GenerationSearch(nn.Module):
+class GenerationSearch(GenerationGraph):
     """Step graph for beams, samples, penalties and scores: log-probabilities instead of the arg-max."""
 
-    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "forced", *EDITS, "candidates")
-    outputs: ClassVar[tuple[str, ...]] = (
-        *("top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities"),
-    )
-
-    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
-        super().__init__()
-        self.decoder = CachedGpt(model)
-        self.projection = model.projection
-        self.settings = settings
+    inputs = (*PLACES, "forced", *EDITS, "candidates")
+    outputs = ("top_log_probabilities", "top_tokens", "forced_log_probabilities", "log_probabilities")
 
     def forward(
         self, places: list[Tensor], forced: Tensor, edits: list[Tensor], candidates: Tensor, cache: list[Tensor]
@@ -130,16 +132,11 @@ class GenerationSearch(nn.Module):
         return *rank(log_probabilities, candidates, forced), log_probabilities, present
 
 
-class GenerationScore(nn.Module):
+class GenerationScore(GenerationGraph):
     """Score graph: log-probabilities after every token of the chunk."""
 
-    inputs: ClassVar[tuple[str, ...]] = (*PLACES, "targets", "candidates")
-    outputs: ClassVar[tuple[str, ...]] = ("target_log_probabilities", "top_log_probabilities", "top_tokens")
-
-    def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
-        super().__init__()
-        self.decoder = CachedGpt(model)
-        self.projection = model.projection
+    inputs = (*PLACES, "targets", "candidates")
+    outputs = ("target_log_probabilities", "top_log_probabilities", "top_tokens")
 
     def forward(
         self, places: list[Tensor], targets: Tensor, candidates: Tensor, cache: list[Tensor]

@@ -10,6 +10,8 @@ Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights w
 since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -106,11 +108,7 @@ class Quantizer:
 
     def _project(self, node: NodeProto, absorbed: set[str]) -> list[NodeProto]:
         weight, scale = self._quantized(node.input[1], transpose=is_transposed(node))
-        bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
-        if not bias and (add := self._bias_add(output)) is not None:
-            bias = next(name for name in add.input if name != output)
-            absorbed.add(add.output[0])
-            output = add.output[0]
+        bias, output = self._biased(node, absorbed)
         if node.input[0] in self.bytes:
             return [self._project_bytes(node, weight, scale, bias, output)]
         if node.input[0] in self.marks:
@@ -155,7 +153,7 @@ class Quantizer:
         step = self._constant(f"{name}_step", np.float32(scale.scale))
         return step, self._constant(f"{name}_zero", np.uint8(scale.zero_point))
 
-    def _constant(self, name: str, value: np.generic | NDArray[np.int64]) -> str:
+    def _constant(self, name: str, value: np.generic | NDArray[Any]) -> str:
         self.added[name] = numpy_helper.from_array(np.asarray(value), name)
         return name
 
@@ -164,11 +162,9 @@ class Quantizer:
         matrix: Floats = self._values(node.input[1])
         given = self._values(bias) if bias else 0.0
         shift = BYTE_CENTRE * matrix.astype(np.float64).sum(axis=1 if is_transposed(node) else 0)
-        name = f"{node.input[1]}_shift"
-        self.added[name] = numpy_helper.from_array((given + shift).astype(np.float32), name)
-        one, centre = f"{node.input[1]}_one", f"{node.input[1]}_centre"
-        self.added[one] = numpy_helper.from_array(np.array(1, np.float32), one)
-        self.added[centre] = numpy_helper.from_array(np.array(BYTE_CENTRE, np.uint8), centre)
+        name = self._constant(f"{node.input[1]}_shift", (given + shift).astype(np.float32))
+        one = self._constant(f"{node.input[1]}_one", np.float32(1))
+        centre = self._constant(f"{node.input[1]}_centre", np.uint8(BYTE_CENTRE))
         inputs = [self.bytes[node.input[0]], weight, one, scale, centre, "", name]
         return helper.make_node("MatMulIntegerToFloat", inputs, [output], name=f"{node.name}_int8", domain=DOMAIN)
 
@@ -187,6 +183,14 @@ class Quantizer:
         attention.attribute.extend(node.attribute)
         return [*nodes, attention]
 
+    def _biased(self, node: NodeProto, absorbed: set[str]) -> tuple[str, str]:
+        """Return the names of a projection's bias ("": none) and result; an Add after it is absorbed."""
+        bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
+        if bias or (add := self._bias_add(output)) is None:
+            return bias, output
+        absorbed.add(add.output[0])
+        return next(name for name in add.input if name != output), add.output[0]
+
     def _bias_add(self, name: str) -> NodeProto | None:
         """Find the Add that is the only reader of `name` and adds a constant vector."""
         readers = self.readers.get(name, [])
@@ -202,7 +206,7 @@ class Quantizer:
             name = node.input[0]
             scales = column_scales(self._values(name).T)
             self._add(table, self._shape(name), lambda: np.ascontiguousarray(quantize_columns(self._values(name).T)[0].T))
-            self.added[column] = numpy_helper.from_array(scales[:, None], column)
+            self._constant(column, scales[:, None])
         output = node.output[0]
         return [
             helper.make_node("Gather", [table, node.input[1]], [f"{output}_int8"], axis=0),
@@ -223,7 +227,7 @@ class Quantizer:
             self._add(
                 weight, (columns, rows) if transpose else (rows, columns), lambda: quantize_columns(matrix(), self.largest)[0]
             )
-            self.added[scale] = numpy_helper.from_array(column_scales(matrix(), self.largest), scale)
+            self._constant(scale, column_scales(matrix(), self.largest))
         return weight, scale
 
     def _values(self, name: str) -> Floats:

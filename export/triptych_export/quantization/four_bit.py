@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
@@ -39,16 +39,13 @@ class _FourBitQuantizer(Quantizer):
     def _project(self, node: NodeProto, absorbed: set[str]) -> list[NodeProto]:
         matrix, transposed = node.input[1], is_transposed(node)
         columns, rows = self._shape(matrix) if transposed else reversed(self._shape(matrix))
-        bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
-        if not bias and (add := self._bias_add(output)) is not None:
-            bias = next(each for each in add.input if each != output)
-            absorbed.add(add.output[0])
-            output = add.output[0]
+        bias, output = self._biased(node, absorbed)
         names = [f"{matrix}_{part}" for part in ("four_bit", "block_scales", "block_zeros")]
         if names[0] not in self.added:
             parts = quantize_blocks(self._values(matrix) if transposed else self._values(matrix).T)
             arrays: tuple[NDArray[Any], ...] = parts.values, parts.scales, parts.zeros
-            self.added |= {name: numpy_helper.from_array(array, name) for name, array in zip(names, arrays, strict=True)}
+            for name, array in zip(names, arrays, strict=True):
+                self._constant(name, array)
         inputs = [node.input[0], *names, *(["", bias] if bias else [])]
         sizes: dict[str, Any] = {"K": rows, "N": columns, "bits": 4, "block_size": BLOCK, "accuracy_level": INT8_ACTIVATIONS}
         return [helper.make_node("MatMulNBits", inputs, [output], name=f"{node.name}_int4", domain=DOMAIN, **sizes)]

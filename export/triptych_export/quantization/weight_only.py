@@ -8,7 +8,7 @@ from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.dynamic import LARGEST, Floats, Quantizer, is_transposed, quantize_columns
@@ -65,8 +65,8 @@ class _WeightQuantizer(Quantizer):
 
         blocks, scales, size = (f"{whole}_{part}" for part in ("blocks", "scales", "shape"))
         self._add(blocks, shape, lambda: parts()[0])
-        self.added[scales] = numpy_helper.from_array(parts()[1], scales)
-        self.added[size] = numpy_helper.from_array(np.array([rows, columns]), size)
+        self._constant(scales, parts()[1])
+        self._constant(size, np.array([rows, columns]))
         self.restoring += [
             helper.make_node("Cast", [blocks], [f"{whole}_float"], to=TensorProto.FLOAT),
             helper.make_node("Mul", [f"{whole}_float", scales], [f"{whole}_scaled"]),

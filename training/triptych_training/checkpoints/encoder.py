@@ -2,7 +2,7 @@
 
 config.json         format, architecture, shape, head, labels, provenance
 model.safetensors   weights
-tokenizer.json      BERT: Hugging Face tokenizers format
+tokenizer.json      BERT and Word2Vec: Hugging Face tokenizers format
 samples.json        BERT: some validation texts, or pairs of texts, for the exporter's parity check (optional)
 samples/*.jpg       ViT and PVT: some validation images for the same purpose (optional)
 """
@@ -43,8 +43,9 @@ from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import Pvt, PvtConfig
 from triptych_training.models.swin import Swin
 from triptych_training.models.vit import Vit, VitConfig
+from triptych_training.models.word2vec import PAD, StaticEmbedding, Word2Vec, Word2VecConfig
 
-BERT, VIT, PVT = "triptych-bert", "triptych-vit", "triptych-pvt"
+BERT, VIT, PVT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-pvt", "triptych-word2vec"
 ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
 IMAGE_CONFIGS = {VIT: ("vit", VitConfig), PVT: ("pvt", PvtConfig)}  # member of config.json, and its type
 SAMPLES = "samples.json"
@@ -253,3 +254,26 @@ def read_samples(path: Path) -> Sequence[Sample]:
         return [text if isinstance(text, str) else (str(text[0]), str(text[1])) for text in json.loads(path.read_text("utf-8"))]
     except (OSError, ValueError, TypeError, IndexError) as error:
         raise CheckpointError(f"{path}: damaged ({error})") from error
+
+
+def save_word_vectors(model: Word2Vec, tokenizer: Tokenizer, provenance: Mapping[str, Any], folder: Path) -> None:
+    """Write `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder / CONFIG, WORD2VEC, {"word2vec": asdict(model.config), "provenance": provenance})
+    save_tokenizer(tokenizer, folder / TOKENIZER)
+    save_weights(model, folder)
+
+
+def load_word_vectors(folder: Path) -> BertCheckpoint:
+    """Read the input vectors of a trained Word2Vec as an embedding model.
+
+    Raises:
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
+    """
+
+    def make_model(config: Config) -> Word2Vec:
+        return make_member(folder / CONFIG, "word2vec", lambda: Word2Vec(Word2VecConfig(**config["word2vec"])))
+
+    config, model, parts = load_folder(folder, WORD2VEC, {"word2vec": dict}, make_model, {})
+    static = StaticEmbedding(model.inputs.weight.detach(), PAD).eval()
+    return BertCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)

@@ -6,14 +6,16 @@ question answering     SQuAD's JSON (Rajpurkar et al. 2016), versions 1.1 and 2.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_training.data.corpus import read_lines
 from triptych_training.errors import CorpusError
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,17 @@ def read_texts(paths: Sequence[str]) -> list[TextExample]:
     Raises:
         CorpusError: a file cannot be read or is empty, a line is malformed, or lines with and without pairs are mixed.
     """
-    texts = [text for path in paths for text in _texts(Path(path))]
-    if not texts:
-        raise CorpusError(f"{', '.join(paths)}: no labelled texts")
+    texts = _read(paths, _texts, "no labelled texts")
     if len({bool(text.pair) for text in texts}) > 1:
         raise CorpusError(f"{', '.join(paths)}: some lines have one text and others two")
     return texts
+
+
+def _read(paths: Sequence[str], read: Callable[[Path], Iterator[Item]], nothing: str) -> list[Item]:
+    items = [item for path in paths for item in read(Path(path))]
+    if not items:
+        raise CorpusError(f"{', '.join(paths)}: {nothing}")
+    return items
 
 
 def _texts(path: Path) -> Iterator[TextExample]:
@@ -73,10 +80,7 @@ def read_words(paths: Sequence[str]) -> list[WordsExample]:
     Raises:
         CorpusError: a file cannot be read or is empty, or a line has no label.
     """
-    sentences = [sentence for path in paths for sentence in _sentences(Path(path))]
-    if not sentences:
-        raise CorpusError(f"{', '.join(paths)}: no labelled words")
-    return sentences
+    return _read(paths, _sentences, "no labelled words")
 
 
 def _sentences(path: Path) -> Iterator[WordsExample]:
@@ -100,10 +104,7 @@ def read_questions(paths: Sequence[str]) -> list[QuestionExample]:
     Raises:
         CorpusError: a file cannot be read, is not SQuAD's JSON, or an answer is not at its offset.
     """
-    questions = [question for path in paths for question in _questions(Path(path))]
-    if not questions:
-        raise CorpusError(f"{', '.join(paths)}: no questions")
-    return questions
+    return _read(paths, _questions, "no questions")
 
 
 def _questions(path: Path) -> Iterator[QuestionExample]:

@@ -26,11 +26,7 @@ LINKS = 1 << 22  # links per chunk
 
 @dataclass(frozen=True)
 class LexiconOptions:
-    """Limits of the lexicon.
-
-    Raises:
-        RecipeError: a number is out of range.
-    """
+    """Limits of the lexicon; raises RecipeError if a number is out of range."""
 
     targets: int = 32  # largest number of targets per source token
     least_probability: float = 1e-3  # smallest p(target | source) of a target

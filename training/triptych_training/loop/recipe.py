@@ -14,11 +14,7 @@ HEADS = ("text-classification", "token-classification", "question-answering")
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Options that all trainings share.
-
-    Raises:
-        RecipeError: a value is out of range; the message names option, value and limit.
-    """
+    """Options that all trainings share; raises RecipeError if a value is out of range."""
 
     train: tuple[str, ...]  # files, or folders of images
     epochs: int = 20
@@ -137,43 +133,58 @@ class TranslationRecipe(TextRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingRecipe(TextRecipe):
-    """Options for the pre-training of BERT; lengths and budgets are in tokens."""
+class RowRecipe(TextRecipe):
+    """Options for models that read running text in rows; lengths and budgets are in tokens."""
 
-    tokenizer: str = ""  # a tokenizer.json; empty: train a WordPiece vocabulary
-    vocabulary_size: int = 30_000
-    lowercase: bool = True
-    sequence_length: int = 128  # of a row, [CLS] and [SEP] included
+    tokenizer: str = ""  # a tokenizer.json with the special tokens; empty: train one
+    sequence_length: int = 128  # of a row, special tokens included
     batch_tokens: int = 8_192
-    mask_share: float = 0.15
-    next_sentence: bool = True
-    schedule: str = "linear"
     label_smoothing: float = 0.0
-
-    def check(self) -> None:
-        super().check()
-        at_least(8, self, "sequence_length")
-        at_least(self.sequence_length, self, "batch_tokens")
-        at_least(100, self, "vocabulary_size")
-        fraction(self, "mask_share")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GptRecipe(TextRecipe):
-    """Options for decoder-only models; lengths and budgets are in tokens."""
-
-    tokenizer: str = ""  # a tokenizer.json with <|endoftext|>; empty: train a byte-level BPE
-    vocabulary_size: int = 8_000
-    sequence_length: int = 256  # of a row
-    batch_tokens: int = 8_192
-    schedule: str = "cosine"
-    label_smoothing: float = 0.0
-    average: int = 1
 
     def check(self) -> None:
         super().check()
         at_least(2, self, "sequence_length")
         at_least(self.sequence_length, self, "batch_tokens")
+
+    def fit(self, max_positions: int) -> None:
+        """Raise RecipeError if rows are longer than a model has positions."""
+        if self.sequence_length > max_positions:
+            raise RecipeError(f"sequence_length: {self.sequence_length} is above max_positions {max_positions}")
+
+    @property
+    def known_tokenizer(self) -> str:
+        """File of the tokenizer that is given, or that of the checkpoint to begin with; empty if one is to be trained."""
+        return self.tokenizer or (f"{self.initial}/tokenizer.json" if self.initial else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingRecipe(RowRecipe):
+    """Options for the pre-training of BERT."""
+
+    vocabulary_size: int = 30_000  # of a WordPiece tokenizer
+    lowercase: bool = True
+    mask_share: float = 0.15
+    next_sentence: bool = True
+    schedule: str = "linear"
+
+    def check(self) -> None:
+        super().check()
+        at_least(8, self, "sequence_length")
+        at_least(100, self, "vocabulary_size")
+        fraction(self, "mask_share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GptRecipe(RowRecipe):
+    """Options for decoder-only models."""
+
+    vocabulary_size: int = 8_000  # of a byte-level BPE
+    sequence_length: int = 256
+    schedule: str = "cosine"
+    average: int = 1
+
+    def check(self) -> None:
+        super().check()
         at_least(257, self, "vocabulary_size")  # 256 bytes and the end of a text
 
 

@@ -25,11 +25,7 @@ DENSE_ACTIVATIONS = {**ACTIVATIONS, "tanh": torch.tanh}
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Shapes of the weights and options of the arithmetic; the defaults are BERT-base.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of weights and options of the arithmetic; defaults: BERT-base. Raises ValueError if a field is out of range."""
 
     head_bias: ClassVar[bool] = True
     norm_bias: ClassVar[bool] = True

@@ -29,11 +29,7 @@ NORM_KINDS = ("layer", "rms")  # Ba et al. 2016; Zhang and Sennrich 2019 (no mea
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """Shape and options of one layer.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shape and options of one layer; raises ValueError if a field is out of range."""
 
     model_dim: int
     heads: int

@@ -32,11 +32,7 @@ GPT2: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class GptConfig:
-    """Shapes of the weights and options of the arithmetic.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of the weights and options of the arithmetic; raises ValueError if a field is out of range."""
 
     vocabulary_size: int
     model_dim: int = 512

@@ -18,11 +18,7 @@ POOLINGS = ("cls", "mean")
 
 @dataclass(frozen=True)
 class ModernBertConfig:
-    """Shapes of the weights and options of the arithmetic; the defaults are ModernBERT-base.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of weights and options of arithmetic; defaults: ModernBERT-base. Raises ValueError if a field is out of range."""
 
     dense_norm: ClassVar[bool] = True
 

@@ -32,11 +32,7 @@ Grid = tuple[int, int]  # rows and columns
 
 @dataclass(frozen=True)
 class PvtConfig(ImageModelConfig):
-    """Shapes of the weights and options of the arithmetic; the defaults are PVTv2-B1.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of weights and options of the arithmetic; defaults: PVTv2-B1. Raises ValueError if a field is out of range."""
 
     patch_size: int = 4  # S_1
     version: str = VERSION_2

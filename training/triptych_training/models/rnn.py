@@ -34,11 +34,7 @@ State = tuple[Tensor, Tensor]  # `[B, P, E]`: states, and the memory cells of an
 
 @dataclass(frozen=True)
 class RnnConfig:
-    """Shapes of the weights and options of the arithmetic.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of the weights and options of the arithmetic; raises ValueError if a field is out of range."""
 
     vocabulary_size: int
     model_dim: int = 512  # of tokens, states and annotations; half of an annotation comes from each direction

@@ -68,11 +68,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class SwinConfig(ImageModelConfig):
-    """Shapes of the weights and options of the arithmetic; the defaults are Swin-T.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of weights and options of the arithmetic; defaults: Swin-T. Raises ValueError if a field is out of range."""
 
     patch_size: int = 4
     model_dim: int = 96  # of the first stage; doubles from stage to stage

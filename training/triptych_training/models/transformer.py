@@ -19,11 +19,7 @@ from triptych_training.models.positions import MIN_BUCKETS, POSITIONS, RelativeB
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Shapes of the weights and options of the arithmetic.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of the weights and options of the arithmetic; raises ValueError if a field is out of range."""
 
     vocabulary_size: int
     model_dim: int = 512

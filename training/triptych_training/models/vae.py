@@ -29,11 +29,7 @@ FIRST_LOG_SCALE = -2.0  # at the start of a training: about the spread of an ima
 
 @dataclass(frozen=True)
 class VaeConfig:
-    """Shape of encoder and decoder.
-
-    Raises:
-        ValueError: a field is out of range.
-    """
+    """Shape of encoder and decoder; raises ValueError if a field is out of range."""
 
     image_size: int = 32
     width: int = 32  # channels of the first convolution; each further one has twice as many

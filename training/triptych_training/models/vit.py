@@ -17,11 +17,7 @@ STEMS = ("patch", "convolution")
 
 @dataclass(frozen=True)
 class VitConfig(ImageModelConfig):
-    """Shapes of the weights and options of the arithmetic; the defaults are ViT-B/16.
-
-    Raises:
-        ValueError: a field is out of range; the message names field, value and limit.
-    """
+    """Shapes of weights and options of the arithmetic; defaults: ViT-B/16. Raises ValueError if a field is out of range."""
 
     model_dim: int = 768
     heads: int = 12

@@ -19,11 +19,7 @@ SHORTEST = 1e-20  # length by which a vector is divided at least
 
 @dataclass(frozen=True)
 class Word2VecConfig:
-    """Shape of both tables.
-
-    Raises:
-        ValueError: a field is out of range.
-    """
+    """Shape of both tables; raises ValueError if a field is out of range."""
 
     vocabulary_size: int
     model_dim: int = 100

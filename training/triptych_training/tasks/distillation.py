@@ -36,11 +36,7 @@ Candidates = list[tuple[str, bool]]  # translations of a source, best first, and
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationRecipe:
-    """Data and options of a distillation.
-
-    Raises:
-        RecipeError: a value is out of range; the message names option, value and limit.
-    """
+    """Data and options of a distillation; raises RecipeError if a value is out of range."""
 
     pairs: tuple[str, ...] = ()  # files of sentence pairs, whose sources are translated
     texts: tuple[str, ...] = ()  # files of sentences; of lines with tabs the first column is used

@@ -39,8 +39,7 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
-    if recipe.sequence_length > shape.max_positions:
-        raise RecipeError(f"sequence_length: {recipe.sequence_length} is above max_positions {shape.max_positions}")
+    recipe.fit(shape.max_positions)
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "gpt", shape, resume)
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
@@ -135,8 +134,8 @@ def pack(documents: Documents, end: int) -> NDArray[np.int32]:
 
 
 def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
-    if recipe.tokenizer or recipe.initial:
-        return load_tokenizer(Path(recipe.tokenizer or Path(recipe.initial) / "tokenizer.json"))
+    if recipe.known_tokenizer:
+        return load_tokenizer(Path(recipe.known_tokenizer))
     return train_gpt_tokenizer(islice(read_texts(recipe.train), TOKENIZER_DOCUMENTS), recipe.vocabulary_size)
 
 

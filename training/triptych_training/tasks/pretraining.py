@@ -58,8 +58,7 @@ def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bo
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
-    if recipe.sequence_length > shape.max_positions:
-        raise RecipeError(f"sequence_length: {recipe.sequence_length} is above max_positions {shape.max_positions}")
+    recipe.fit(shape.max_positions)
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "bert", shape, resume)
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
@@ -210,8 +209,8 @@ class PretrainingTask:
 
 
 def _make_tokenizer(recipe: PretrainingRecipe) -> Tokenizer:
-    if recipe.tokenizer or recipe.initial:
-        return load_tokenizer(Path(recipe.tokenizer or Path(recipe.initial) / "tokenizer.json"))
+    if recipe.known_tokenizer:
+        return load_tokenizer(Path(recipe.known_tokenizer))
     beginning = islice(read_documents(recipe.train), TOKENIZER_DOCUMENTS)
     return train_wordpiece((text for document in beginning for text in document), recipe.vocabulary_size, recipe.lowercase)
 

@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from triptych_training.checkpoints.word2vec import save_word_vectors
+from triptych_training.checkpoints.encoder import save_word_vectors
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents, encode_documents, read_documents
 from triptych_training.data.words import NegativeSampler, WordWindows, keep_shares, train_words

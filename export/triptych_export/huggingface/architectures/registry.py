@@ -5,7 +5,7 @@ from functools import partial
 
 from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, modernbert, t5
+from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
 from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
@@ -33,7 +33,7 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint 
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
-    "modernbert": (partial(load_text, mapping=modernbert.MODERNBERT), modernbert.NEUTRAL),
+    "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "roberta": _ROBERTA,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from triptych_training.checkpoints.word2vec import load_word_vectors
+from triptych_training.checkpoints.encoder import load_word_vectors
 from triptych_training.data.words import WordWindows
 from triptych_training.loop.recipe import WordRecipe
 from triptych_training.tasks.word2vec import train_word2vec
