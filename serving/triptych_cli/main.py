@@ -26,10 +26,8 @@ COMMANDS = {
     "translate": CommandEntry("translation.translate", "command", "Translate text, a file or a pipe."),
     "translate-docs": CommandEntry("documents.command", "command", "Translate documents of many formats."),
     "memory": CommandEntry("documents.memory", "command", "Fill or read a translation memory."),
-    "generate": CommandEntry("generation.generate", "command", "Continue a text, or chat."),
-    "complete-image": CommandEntry(
-        "generation.complete_image", "command", "Complete an image of which the upper part is given."
-    ),
+    "generate": CommandEntry("generation", "generate", "Continue a text, or chat."),
+    "complete-image": CommandEntry("generation", "complete_image", "Complete an image of which the upper part is given."),
     "score": CommandEntry("translation.score", "command", "Score given translations with a model."),
     "fill": CommandEntry("encoders.text", "fill", "Predict the words behind masks such as [MASK]."),
     "classify": CommandEntry("encoders.image", "command", "Classify images."),

@@ -9,10 +9,11 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
+from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import json_row
 from triptych_cli.common.options import asks_server
-from triptych_embedded.request import ModelChoice
+from triptych_embedded.request import TranslationRequest
 
 DIGITS = 6  # of weights in JSON
 WEIGHTS = ("encoder", "decoder", "cross")
@@ -46,7 +47,8 @@ def command(text: str | None, html: Path | None, png: Path | None, as_json: bool
     names = ("target", "text_pair", "source_language", "target_language")
     given = {name: values.pop(name) for name in names}
     content = image.read_bytes() if image else b""
-    attention = _ask(ModelChoice(**values), {"text": text or "", "image": content, **given})
+    languages = {name: given[name] for name in ("source_language", "target_language")}
+    attention = _ask(TranslationRequest(**values, **languages), {"text": text or "", "image": content, **given})
     data = _json(attention)
     if html:
         from triptych_cli.encoders.attention_page import write_page
@@ -64,22 +66,18 @@ def command(text: str | None, html: Path | None, png: Path | None, as_json: bool
             click.echo(line)
 
 
-def _ask(choice: ModelChoice, given: dict[str, Any]) -> Any:
+def _ask(choice: TranslationRequest, given: dict[str, Any]) -> Any:
     """Return the attention, from a server or an engine in this process."""
     if asks_server():
         with connect(choice.server) as client:
             arguments = {name: value for name, value in given.items() if value}
             return client.attend(**arguments, model=choice.model or None)
-    needs("triptych_serving.repository.registry", "serve")
-    from triptych_embedded.models import backend_errors, open_registry
-    from triptych_serving.models.attention import AttentionInput, attend
-    from triptych_serving.repository.registry import ModelSelector
-    from triptych_serving.services.v1.attention import find_attending
-
     capability = IMAGE_CLASSIFICATION if given["image"] else EMBEDDING if given["text_pair"] else TRANSLATION
-    with open_registry(choice, capability) as registry, backend_errors():
+    with open_engine(choice, capability) as (registry, selector):
+        from triptych_serving.models.attention import AttentionInput, attend
+        from triptych_serving.services.v1.attention import find_attending
+
         wanted = AttentionInput(**given)
-        selector = ModelSelector(choice.model, "", given["source_language"], given["target_language"])
         return attend(find_attending(registry, selector, wanted), wanted)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from triptych_cli.common.connection import PatientClient
-from triptych_cli.common.errors import needs
+from triptych_cli.common.engine import open_engine
 from triptych_cli.common.lines import run_each
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
@@ -56,15 +56,11 @@ def open_reranker(choice: ModelChoice) -> Iterator[Run]:
 @contextmanager
 def _open_engine(choice: ModelChoice, capability: str) -> Iterator[Run]:
     """Load a model in this process. Yields a function that returns results, or raises InputError for a bad input."""
-    needs("triptych_serving.repository.registry", "serve")
-    from triptych_embedded.models import backend_errors, open_registry
-    from triptych_serving.models.text.tasks import TEXT_TASKS
-    from triptych_serving.repository.registry import ModelSelector
-
-    with open_registry(choice, capability) as registry:
+    with open_engine(choice, capability) as (registry, selector):
+        from triptych_embedded.models import backend_errors
+        from triptych_serving.models.text.tasks import TEXT_TASKS
 
         def ask_engine(inputs: Sequence[Any], **arguments: Any) -> Sequence[Any]:
-            selector = ModelSelector(choice.model)
             with backend_errors():
                 if capability == IMAGE_CLASSIFICATION:
                     return registry.find_image(selector).classify(inputs, **arguments)

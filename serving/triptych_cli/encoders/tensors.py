@@ -8,6 +8,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
+from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
@@ -45,13 +46,10 @@ def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: 
         with connect(choice.server) as client:
             results = {name: np.asarray(tensor) for name, tensor in client.infer(choice.model, arrays).items()}
     else:
-        needs("triptych_serving.repository.registry", "serve")
-        from triptych_embedded.models import backend_errors, open_registry
-        from triptych_serving.models.tensors.tensor_model import TensorModel
-        from triptych_serving.repository.registry import ModelSelector
+        with open_engine(choice, TASK) as (registry, selector):
+            from triptych_serving.models.tensors.tensor_model import TensorModel
 
-        with open_registry(choice, TASK) as registry, backend_errors():
-            model = registry.named(ModelSelector(choice.model))
+            model = registry.named(selector)
             if not isinstance(model, TensorModel):
                 raise click.ClickException(
                     f"model {choice.model!r} does not take plain tensors; it is for {model.manifest.task}"

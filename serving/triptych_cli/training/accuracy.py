@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 
 from triptych.decoding import DecodingOptions
-from triptych_embedded.models import backend_errors, open_registry
+from triptych_cli.common.engine import open_engine
 from triptych_embedded.request import BackendError, ModelChoice
 from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, TEXT_GENERATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents, read_texts
@@ -34,8 +33,8 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
         TrainingError: a text file cannot be used.
         BackendError: the model cannot be used.
     """
-    with open_registry(choice, FILL_MASK) as registry, backend_errors():
-        model = registry.find_text(ModelSelector(choice.model), FILL_MASK)
+    with open_engine(choice, FILL_MASK) as (registry, selector):
+        model = registry.find_text(selector, FILL_MASK)
         limit = model.manifest.limits.max_tokens
         if not SPECIAL_PAIR < sequence_length <= limit:
             raise BackendError(
@@ -84,8 +83,8 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
         TrainingError: a text file cannot be used.
         BackendError: the model cannot be used.
     """
-    with open_registry(choice, TEXT_GENERATION) as registry, backend_errors():
-        model = registry.find_generator(ModelSelector(choice.model))
+    with open_engine(choice, TEXT_GENERATION) as (registry, selector):
+        model = registry.find_generator(selector)
         if not 1 < sequence_length < model.context:
             raise BackendError(f"sequence-length: {sequence_length} is outside 2 to {model.context - 1}, the model's limit")
         encodings = model.tokenizer.encode_batch(list(read_texts(paths)), add_special_tokens=False)
@@ -114,8 +113,8 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float)
         TrainingError: a folder cannot be used.
         BackendError: the model cannot be used.
     """
-    with open_registry(choice, IMAGE_CLASSIFICATION) as registry, backend_errors():
-        model = registry.find_image(ModelSelector(choice.model))
+    with open_engine(choice, IMAGE_CLASSIFICATION) as (registry, selector):
+        model = registry.find_image(selector)
         pictures, names = read_folders(folders)
         if unknown := sorted(set(names) - set(model.labels)):
             raise BackendError(f"{', '.join(unknown)} are not labels of {model.name}, which has {', '.join(model.labels)}")

@@ -1,16 +1,25 @@
-"""The interface of translation backends, and their results."""
+"""The two backends that translate: an engine in this process, or a server."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from triptych.decoding import DecodingOptions
-from triptych_cli.common.errors import needs
+from triptych_cli.common.connection import PatientClient, input_problem, translation_arguments
+from triptych_cli.common.engine import open_engine
+from triptych_cli.common.lines import run_each
 from triptych_cli.common.options import asks_server
-from triptych_embedded.request import InputError, TranslationRequest
+from triptych_embedded.request import INPUT_FIELD, InputError, TranslationRequest
 
-LENGTH = "length"  # a finish reason
+if TYPE_CHECKING:
+    from triptych_client.arguments import ScoreArguments
+    from triptych_serving.models.translation.translator import Translator
+
+LENGTH, TRANSLATION = "length", "translation"  # a finish reason, a capability
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -44,14 +53,6 @@ class TextTranslation:
         return self.candidates[0].finish_reason == LENGTH
 
 
-@dataclass(frozen=True)
-class PairScore:
-    """Natural logarithms of the probability of a translation."""
-
-    log_probability: float
-    token_log_probabilities: Sequence[float]
-
-
 class Backend(Protocol):
     """Translates and scores texts. All methods keep the order; a bad input has an InputError in place of its result."""
 
@@ -64,26 +65,104 @@ class Backend(Protocol):
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
         """Yield pieces of the translation, then the whole. Raises InputError: the text is bad."""
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore | InputError]:
-        """Score pairs of source and translation."""
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
+        """Score pairs of source and translation: results of the engine or of the client, which have the same members."""
 
 
-def default_options(request: TranslationRequest, count: int) -> DecodingOptions:
-    """Return the options of a request for `count` texts, each with the same prefix."""
-    return replace(request.decoding, target_prefix=request.decoding.target_prefix * count)
-
-
-def open_backend(request: TranslationRequest) -> AbstractContextManager[Backend]:
+@contextmanager
+def open_backend(request: TranslationRequest) -> Iterator[Backend]:
     """Open a server's client if the command is for one, else load an engine in this process.
 
     Raises:
         click.ClickException: options contradict each other, or an extra is missing.
+        BackendError: no model can be loaded.
     """
     if asks_server():
-        from triptych_cli.translation.remote import RemoteBackend
+        with PatientClient(request.server) as client:
+            yield RemoteBackend(client, request)
+        return
+    with open_engine(request, TRANSLATION) as (registry, selector):
+        yield EmbeddedBackend(registry.find(selector), request)
 
-        return RemoteBackend(request)
-    needs("triptych_serving.repository.registry", "serve")
-    from triptych_cli.translation.embedded import open_embedded
 
-    return open_embedded(request)
+class RemoteBackend:
+    """A Backend that calls a server."""
+
+    batch = 1_024  # the client divides them into requests
+
+    def __init__(self, client: PatientClient, request: TranslationRequest) -> None:
+        self._client, self._request = client, request
+        self._arguments = translation_arguments(request)
+
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        options = options or _default_options(self._request, len(texts))
+        found = self._client.run("translate_many", texts, options=options, **self._arguments)
+        return [each if isinstance(each, InputError) else _result(each) for each in found]
+
+    def stream(self, text: str) -> Iterator[str | TextTranslation]:
+        from triptych_client import InvalidArgumentError
+
+        options = _default_options(self._request, 1)
+        arguments: ScoreArguments = {**self._arguments, "retries": self._client.retries}
+        try:
+            with self._client.client.translate_stream(text, options=options, **arguments) as stream:
+                yield from stream
+                yield _result(stream.translation)
+            self._client.succeeded()
+        except InvalidArgumentError as error:
+            if any(INPUT_FIELD.fullmatch(violation.field) for violation in error.violations):
+                raise InputError(0, input_problem(error)) from error
+            raise
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
+        return self._client.run("score_translations", pairs, **self._arguments)
+
+
+class EmbeddedBackend:
+    """A Backend with a loaded model."""
+
+    batch = 256  # as fast as 1,024; progress and unfinished files lose less
+
+    def __init__(self, translator: "Translator", request: TranslationRequest) -> None:
+        self._translator, self._request = translator, request
+        self._languages = request.source_language, request.target_language
+
+    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        def run(some: Sequence[str]) -> list[TextTranslation]:
+            chosen = options or _default_options(self._request, len(some))
+            return [_result(output) for output in self._translator.translate(some, chosen, *self._languages)]
+
+        return _run_each(run, texts)
+
+    def stream(self, text: str) -> Iterator[str | TextTranslation]:
+        from triptych_embedded.models import backend_errors
+
+        with backend_errors():
+            for event in self._translator.stream(text, _default_options(self._request, 1), *self._languages):
+                yield event if isinstance(event, str) else _result(event)
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
+        return _run_each(lambda some: self._translator.score(some, *self._languages), pairs)
+
+
+def _run_each(run: Callable[[Sequence[Input]], Sequence[Result]], inputs: Sequence[Input]) -> list[Result | InputError]:
+    """Run all inputs in the engine; one that is bad has an error."""
+    from triptych_embedded.models import backend_errors
+
+    return run_each(backend_errors()(run), inputs)
+
+
+def _default_options(request: TranslationRequest, count: int) -> DecodingOptions:
+    """Return the options of a request for `count` texts, each with the same prefix."""
+    return replace(request.decoding, target_prefix=request.decoding.target_prefix * count)
+
+
+def _result(found: Any) -> TextTranslation:
+    """Convert a translation of the engine or of the client."""
+
+    def candidate(each: Any) -> Candidate:
+        reason = each.finish_reason if hasattr(each, "finish_reason") else each.finish
+        alignment = each.alignment.tolist() if hasattr(each.alignment, "tolist") else each.alignment
+        return Candidate(each.text, reason.value, each.token_count, each.score, alignment or None, each.spans)
+
+    return TextTranslation(list(map(candidate, found.hypotheses)), found.source_token_count, found.source_spans)

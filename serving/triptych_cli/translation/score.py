@@ -18,7 +18,7 @@ from triptych_cli.common.lines import (
     run_valid,
     score_number,
 )
-from triptych_cli.translation.backend import PairScore, open_backend
+from triptych_cli.translation.backend import open_backend
 from triptych_embedded.request import InputError, TranslationRequest
 
 Pair = tuple[str, str]
@@ -72,7 +72,7 @@ def _split(line: InputLine) -> tuple[InputLine, Pair | InputError]:
     return line, (source, target) if tab and "\t" not in target else InputError(0, line.problem or NO_PAIR)
 
 
-def _json(pair: Pair, scored: PairScore) -> str:
+def _json(pair: Pair, scored: Any) -> str:
     return json_row(
         source=pair[0],
         target=pair[1],

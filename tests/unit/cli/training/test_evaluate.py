@@ -20,7 +20,7 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def test_memorised_sentences_score_100(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_cli.translation.embedded.EmbeddedBackend.batch", 7)
+    monkeypatch.setattr("triptych_cli.translation.backend.EmbeddedBackend.batch", 7)
     text = run(*Toy, pairs, "--beam-size", "4", "--length-penalty", "0.6").success
     assert text.startswith("BLEU 100.00  (50 sentences in ")
     assert "tok:13a" in text
@@ -42,7 +42,7 @@ def test_case_and_the_bleu_of_the_literature(run: Run, tmp_path: Path) -> None:
 
 def test_errors_name_the_pair_the_file_or_the_option(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every source is translated in one piece."""
-    monkeypatch.setattr("triptych_cli.translation.embedded.EmbeddedBackend.batch", 7)
+    monkeypatch.setattr("triptych_cli.translation.backend.EmbeddedBackend.batch", 7)
     assert "options.beam_size: 99" in run(*Toy, pairs, "--beam-size", "99").error
     missing = pairs.with_name("missing.tsv")
     assert str(missing) in run(*Toy, missing).error

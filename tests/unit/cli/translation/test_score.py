@@ -20,7 +20,7 @@ def test_the_right_translation_has_the_higher_score(run: Run) -> None:
 
 
 def test_a_file_with_several_batches(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_cli.translation.embedded.EmbeddedBackend.batch", 7)
+    monkeypatch.setattr("triptych_cli.translation.backend.EmbeddedBackend.batch", 7)
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:30]), encoding="utf-8")
     found = [float(line) for line in run(*Toy, "-i", file).success.splitlines()]

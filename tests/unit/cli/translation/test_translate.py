@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import grpc
 import pytest
 
-from triptych_cli.translation.backend import Candidate, TextTranslation
-from triptych_cli.translation.embedded import EmbeddedBackend
+from triptych_cli.translation.backend import Candidate, EmbeddedBackend, TextTranslation
 from triptych_client import call
 from triptych_embedded.request import BackendError, TranslationRequest
 
@@ -21,7 +20,7 @@ from ...client.fake_server import FakeServer, bad_field, fail, succeed
 from ..conftest import Run
 
 Toy = ("translate", "--models", MODELS)
-BATCH = "triptych_cli.translation.embedded.EmbeddedBackend.batch"
+BATCH = "triptych_cli.translation.backend.EmbeddedBackend.batch"
 
 
 def lines(*texts: str) -> bytes:
@@ -151,7 +150,7 @@ def test_a_lost_server_is_waited_for(run: Run, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(call, "FIRST_PAUSE_SECONDS", 0.001)
     file = tmp_path / "lines.txt"
     file.write_bytes(lines("a", "", "b", "c"))
-    monkeypatch.setattr("triptych_cli.translation.remote.RemoteBackend.batch", 2)
+    monkeypatch.setattr("triptych_cli.translation.backend.RemoteBackend.batch", 2)
     away = fail(grpc.StatusCode.UNAVAILABLE, "restarting")
     with FakeServer(script=[succeed, *[away] * 8]) as server:
         assert run("translate", "--server", server.address, "-i", file).success == "A\n\nB\nC\n"
@@ -217,14 +216,14 @@ WHERE = [
 def test_the_command_line_takes_precedence_over_the_environment(
     run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str], server: str
 ) -> None:
-    def remote(request: TranslationRequest) -> NoReturn:
+    def remote(client: object, request: TranslationRequest) -> NoReturn:
         raise BackendError(f"server {request.server}")
 
-    def embedded(request: TranslationRequest) -> NoReturn:
+    def embedded(request: TranslationRequest, capability: str) -> NoReturn:
         raise BackendError("server ")
 
-    monkeypatch.setattr("triptych_cli.translation.remote.RemoteBackend", remote)
-    monkeypatch.setattr("triptych_cli.translation.embedded.open_embedded", embedded)
+    monkeypatch.setattr("triptych_cli.translation.backend.RemoteBackend", remote)
+    monkeypatch.setattr("triptych_cli.translation.backend.open_engine", embedded)
     command = run  # it clears the environment when it is made
     for name, value in environment.items():
         monkeypatch.setenv(name, value)

@@ -1,8 +1,9 @@
-"""`triptych generate`: continue a text, or chat."""
+"""`triptych generate` and `triptych complete-image`: continue a text, chat, or generate the lower part of an image."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -11,11 +12,13 @@ from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, take_decoding
-from triptych_cli.common.errors import needs
+from triptych_cli.common.engine import open_engine
 from triptych_cli.common.lines import json_row, open_writer, score_number
 from triptych_embedded.request import ModelChoice
 
-CAPABILITY = "text-generation"
+TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
+STDIN = "-"
+NOT_OF_IMAGES = (*NOT_GENERATED, *NEEDS_JSON, "suppress_sequences", "min_length")
 SERVER_SECONDS = 3_600.0  # deadline of one generation
 
 Message = Mapping[str, str]
@@ -38,7 +41,7 @@ Generate = Callable[..., Iterator[Any]]
 @options.optional("--system", default="", metavar="TEXT", help="System message at the start of a chat.")
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
-def command(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
+def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
     """Continue TEXT, or the text of a pipe.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
@@ -51,14 +54,14 @@ def command(text: str | None, chat: bool, system: str, stream: bool, as_json: bo
     if system and not chat:
         raise click.UsageError("--system is for --chat")
     arguments = {"options": take_decoding(values), **values}
-    with _open(choice) as generate, open_writer() as output:
+    with _open(choice) as run, open_writer() as output:
         if not chat:
-            _show(generate(sys.stdin.read() if text is None else text, **arguments), output, stream, as_json)
+            _show(run(sys.stdin.read() if text is None else text, **arguments), output, stream, as_json)
             return
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         for line in sys.stdin if text is None else [text]:
             messages.append({"role": "user", "content": line.removesuffix("\n")})
-            answer = _show(generate(messages, **arguments), output, stream or text is None, as_json)
+            answer = _show(run(messages, **arguments), output, stream or text is None, as_json)
             messages.append({"role": "assistant", "content": answer})
 
 
@@ -75,21 +78,15 @@ def _open(choice: ModelChoice) -> Iterator[Generate]:
 
             yield ask_server
         return
-    needs("triptych_serving.repository.registry", "serve")
-    from triptych_embedded.models import backend_errors, open_registry
-    from triptych_serving.models.generation.chat import ChatMessage
-    from triptych_serving.models.generation.options import GenerationRequest
-    from triptych_serving.repository.registry import ModelSelector
-
-    with open_registry(choice, CAPABILITY) as registry:
+    with open_engine(choice, TEXT_GENERATION) as (registry, selector):
+        from triptych_serving.models.generation.chat import ChatMessage
+        from triptych_serving.models.generation.options import GenerationRequest
 
         def ask_engine(prompt: Prompt, options: DecodingOptions, **arguments: Any) -> Iterator[Any]:
             given: dict[str, Any] = (
                 {"prompts": [prompt]} if isinstance(prompt, str) else {"messages": [ChatMessage(**each) for each in prompt]}
             )
-            with backend_errors():
-                generator = registry.find_generator(ModelSelector(choice.model))
-                yield from generator.stream(GenerationRequest(options=options, **given, **arguments))
+            yield from registry.find_generator(selector).stream(GenerationRequest(options=options, **given, **arguments))
 
         yield ask_engine
 
@@ -117,3 +114,46 @@ def _show(pieces: Iterator[Any], output: TextIO, stream: bool, as_json: bool) ->
 def _values(choice: Any) -> dict[str, object]:
     values = {name: getattr(choice, name) for name in ("text", "finish_reason", "stop_sequence", "token_count")}
     return values if choice.score is None else {**values, "score": score_number(choice.score)}
+
+
+@click.command(name="complete-image")
+@click.argument("image")
+@click.option(
+    "-o", "--output", type=options.NEW_FILE, required=True, help="PNG file to write; with -n 2, NAME-1.png and NAME-2.png."
+)
+@options.model_choice
+@options.optional(
+    "--rows",
+    type=click.IntRange(min=0),
+    help="Rows of pixels of IMAGE, scaled to the model's width, to keep.  [default: all, or half of the model's height]",
+)
+@options.optional("-n", "--n", type=click.IntRange(min=1), help="Completions: samples, or hypotheses of a beam search.")
+@options.several(*(flag for name, flag in FLAGS.items() if name not in NOT_OF_IMAGES))
+def complete_image(image: str, output: Path, n: int | None, rows: int | None, **values: Any) -> None:
+    """Keep the upper part of IMAGE, a JPEG, PNG or WebP file, and generate the rest; - is standard input.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    """
+    choice = options.take_choice(values)
+    try:
+        data = sys.stdin.buffer.read() if image == STDIN else Path(image).read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"{image}: cannot be read: {error.strerror}") from error
+    found = _complete(choice, data, n, rows, take_decoding(values))
+    for number, content in enumerate(found, 1):
+        target = output if len(found) == 1 else output.with_stem(f"{output.stem}-{number}")
+        target.write_bytes(content)
+
+
+def _complete(choice: ModelChoice, data: bytes, n: int | None, rows: int | None, decoding: DecodingOptions) -> list[bytes]:
+    """Return the completions, PNG files, from a server if the command is for one, else of a model in this process."""
+    if options.asks_server():
+        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
+            completion = client.complete_image(data, model=choice.model or None, n=n, rows=rows, options=decoding)
+            return [each.image for each in completion.images]
+    with open_engine(choice, IMAGE_GENERATION) as (registry, selector):
+        from triptych_serving.models.generation.options import GenerationRequest
+
+        generator = registry.find_generator(selector, IMAGE_GENERATION)
+        [generation] = generator.generate(GenerationRequest(images=[data], rows=rows, n=n, options=decoding))
+        return [each.image for each in generation.choices]

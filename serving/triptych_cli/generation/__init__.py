@@ -1,1 +1,0 @@
-"""The commands that continue texts and images."""
