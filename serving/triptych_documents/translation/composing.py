@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 from triptych_documents.segments.segment import InlineTag, Segment
 from triptych_documents.sentences import Alignment, Span
+from triptych_documents.translation.checking import CheckResult
 from triptych_documents.translation.masking import MaskedSentence, Substitution
 from triptych_documents.translation.tag_placement import PlacedTag, TagNode, TagPlacer, TagPoint, build_tag_tree
 from triptych_documents.translation.word_links import link
 from triptych_documents.unit import Piece, Role, joined
 from triptych_text.sentences import is_unspaced
+
+Replacements = Mapping[Span, tuple[Piece, ...]]  # pieces to put in place of spans of a translation
 
 _OPENING = "([{«„“‘\"'¿¡/"
 _CLOSING = ".,;:!?)]}»”’…/"
@@ -25,32 +28,24 @@ class ComposedTranslation:
     protected_sure: bool  # so were left-out items
 
 
-@dataclass(frozen=True)
-class CheckedTranslation:
-    """Translation of a masked sentence with the results of its check."""
-
-    text: str  # in the target language
-    alignment: Alignment | None  # if known
-    anchors: Mapping[Span, Span]  # spans of the text and the masked spans that they come from
-    replaced: Mapping[Span, tuple[Piece, ...]]  # pieces to put in place of spans of the text
-
-
-def compose(segment: Segment, sentence: MaskedSentence, translation: CheckedTranslation) -> ComposedTranslation:
-    """Put back everything that the model did not see."""
-    replaced, rest = _spaces(segment, translation)
+def compose(
+    segment: Segment, sentence: MaskedSentence, text: str, alignment: Alignment | None, checked: CheckResult
+) -> ComposedTranslation:
+    """Put back into the translation, `text`, everything that the model did not see."""
+    replaced, rest = _spaces(segment, text, checked.replaced)
     points = _points(segment, sentence)
     if not points:
-        pieces = list(_Writer(translation.text, (), replaced).between(0, len(translation.text)))
+        pieces = list(_Writer(text, (), replaced).between(0, len(text)))
         return ComposedTranslation(joined([*pieces, *rest]), True, True)
-    links = link(sentence.text, translation.text, translation.alignment, translation.anchors)
+    links = link(sentence.text, text, alignment, checked.anchors)
     nodes = build_tag_tree(points, sentence.text)
     crossed = nodes is None
     if nodes is None:
         nodes = [TagNode(point.at, point.at, point.pieces, alone=True, leans=point.leans) for point in points]
-    placed = TagPlacer(sentence.text, translation.text, links).place(nodes)
+    placed = TagPlacer(sentence.text, text, links).place(nodes)
     if crossed:
         placed = _in_order(nodes, placed)
-    writer = _Writer(translation.text, links.target, replaced)
+    writer = _Writer(text, links.target, replaced)
     pieces = writer.write(placed)
     sure = links.known and all(one.sure for one in _all(placed))
     out = any(masked.substitution is Substitution.OUT for masked in sentence.spans)
@@ -94,13 +89,12 @@ def _leans(text: str, tag: InlineTag) -> int:
     return 1 if after.isalnum() and not before.isalnum() else -1
 
 
-def _spaces(segment: Segment, translation: CheckedTranslation) -> tuple[dict[Span, tuple[Piece, ...]], list[Piece]]:
+def _spaces(segment: Segment, text: str, replaced: Replacements) -> tuple[Replacements, list[Piece]]:
     """Put white-space markup in place of other white space at the same relative position; also return what is left over."""
-    replaced = dict(translation.replaced)
     tags = [tag for tag in segment.tags if tag.space]
     if not tags:
         return replaced, []
-    text, taken = translation.text, sorted(translation.replaced)
+    taken, replaced = sorted(replaced), dict(replaced)
     gaps = [place for place, sign in enumerate(text) if sign == " " and not _within(taken, place)]
     scale, used = len(text) / max(1, len(segment.text)), 0
     for index, tag in enumerate(tags):
@@ -138,7 +132,7 @@ def _in_order(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> tuple[Pl
 class _Writer:
     """Writes a translation with its tags."""
 
-    def __init__(self, text: str, words: Sequence[Span], replaced: Mapping[Span, tuple[Piece, ...]]) -> None:
+    def __init__(self, text: str, words: Sequence[Span], replaced: Replacements) -> None:
         self._text, self._words = text, words
         self._replaced = sorted(replaced.items())
         self._pieces: list[Piece] = []

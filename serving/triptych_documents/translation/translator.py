@@ -7,18 +7,18 @@ separately, which always keeps everything.
 
 import re
 import unicodedata
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from triptych_documents.findings import FindingKind, Severity
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.interruption import checkpoint
 from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
 from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown, trim
 from triptych_documents.sentences import HumanLookup, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
-from triptych_documents.translation.composing import CheckedTranslation, ComposedTranslation, compose, is_placing
+from triptych_documents.translation.composing import ComposedTranslation, compose, is_placing
 from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
 from triptych_documents.unit import Piece, Unit, joined
 
@@ -63,20 +63,11 @@ _SENTENCE_END = re.compile(r"[.。]$")
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentFinding:
-    """A finding without its place."""
-
-    kind: FindingKind
-    severity: Severity
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class TranslatedSegment:
     """Translation of a segment."""
 
     pieces: tuple[Piece, ...]  # with all codes of the source
-    notes: tuple[SegmentFinding, ...] = ()
+    notes: tuple[Finding, ...] = ()  # without their place
     kept: bool = False  # nothing was translated
 
 
@@ -140,8 +131,7 @@ class SegmentTranslator:
     def _composed(
         self, core: Segment, sentence: MaskedSentence, reply: SentenceTranslation, checked: CheckResult
     ) -> Steps[TranslatedSegment]:
-        translation = CheckedTranslation(clean(reply.text), reply.alignment, checked.anchors, checked.replaced)
-        composed = compose(core, sentence, translation)
+        composed = compose(core, sentence, clean(reply.text), reply.alignment, checked)
         if not composed.protected_sure:
             return (yield from self._separately(split_around_protected(core), core))
         return TranslatedSegment(composed.pieces, tuple(_notes(core, sentence, reply, checked, composed)))
@@ -191,9 +181,8 @@ def clean(text: str) -> str:
 
 
 def _refused(core: Segment, problem: str, kind: FindingKind = FindingKind.REFUSED) -> TranslatedSegment:
-    return TranslatedSegment(
-        core.pieces, (SegmentFinding(kind, Severity.ERROR, f"{_short(core.text)}: {problem}; not translated"),), kept=True
-    )
+    note = Finding(kind, Severity.ERROR, "", f"{_short(core.text)}: {problem}; not translated")
+    return TranslatedSegment(core.pieces, (note,), kept=True)
 
 
 def _without_full_stop(part: Segment, translated: TranslatedSegment) -> tuple[Piece, ...]:
@@ -206,31 +195,25 @@ def _without_full_stop(part: Segment, translated: TranslatedSegment) -> tuple[Pi
 
 def _notes(
     core: Segment, sentence: MaskedSentence, reply: SentenceTranslation, checked: CheckResult, composed: ComposedTranslation
-) -> list[SegmentFinding]:
-    notes = []
+) -> Iterator[Finding]:
     for index in sorted(checked.failed):
         item = sentence.spans[index].item
         if item.term:
-            message = f"{item.term.source!r} is not translated as {item.term.target!r}: {_short(shown(composed.pieces))}"
-            notes.append(SegmentFinding(FindingKind.GLOSSARY, Severity.WARNING, message))
+            where = _short(shown(composed.pieces))
+            yield _warning(FindingKind.GLOSSARY, f"{item.term.source!r} is not translated as {item.term.target!r}: {where}")
         else:
-            notes.append(
-                SegmentFinding(
-                    FindingKind.PLACEHOLDER, Severity.WARNING, f"{_short(shown(item.pieces))} is not in the translation"
-                )
-            )
+            yield _warning(FindingKind.PLACEHOLDER, f"{_short(shown(item.pieces))} is not in the translation")
     for text in dict.fromkeys(checked.invented):
         name = f"number {text}" if text[-1].isdigit() else _short(text)
-        notes.append(SegmentFinding(FindingKind.PLACEHOLDER, Severity.WARNING, f"{name} appears only in the translation"))
+        yield _warning(FindingKind.PLACEHOLDER, f"{name} appears only in the translation")
     if not composed.sure:
-        notes.append(SegmentFinding(FindingKind.TAG, Severity.WARNING, f"tags were placed by proportion: {_short(core.text)}"))
+        yield _warning(FindingKind.TAG, f"tags were placed by proportion: {_short(core.text)}")
     if reply.truncated:
-        notes.append(
-            SegmentFinding(
-                FindingKind.TRUNCATED, Severity.WARNING, f"the translation reached its length limit: {_short(core.text)}"
-            )
-        )
-    return notes
+        yield _warning(FindingKind.TRUNCATED, f"the translation reached its length limit: {_short(core.text)}")
+
+
+def _warning(kind: FindingKind, message: str) -> Finding:
+    return Finding(kind, Severity.WARNING, "", message)
 
 
 def _short(text: str, longest: int = 60) -> str:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from triptych_documents.encoding import surrogate
@@ -242,15 +242,14 @@ class UnitTranslator:
     def _translate(self, key: Hashable, unit: Unit) -> Steps[TranslatedUnit]:
         if half := surrogate("".join(piece if isinstance(piece, str) else piece.shown for piece in unit.pieces)):
             message = f"the text has half a surrogate pair, U+{ord(half):04X}; not translated"
-            return TranslatedUnit(
-                key, unit, unit.pieces, (), (Finding(FindingKind.REFUSED, Severity.ERROR, unit.where, message),)
-            )
+            refusal = Finding(FindingKind.REFUSED, Severity.ERROR, unit.where, message)
+            return TranslatedUnit(key, unit, unit.pieces, (), (refusal,))
         normal = joined(list(map(_normal, unit.pieces)))
         segment = read_segment(normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
         translated = yield from together([self._translator.translate(part, self._people) for part in parts])
         pieces = joined(list(_spaced(parts, translated)))
-        findings = [Finding(note.kind, note.severity, unit.where, note.message) for one in translated for note in one.notes]
+        findings = [replace(note, where=unit.where) for one in translated for note in one.notes]
         if normal != joined(unit.pieces):
             message = "the text is not in Unicode normalization form NFC; its NFC form was translated"
             findings.insert(0, Finding(FindingKind.NORMALIZED, Severity.NOTE, unit.where, message))
