@@ -105,15 +105,10 @@ def main() -> None:
     except OSError as error:  # such as a full disk behind standard output
         _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), 1)
     except Exception as error:
-        if not isinstance(error, (BackendError, *_client_errors())):
+        client = sys.modules.get("triptych_client.errors")  # if a command has imported it
+        if not isinstance(error, (BackendError, client.TriptychClientError) if client else BackendError):
             raise
         _fail(f"{error}{_remedy(error)}", 1)
-
-
-def _client_errors() -> list[type[Exception]]:
-    """Return the base class of the client's errors, if a command has imported the client."""
-    module = sys.modules.get("triptych_client.errors")
-    return [module.TriptychClientError] if module else []
 
 
 def _remedy(error: BaseException | None) -> str:

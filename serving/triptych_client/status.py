@@ -110,7 +110,7 @@ def build_error(
     """Make the exception for a status."""
     message = shift_indices(message, first_input)
     return ERRORS[code](
-        message + _size_hint(message) + _tls_hint(message),
+        message + _hint(message),
         code=code.name,
         request_id=request_id,
         reason=details.reason,
@@ -132,12 +132,10 @@ def is_lasting_tls_failure(message: str) -> bool:
     return any(part in message for part in LASTING_TLS_FAILURES)
 
 
-def _size_hint(message: str) -> str:
-    limit = SIZE_LIMIT.search(message)
-    return f"; {SIZE_HINTS[limit['side']]}" if limit else ""
-
-
-def _tls_hint(message: str) -> str:
+def _hint(message: str) -> str:
+    """Return the remedy for messages of gRPC that name none."""
+    if limit := SIZE_LIMIT.search(message):
+        return f"; {SIZE_HINTS[limit['side']]}"
     if all(part in message for part in CLOSED):
         return f"; {CLOSED_HINT}"
     return "".join(f"; {hint}" for part, hint in TLS_HINTS.items() if part in message)

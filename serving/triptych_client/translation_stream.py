@@ -55,16 +55,14 @@ class _Stream(Generic[Result]):
                 return str(message.piece.text)
             case "result":
                 self._message = getattr(message.result, self._what)
-                return self._rest(self._text_of(self._message))
+                whole = self._text_of(self._message)
+                # The pieces are a prefix of the whole text; callers that print them need the rest, too.
+                if not whole.startswith(self._text):
+                    raise self._broken(f"the pieces of the stream are not the beginning of its {self._what}")
+                return whole.removeprefix(self._text)
             case "summary" if self._message is not None:
                 self._result = self._task.result_from(self._message, served_from(message.summary, self.request_id))
         return ""
-
-    def _rest(self, whole: str) -> str:
-        # The pieces are a prefix of the whole text; callers that print them need the rest, too.
-        if not whole.startswith(self._text):
-            raise self._broken(f"the pieces of the stream are not the beginning of its {self._what}")
-        return whole.removeprefix(self._text)
 
     def _finish(self) -> None:
         """End the stream. Raises ServerError if the result is missing."""

@@ -3,6 +3,7 @@
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from triptych_bench.target import Sample, TargetError
@@ -29,23 +30,19 @@ def read_inputs(path: Path, kind: InputKind, references: Path | None) -> list[Sa
 
         return inputdata.read(path)
     if kind is InputKind.IMAGE:
-        samples = _images(path)
+        try:
+            samples = [_image(file, path) for file in _pictures(path)]
+        except OSError as error:
+            raise TargetError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from error
     else:
         lines = _lines(path)
         known = None if references is None else _references(references, len(lines), path)
-        rows = (_sample(f"{path.name}:{number}", line, kind, _is_table(path)) for number, line in enumerate(lines, start=1))
-        samples = [_with(sample, known[i] if known else None) for i, sample in enumerate(rows) if sample is not None]
+        is_table = ".tsv" in path.suffixes
+        rows = (_sample(f"{path.name}:{number}", line, kind, is_table) for number, line in enumerate(lines, start=1))
+        samples = [replace(row, reference=known[i]) if known else row for i, row in enumerate(rows) if row is not None]
     if not samples:
         raise TargetError(f"{path}: no inputs")
     return samples
-
-
-def _with(sample: Sample, reference: str | None) -> Sample:
-    return sample if reference is None else Sample(sample.data, sample.name, reference)
-
-
-def _is_table(path: Path) -> bool:
-    return ".tsv" in path.suffixes
 
 
 def _sample(place: str, line: str, kind: InputKind, table: bool) -> Sample | None:
@@ -80,13 +77,6 @@ def _references(path: Path, count: int, inputs: Path) -> Sequence[str]:
     if len(lines) != count:
         raise TargetError(f"{path}: {len(lines)} references for the {count} lines of {inputs}")
     return lines
-
-
-def _images(path: Path) -> list[Sample]:
-    try:
-        return [_image(file, path) for file in _pictures(path)]
-    except OSError as error:
-        raise TargetError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from error
 
 
 def _pictures(path: Path) -> Iterator[Path]:

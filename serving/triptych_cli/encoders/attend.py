@@ -1,7 +1,11 @@
 """`triptych attend`: attention weights as text, JSON, a page or a picture."""
 
+import base64
+import html
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ PATCHES = ("patch_rows", "patch_columns", "crop_width", "crop_height")
 FIELDS = (*WEIGHTS, "source_tokens", "target_tokens", "target", *PATCHES, "alignment")
 SHOWN = 3  # sources of each token, as text
 EMBEDDING, IMAGE_CLASSIFICATION, TRANSLATION = "embedding", "image-classification", "translation"
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
 
 
@@ -29,12 +34,14 @@ Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
 @click.option("--target", default="", help="Translation to attend from.  [default: the model's own]")
 @click.option("--text-pair", default="", help="Second text, for models of the BERT family.")
 @click.option("--image", type=options.EXISTING_FILE, help="JPEG, PNG or WebP file instead of TEXT, for image classifiers.")
-@click.option("--html", type=options.NEW_FILE, help="Write a page with all views, which needs no server and no network.")
+@click.option(
+    "--html", "page", type=options.NEW_FILE, help="Write a page with all views, which needs no server and no network."
+)
 @click.option("--png", type=options.NEW_FILE, help="Write a picture: the alignment, all heads, or the rollout over the image.")
 @options.as_json
 @options.model_choice
 @options.languages
-def command(text: str | None, html: Path | None, png: Path | None, as_json: bool, image: Path | None, **values: Any) -> None:
+def command(text: str | None, page: Path | None, png: Path | None, as_json: bool, image: Path | None, **values: Any) -> None:
     """Show which tokens of TEXT, or patches of an image, a model attends to, in every layer and head.
 
     Without --html, --png and --json, print what each token attends to most: of a translation by the model's alignment, else by
@@ -50,10 +57,8 @@ def command(text: str | None, html: Path | None, png: Path | None, as_json: bool
     languages = {name: given[name] for name in ("source_language", "target_language")}
     attention = _ask(TranslationRequest(**values, **languages), {"text": text or "", "image": content, **given})
     data = _json(attention)
-    if html:
-        from triptych_cli.encoders.attention_page import write_page
-
-        write_page(html, data, content, text or "", given["text_pair"])
+    if page:
+        _write_page(page, data, content, text or "", given["text_pair"])
     if png:
         needs("PIL", "serve")
         from triptych_cli.encoders.attention_picture import write_picture
@@ -61,7 +66,7 @@ def command(text: str | None, html: Path | None, png: Path | None, as_json: bool
         write_picture(png, data, content)
     if as_json:
         click.echo(json_row(**data))
-    elif not (html or png):
+    elif not (page or png):
         for line in _lines(data):
             click.echo(line)
 
@@ -126,3 +131,39 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
     for target, row in zip(targets, rows, strict=True):
         best = sorted(range(len(row)), key=lambda place: -row[place])[:SHOWN]
         yield f"{target:{width}}  {', '.join(f'{sources[place]} {row[place]:.2f}' for place in best)}"
+
+
+def _write_page(path: Path, data: dict[str, Any], image: bytes, text: str, text_pair: str) -> None:
+    """Write a page with all views, from the playground's style and script; it needs no server and asks for nothing."""
+    folder = files("triptych_serving.gateway") / "playground"
+    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("style.css", "attention.js"))
+    texts = "".join(f"<p>{html.escape(each)}</p>" for each in (text, text_pair, data["target"]) if each)
+    members = {name[0] + name.title().replace("_", "")[1:]: value for name, value in data.items()}  # camelCase
+    message = json.dumps(members, ensure_ascii=False).replace("</", "<\\/")
+    kind = "png" if image.startswith(b"\x89PNG") else "webp" if image.startswith(b"RIFF") else "jpeg"
+    source = f"data:image/{kind};base64,{base64.b64encode(image).decode()}" if image else ""
+    path.write_text(
+        f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>Attention</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header><h1>Attention</h1></header>
+{texts}
+<main id="attention"></main>
+<script type="module">
+{script}
+showAttention(document.getElementById("attention"), {message}, {json.dumps(source)});
+</script>
+</body>
+</html>
+""",
+        encoding="utf-8",
+    )

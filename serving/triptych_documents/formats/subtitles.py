@@ -69,7 +69,8 @@ def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup)
         for span in (part for whole in cue.spans for part in _parts(text, whole)):
             found = core(_scanned(text, span, markup))
             if found:
-                place = _Slot((found[0].start, found[-1].end), _width(text, span), line_end[0] if line_end else "\n", markup)
+                width = max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
+                place = _Slot((found[0].start, found[-1].end), width, line_end[0] if line_end else "\n", markup)
                 units.append(Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"))
                 places.append(place)
     return TextDocument(text, encoding, units, places)
@@ -122,10 +123,6 @@ def _tag(raw: str) -> ScannedTag:
     if element is None or raw.endswith("/>"):
         return ScannedTag(raw, Role.ALONE)
     return ScannedTag(raw, Role.CLOSE if raw.startswith("</") else Role.OPEN, name)
-
-
-def _width(text: str, span: Span) -> int:
-    return max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
 
 
 _TIME = r"[0-9]{1,3}:[0-9]{1,2}:[0-9]{1,2}(?:[,.:][0-9]{1,3})?(?![0-9])"

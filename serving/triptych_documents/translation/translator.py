@@ -121,7 +121,11 @@ class SegmentTranslator:
             if reply.alignment is None and any(masked.substitution is Substitution.OUT for masked in sentence.spans):
                 return (yield from self._separately(split_around_protected(core), core))
             checked = self._checker.check(sentence, text, reply.alignment)
-            failed = {index for index in checked.failed if attempt < _TRIES and steps[index] < _top(core, index)}
+            failed = {
+                index
+                for index in checked.failed
+                if attempt < _TRIES and steps[index] < len(SUBSTITUTIONS[core.protected[index].kind]) - 1
+            }
             if not failed:
                 return (yield from self._composed(core, sentence, reply, checked))
             for index in failed:
@@ -160,10 +164,6 @@ def _substitution(core: Segment, index: int, step: int, *, last: bool) -> Substi
     if last and item.kind is not ProtectedKind.TERM:
         return Substitution.OUT
     return SUBSTITUTIONS[item.kind][step]
-
-
-def _top(core: Segment, index: int) -> int:
-    return len(SUBSTITUTIONS[core.protected[index].kind]) - 1
 
 
 def _request(core: Segment, sentence: MaskedSentence) -> SentenceRequest:

@@ -1,6 +1,6 @@
 """Paragraphs of DrawingML as atoms: diagrams and chart titles (ECMA-376, part 1, 21.1.2)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from triptych_documents.formats.docx.styles import short
 from triptych_documents.formats.office.atoms import Atom, Style
@@ -59,13 +59,9 @@ class Drawings:
         attributes = self._tree.tokens[properties].attributes
         raw, tag = self._tree.raw(properties), self._tree.tag(properties)
         localized = with_attribute(tag, "lang", self._target.tag) if self._target else tag
-        key = f"{_seen(attributes)}{raw[len(tag) :]}"
+        seen = " ".join(f"{name}={value}" for name, value in sorted(attributes.items()) if name not in _UNSEEN)
         inked = attributes.get("u", "none") != "none" or attributes.get("strike", "noStrike") != "noStrike"
-        return Style(key, f"<{start}r>{localized}{raw[len(tag) :]}", f"</{start}r>", inked)
-
-
-def _seen(attributes: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(attributes.items()) if name not in _UNSEEN)
+        return Style(seen + raw[len(tag) :], f"<{start}r>{localized}{raw[len(tag) :]}", f"</{start}r>", inked)
 
 
 def escape_for(start: str) -> Escape:

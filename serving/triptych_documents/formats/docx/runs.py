@@ -109,17 +109,15 @@ def _closed(one: _Open) -> Sequence[Atom]:
 def _flat(one: _Open) -> list[Atom]:
     """Return the atoms of an incomplete field: everything before its result is code."""
     separated = len(one.atoms) if one.separated is None else one.separated
-    return [_untouched(atom) for atom in one.atoms[:separated]] + one.atoms[separated:]
-
-
-def _untouched(atom: Atom) -> Atom:
-    return replace(atom, role=atom.role or Role.ALONE, text="", fixed=False)
+    before = [replace(atom, role=atom.role or Role.ALONE, text="", fixed=False) for atom in one.atoms[:separated]]
+    return before + one.atoms[separated:]
 
 
 _DROPPED = {"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"}
 _UNTOUCHED = {"w:del", "w:moveFrom"}  # tracked deletions
 _AROUND = {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdtContent", "w:dir", "w:bdo"}
 _RANGES = {"w:bookmark", "w:commentRange", "w:perm", "w:moveFromRange", "w:moveToRange"}
+_MARKS = {"begin": FieldMark.BEGIN, "separate": FieldMark.SEPARATE, "end": FieldMark.END}
 _SHOWN = {"w:tab": "\t", "w:ptab": "\t", "w:br": "\n", "w:cr": "\n"}
 _HYPHEN = "\u2011"  # non-breaking hyphen; Word has an element for it, as fonts may lack it
 _PROPERTIES = {"w:pPr", "w:rPr", "w:smartTagPr", "w:customXmlPr", "w:sdtPr", "w:sdtEndPr", "w:rubyPr"}
@@ -236,7 +234,7 @@ class DocxParagraphs:
 
     def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
         if name == "w:fldChar":
-            return FieldStep(self._code(element, style=style), self._mark(element))
+            return FieldStep(self._code(element, style=style), _MARKS.get(self._attribute(element, "w:fldCharType")))
         if name in ("w:instrText", "w:delInstrText"):
             return FieldStep(self._code(element, style=style), FieldMark.INSTRUCTION, self._tree.characters(element))
         text = self._text(element) if name == "w:t" else _HYPHEN if name == "w:noBreakHyphen" else ""
@@ -244,10 +242,6 @@ class DocxParagraphs:
             shown = "" if hidden else _SHOWN.get(name, "")
             return FieldStep(self._code(element, shown, style, fixed=bool(shown)))
         return FieldStep(Atom(((style, *self._tree.span(element)),), None, text))
-
-    def _mark(self, element: int) -> FieldMark | None:
-        marks = {"begin": FieldMark.BEGIN, "separate": FieldMark.SEPARATE, "end": FieldMark.END}
-        return marks.get(self._attribute(element, "w:fldCharType"))
 
     def _text(self, element: int) -> str:
         text = _LINE_END.sub(" ", self._tree.characters(element)).replace(SOFT_HYPHEN, "")

@@ -1,6 +1,6 @@
 """Names and run styles of WordprocessingML (ECMA-376, Office Open XML, transitional and strict)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from triptych_documents.formats.office.atoms import Style
 from triptych_documents.formats.office.languages import OfficeLanguage
@@ -59,12 +59,8 @@ class DocxStyles:
         return known
 
     def hidden(self, properties: int | None) -> bool:
-        return any(name == "w:vanish" and on for name, on in self._switches(properties))
-
-    def _switches(self, properties: int | None) -> Iterator[tuple[str, bool]]:
-        for child in () if properties is None else self._tree.children(properties):
-            token = self._tree.tokens[child]
-            yield short(token.name), _value(token.attributes).lower() in _TRUE
+        tokens = (self._tree.tokens[child] for child in (() if properties is None else self._tree.children(properties)))
+        return any(short(token.name) == "w:vanish" and _value(token.attributes).lower() in _TRUE for token in tokens)
 
     def _made(self, start: str, properties: int | None) -> Style:
         children = [] if properties is None else list(self._tree.children(properties))

@@ -128,13 +128,10 @@ class MarkdownDocument:
         again = _parsed(self._with(written), self.encoding)
         if again.blocks.skeleton != self.blocks.skeleton:
             return False
-        expected = [written[number].pieces if number in written else _own(site) for number, site in enumerate(self.sites)]
+        own = [[unit.pieces for unit in site.units] for site in self.sites]
+        expected = [written[number].pieces if number in written else pieces for number, pieces in enumerate(own)]
         wanted = [[signature(soft(pieces)) for pieces in site] for site in expected]
         return wanted == [[signature(soft(unit.pieces)) for unit in site.units] for site in again.sites]
-
-
-def _own(site: TextSite | HtmlSite) -> list[Sequence[Piece]]:
-    return [unit.pieces for unit in site.units]
 
 
 def read(data: bytes, options: ReadOptions) -> MarkdownDocument:

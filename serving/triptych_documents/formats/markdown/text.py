@@ -46,12 +46,13 @@ class TextSlot:
         wanted = soft(pieces)
         for text in self._candidates(wanted):
             if self._reads_as(text, wanted):
-                return encoding.escaped(self._placed(text), reference)
+                placed = text.replace("|", "\\|") if self.content.in_table else text.replace("\n", self.line_end + self.prefix)
+                return encoding.escaped(placed, reference)
         return self.source
 
     def _candidates(self, pieces: Sequence[Piece]) -> Iterator[str]:
         """Yield candidates from the most readable to the safest."""
-        escaped = [_escaped(piece) if isinstance(piece, str) else piece for piece in pieces]
+        escaped = [_SPECIAL.sub(r"\\\g<0>", piece) if isinstance(piece, str) else piece for piece in pieces]
         for written in (_short(pieces), pieces, escaped, _apart(pieces), _apart(escaped), _alternating(_apart(escaped))):
             yield self._lines(written)
 
@@ -77,11 +78,6 @@ class TextSlot:
         right = whole[self.end : after[0].start if after else len(whole)]
         expected = [*coded(before), left, *pieces, right, *coded(after)]
         return found is not None and signature(coded(found)) == signature(expected)
-
-    def _placed(self, text: str) -> str:
-        if self.content.in_table:
-            return text.replace("|", "\\|")
-        return text.replace("\n", self.line_end + self.prefix)
 
 
 def reference(character: str) -> str:
@@ -110,10 +106,6 @@ def _unblocked(line: str) -> str:
     if not _BLOCK.match(line):
         return line
     return f"{line[:-1]}\\{line[-1]}" if line[0].isdigit() else "\\" + line
-
-
-def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 def _edged(pieces: Sequence[Piece]) -> list[Piece]:

@@ -63,7 +63,7 @@ class InlineContent:
                 found.append(_Inline(self.raw(before, start)))
             elif token.kind is XmlTokenKind.END:
                 limits.pop()
-                found.append(_closing(opened.pop(), self.raw(before, start)))
+                found.append(_Inline(self.raw(before, start), Role.CLOSE, partner=opened.pop()))
             elif token.kind is XmlTokenKind.START and self._around(before):
                 limits.append(self.closings[before])
                 opened.append(_Inline(self.raw(before, start), Role.OPEN))
@@ -117,10 +117,6 @@ def _shown(attributes: Mapping[str, str]) -> str:
         return "\n"
     text = attributes.get("equiv-text") or attributes.get("equiv") or attributes.get("disp") or ""
     return "" if text.startswith("<") else text
-
-
-def _closing(opened: _Inline, raw: str) -> _Inline:
-    return _Inline(raw, Role.CLOSE, partner=opened)
 
 
 def _paired(found: list[str | _Inline]) -> list[str | _Inline]:
