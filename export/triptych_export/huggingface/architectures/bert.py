@@ -1,6 +1,7 @@
 """BERT, RoBERTa, DistilBERT and ModernBERT checkpoints.
 
-Devlin et al. 2018; Liu et al. 2019; Sanh et al. 2019; Warner et al. 2024. RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+Devlin et al. 2018; Liu et al. 2019; Sanh et al. 2019; Warner et al. 2024. RoBERTa's mapping also serves XLM-R
+(Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
 """
 
 from collections.abc import Sequence
