@@ -78,7 +78,6 @@ class OneShotEngine(Engine[Item]):
         clock: monotonic seconds.
     """
 
-    bytes = 0  # of caches: it has none
     _queue: BatchScheduler
     _workers: tuple[OneShotWorker, ...]
 

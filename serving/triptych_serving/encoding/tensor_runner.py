@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from triptych_serving.encoding.cuda.device_resources import SessionPool
 from triptych_serving.encoding.engine import Runner
 from triptych_serving.runtime.session import Array, Session
+from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
 
 Tensors = Mapping[str, Array]

@@ -1,37 +1,11 @@
 """The interface of a loaded model, whatever its task."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from triptych_serving.bundle.manifest import Manifest
 from triptych_serving.runtime.device import Device
-from triptych_serving.scheduling.admission import Counters
-from triptych_serving.scheduling.step_stats import StepStats
-
-
-class EngineStatus(Protocol):
-    """Status of an engine for metrics and logs. Thread-safe."""
-
-    @property
-    def counters(self) -> Counters:
-        """Calls by outcome."""
-
-    @property
-    def steps(self) -> StepStats:
-        """Durations and row counts of graph runs."""
-
-    @property
-    def bytes(self) -> int:
-        """Memory of its caches, in bytes."""
-
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting rows."""
-
-    def forget(self) -> None:
-        """Reset the counters."""
-
-    def when_failed(self, listener: Callable[[str], None]) -> None:
-        """Call a listener, in any thread and with the reason, if the engine cannot go on."""
+from triptych_serving.scheduling.engine import Engine
 
 
 class Model(Protocol):
@@ -70,7 +44,7 @@ class Model(Protocol):
         """Bytes of its graphs' weights."""
 
     @property
-    def engines(self) -> Sequence[EngineStatus]:
+    def engines(self) -> Sequence[Engine[Any]]:
         """The engines created so far."""
 
     def load(self) -> tuple[int, int]:

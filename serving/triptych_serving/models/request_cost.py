@@ -3,6 +3,9 @@
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.scheduling.admission import QueueLimits
 
+NUMBER_BYTES = 4  # of a number in a response
+ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
+
 
 def check_characters(field: str, characters: int, limits: QueueLimits) -> None:
     """Reject a request with too much text to split and tokenize.
@@ -10,9 +13,8 @@ def check_characters(field: str, characters: int, limits: QueueLimits) -> None:
     Raises:
         InvalidInputError: above the limit.
     """
-    if characters > limits.request_characters:
-        most = f"at most {limits.request_characters:,} are allowed (--max-request-characters)"
-        raise InvalidInputError(field, f"{characters:,} characters in one request, {most}; send fewer texts per request")
+    most, remedy = limits.request_characters, "are allowed (--max-request-characters); send fewer texts per request"
+    _check(field, characters, most, f"{characters:,} characters in one request", remedy)
 
 
 def check_rows(field: str, rows: int, limits: QueueLimits, at_least: str = "") -> None:
@@ -21,9 +23,8 @@ def check_rows(field: str, rows: int, limits: QueueLimits, at_least: str = "") -
     Raises:
         InvalidInputError: above the limit.
     """
-    if rows > limits.waiting_rows:
-        most = f"at most {limits.waiting_rows:,} can wait (--max-queue-rows)"
-        raise InvalidInputError(field, f"{at_least}{rows:,} rows in one request, {most}; send fewer")
+    problem = f"{at_least}{rows:,} rows in one request"
+    _check(field, rows, limits.waiting_rows, problem, "can wait (--max-queue-rows); send fewer")
 
 
 def check_results(field: str, size: int, what: str, limits: QueueLimits, remedy: str) -> None:
@@ -39,13 +40,13 @@ def check_results(field: str, size: int, what: str, limits: QueueLimits, remedy:
     Raises:
         InvalidInputError: above the limit.
     """
-    if size > limits.result_bytes:
-        most = f"at most {limits.result_bytes:,} fit into a response (--max-message-bytes)"
-        raise InvalidInputError(field, f"{what} may need {size:,} bytes, {most}; {remedy}")
+    remedy = f"fit into a response (--max-message-bytes); {remedy}"
+    _check(field, size, limits.result_bytes, f"{what} may need {size:,} bytes", remedy)
 
 
-NUMBER_BYTES = 4  # of a number in a response
-ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
+def _check(field: str, found: int, most: int, problem: str, remedy: str) -> None:
+    if found > most:
+        raise InvalidInputError(field, f"{problem}, at most {most:,} {remedy}")
 
 
 class RowLimit:
@@ -70,10 +71,8 @@ class RowLimit:
         if rows <= self.most:
             return
         check_rows(field, rows, self._limits, "at least ")
-        slots, tokens, most = self._slots, self._max_tokens, f"{self._limits.decode_tokens:,}"
-        raise InvalidInputError(
-            field,
-            f"at least {rows:,} sentences x {slots:,} beams or samples x {tokens:,} tokens are {rows * slots * tokens:,} "
-            f"tokens to decode, at most {most} are allowed (--max-decode-tokens); "
-            "send fewer, or lower beam_size, num_hypotheses or max_length",
-        )
+        slots, tokens = self._slots, self._max_tokens
+        work = rows * slots * tokens
+        factors = f"at least {rows:,} sentences x {slots:,} beams or samples x {tokens:,} tokens"
+        remedy = "are allowed (--max-decode-tokens); send fewer, or lower beam_size, num_hypotheses or max_length"
+        _check(field, work, self._limits.decode_tokens, f"{factors} are {work:,} tokens to decode", remedy)

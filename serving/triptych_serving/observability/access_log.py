@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from triptych_serving.errors import ServingError
 from triptych_serving.observability.logs import CallIds, current_ids
-from triptych_serving.rpc.call_context import CallContext, ModelUse
+from triptych_serving.rpc.call_context import CallContext, ModelUse, Observer
 
 access = logging.getLogger("triptych_serving.access")
 
@@ -54,7 +54,7 @@ class CallTotals:
         }
 
 
-class LogObserver:
+class LogObserver(Observer):
     """Set the ids of each call for the logs, and log calls that failed in an engine, which itself knows only batches.
 
     Args:

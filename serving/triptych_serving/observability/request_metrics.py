@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from triptych_serving.models.model import Model
 from triptych_serving.observability.families import LABELS, Family, FamilyCollector, Labels, counter, gauge, histogram
-from triptych_serving.rpc.call_context import CallContext, ModelUse
+from triptych_serving.rpc.call_context import CallContext, ModelUse, Observer
 from triptych_serving.scheduling.step_stats import Histogram
 
 KEEP_SECONDS = 600.0  # how long series outlive their model, so that its last counts are scraped
@@ -46,7 +46,7 @@ HISTOGRAMS = {
 }
 
 
-class MetricsObserver:
+class MetricsObserver(Observer):
     """Count calls and inferences. Labels are names of methods, loaded models and codes only.
 
     Args:

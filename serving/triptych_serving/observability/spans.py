@@ -18,7 +18,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, form
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from triptych.version import __version__
-from triptych_serving.rpc.call_context import CallContext, ModelUse
+from triptych_serving.rpc.call_context import CallContext, ModelUse, Observer
 
 # Codes that are errors of the server in OpenTelemetry's conventions for gRPC.
 ERRORS = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
@@ -55,7 +55,7 @@ class TracedCall:
     uses: int = 0
 
 
-class TracingObserver:
+class TracingObserver(Observer):
     """Make the spans of calls."""
 
     def __init__(self, tracer: Tracer) -> None:

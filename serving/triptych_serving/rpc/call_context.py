@@ -85,8 +85,8 @@ class Guard(Protocol):
         """
 
 
-class Observer(Protocol):
-    """Receive the events of all calls, in the event loop: must not block."""
+class Observer:
+    """Receives the events of all calls, in the event loop: must not block."""
 
     def on_start(self, call: CallContext) -> None:
         """Handle a new call."""

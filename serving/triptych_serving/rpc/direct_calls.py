@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
@@ -135,9 +135,15 @@ class DirectContext:
         """The id that the call was given."""
         return str(self._trailers.get(REQUEST_ID, ""))
 
-    def errors(self) -> _Errors:
-        """Return a context manager that raises RpcError for the status of an aborted call or a passed deadline."""
-        return _Errors(self)
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise RpcError for the status of an aborted call or a passed deadline."""
+        try:
+            yield
+        except aio.AbortError:
+            raise self.error() from None
+        except TimeoutError:
+            raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed") from None
 
     def error(self) -> RpcError:
         """Return the status of an aborted call."""
@@ -175,22 +181,6 @@ class DirectContext:
         self._code, self._details = code, details
         self.set_trailing_metadata(metadata)
         raise aio.AbortError
-
-
-class _Errors:
-    """Context manager around a call, see `DirectContext.errors`."""
-
-    def __init__(self, context: DirectContext) -> None:
-        self._context = context
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, aio.AbortError):
-            raise self._context.error() from None
-        if isinstance(error, TimeoutError):
-            raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed") from None
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -3,21 +3,23 @@
 from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 
+from triptych_serving.runtime.memory import Memory
 from triptych_serving.runtime.session import Array, Session
 
 
 class SessionPool:
-    """A pool of sessions. Thread-safe.
+    """A pool of sessions. Thread-safe, except `close`, which must come last.
 
     Args:
-        sessions: at least one.
+        sessions: at least one, not referenced elsewhere.
+        memories: streams of the sessions that `close` closes, too.
     """
 
-    def __init__(self, sessions: Sequence[Session]) -> None:
-        self.count = len(sessions)
+    def __init__(self, sessions: Sequence[Session], memories: Sequence[Memory] = ()) -> None:
         self._idle: SimpleQueue[Session] = SimpleQueue()
         for session in sessions:
             self._idle.put(session)
+        self._memories = memories
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         """Run the session that has been idle longest; waits while all of them are busy.
@@ -30,3 +32,10 @@ class SessionPool:
             return session.run(inputs, outputs)
         finally:
             self._idle.put(session)
+
+    def close(self) -> None:
+        """Free the sessions, then their streams."""
+        while not self._idle.empty():
+            self._idle.get()
+        for memory in self._memories:
+            memory.close()

@@ -80,6 +80,11 @@ class Engine(ABC, Generic[RowT]):
             return replace(self._queue.counters)
 
     @property
+    def bytes(self) -> int:
+        """Memory of its caches, in bytes."""
+        return 0
+
+    @property
     def steps(self) -> StepStats:
         """Durations and sizes of the runs of the graphs so far."""
         return StepStats.total(worker.steps for worker in self._workers)

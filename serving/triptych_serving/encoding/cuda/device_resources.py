@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from triptych_serving.encoding.cuda.graph import DeviceGraph, GraphPlan
 from triptych_serving.encoding.cuda.replica_pool import ReplicaPool
@@ -15,7 +14,8 @@ from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
 from triptych_serving.runtime.process import forget_frames
-from triptych_serving.runtime.session import Array, Session, SessionPlace
+from triptych_serving.runtime.session import Session, SessionPlace
+from triptych_serving.runtime.session_pool import SessionPool
 
 # Intermediate memory in bytes for each position and each number of its hidden state: states, queries, keys and values, the
 # feed-forward's inner layer, and room for the next layer. Where attention is not fused, each attended position adds a bit.
@@ -39,45 +39,7 @@ class GraphSpec:
     make_plan: MakePlan | None  # None: it is not bound to memory
 
 
-class Pool(Protocol):
-    """A graph on several devices."""
-
-    def close(self) -> None:
-        """Free it."""
-
-
-PoolT = TypeVar("PoolT", bound=Pool)
-
-
-class SessionPool:
-    """Sessions of a graph whose shapes only its requests know: one on each device, and a run has one for itself.
-
-    Thread-safe, except `close`, which must come last.
-    """
-
-    def __init__(self, sessions: Sequence[Session], memories: Sequence[Memory]) -> None:
-        self._free: SimpleQueue[Session] = SimpleQueue()
-        for session in sessions:
-            self._free.put(session)
-        self._memories = memories
-
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """Run on the next free device.
-
-        Raises:
-            EngineError: the runtime failed.
-        """
-        session = self._free.get()
-        try:
-            return session.run(inputs, outputs)
-        finally:
-            self._free.put(session)
-
-    def close(self) -> None:
-        while not self._free.empty():
-            self._free.get()  # before the streams
-        for memory in self._memories:
-            memory.close()
+PoolT = TypeVar("PoolT", ReplicaPool, SessionPool)
 
 
 class DeviceResources(Generic[PoolT]):
@@ -89,7 +51,7 @@ class DeviceResources(Generic[PoolT]):
     """
 
     def __init__(self, pool: PoolT, reservations: Mapping[Device, "MemoryReservation"]) -> None:
-        self.pool = pool
+        self.pool: PoolT = pool
         self._reservations = reservations
         self._closing = Lock()
 

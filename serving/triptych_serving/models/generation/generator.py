@@ -4,6 +4,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest
@@ -27,12 +28,11 @@ from triptych_serving.models.generation.text import (
     assemble,
     text_choice,
 )
-from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
 from triptych_serving.models.translation.translator import ChangeListener, TranslatorOptions
 from triptych_serving.runtime.cpu_info import usable_memory
 from triptych_serving.runtime.device import CPU, Device
-from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Call, FrameTokens, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
@@ -149,7 +149,7 @@ class Generator:
         return self.lanes.prefixes.counters
 
     @property
-    def engines(self) -> list[EngineStatus]:
+    def engines(self) -> list[Engine[Any]]:
         """The engine."""
         return [self.engine]
 

@@ -4,21 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from triptych_serving.errors import InvalidInputError, OverloadedError, UnavailableError
+from triptych_serving.models.image.image_job import DecodeQueue
 from triptych_serving.scheduling.admission import QueueLimits, check_time, full_queue
-from triptych_serving.scheduling.wait_estimator import Forecast
-
-
-class WaitForecaster(Protocol):
-    """Forecasts the waiting time of admitted images."""
-
-    def forecast(self, images: int) -> Forecast | None:
-        """Forecast the waiting time of a request; None if there is no queue, or too little is known."""
-
-    def count_rejected(self) -> None:
-        """Count a rejected request."""
 
 
 class ImageLimiter:
@@ -34,7 +23,7 @@ class ImageLimiter:
     def __init__(
         self,
         limit: int,
-        line: WaitForecaster | None = None,
+        line: DecodeQueue | None = None,
         limits: QueueLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

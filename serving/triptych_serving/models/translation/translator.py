@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, INT8, TranslationManifest, runs_on
@@ -14,7 +15,6 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
 from triptych_serving.models.attender import Attender
 from triptych_serving.models.capabilities import capabilities_of
-from triptych_serving.models.model import EngineStatus
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
@@ -35,7 +35,7 @@ from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
-from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Call, Listener, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.languages import describe_pair, resolve_pair
@@ -250,7 +250,7 @@ class Translator:
             return self._scorer
 
     @property
-    def engines(self) -> list[EngineStatus]:
+    def engines(self) -> list[Engine[Any]]:
         """The engines created so far."""
         scorer = self._scorer
         return [self.engine, *([] if scorer is None else [scorer.engine]), *self.attender.engines]

@@ -67,7 +67,7 @@ class UploadRing:
 RING_BYTES = 1 << 20
 
 
-class CudaMark:
+class CudaMark(StreamMark):
     """A CUDA event; reused after the mark is destroyed."""
 
     def __init__(self, memory: "CudaMemory", event: Any) -> None:
@@ -76,14 +76,12 @@ class CudaMark:
         self._passed = False
 
     def wait(self) -> None:
-        """Wait until all work before it is done; other threads continue meanwhile."""
         if not self._passed and not self._memory.closed:
             with CUDA_GRAPH_LOCK.running():
                 self._memory.cuda.call("cudaEventSynchronize", self._event)
         self._passed = True
 
     def done(self) -> bool:
-        """Return True if all work before it is done."""
         if not self._passed:
             with CUDA_GRAPH_LOCK.running():
                 self._passed = self._memory.closed or self._memory.cuda.ready(self._event)
@@ -93,7 +91,7 @@ class CudaMark:
         self._memory.spare.append(self._event)
 
 
-class CudaMemory:
+class CudaMemory(Memory):
     """The memory of a GPU. Its calls keep apart from CUDA graphs that other threads capture.
 
     Copies between the device and ordinary host arrays, which are not page-locked, wait for the stream, except uploads of up to
@@ -129,7 +127,6 @@ class CudaMemory:
             raise
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
-        """Allocate."""
         kind, shape = np.dtype(dtype), tuple(shape)
         size = math.prod(shape) * kind.itemsize
         with CUDA_GRAPH_LOCK.running():
@@ -140,7 +137,6 @@ class CudaMemory:
         return array
 
     def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """Allocate page-locked memory of the host."""
         kind, shape = np.dtype(dtype), tuple(shape)
         size = math.prod(shape) * kind.itemsize
         with CUDA_GRAPH_LOCK.running():
@@ -153,14 +149,12 @@ class CudaMemory:
         return array
 
     def upload(self, host: NDArray[Any], target: DeviceArray) -> None:
-        """Copy to the device."""
         check_transfer(host, target, self.device)
         if host.nbytes <= self._ring.largest:
             host = self._ring.take(host)
         self._copy(target.address, host.ctypes.data, host.nbytes, "cudaMemcpyHostToDevice")
 
     def download(self, source: DeviceArray, host: NDArray[Any]) -> None:
-        """Copy from the device."""
         check_transfer(host, source, self.device)
         self._copy(host.ctypes.data, source.address, host.nbytes, "cudaMemcpyDeviceToHost")
 
@@ -186,14 +180,12 @@ class CudaMemory:
             self.cuda.call("cudaMemcpy3DAsync", box, self._stream)
 
     def fill(self, target: DeviceArray, value: int) -> None:
-        """Set all bytes."""
         if target.nbytes:
             with CUDA_GRAPH_LOCK.running():
                 self._select()
                 self.cuda.call("cudaMemsetAsync", target.address, value, target.nbytes, self._stream)
 
     def mark(self) -> CudaMark:
-        """Record an event."""
         with CUDA_GRAPH_LOCK.running():
             self._select()
             event = self.spare.popleft() if self.spare else self._new_event()
@@ -202,7 +194,6 @@ class CudaMemory:
         return mark
 
     def wait(self) -> None:
-        """Wait until the stream is empty; other threads continue meanwhile."""
         with CUDA_GRAPH_LOCK.running():
             self.cuda.call("cudaStreamSynchronize", self._stream)
 

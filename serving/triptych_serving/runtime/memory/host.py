@@ -9,65 +9,57 @@ from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy
-from triptych_serving.runtime.memory.protocol import check_transfer
+from triptych_serving.runtime.memory.protocol import Memory, StreamMark, check_transfer
 
 
-class CompletedMark:
+class CompletedMark(StreamMark):
     """A mark whose work is already done."""
 
     def wait(self) -> None:
-        """Return at once."""
+        return
 
     def done(self) -> bool:
-        """Return True."""
         return True
 
 
 PASSED = CompletedMark()
 
 
-class HostMemory:
+class HostMemory(Memory):
     """The memory of the CPU. Pages are touched only when they are written."""
 
     device: Device = CPU
     stream = 0
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
-        """Allocate an array, which keeps its memory alive."""
         return device_array(np.zeros(shape, dtype))
 
     def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an ordinary array."""
         return np.zeros(shape, dtype)
 
     def upload(self, host: NDArray[Any], target: DeviceArray) -> None:
-        """Copy."""
         check_transfer(host, target, CPU)
         host_view(target)[...] = host
 
     def download(self, source: DeviceArray, host: NDArray[Any]) -> None:
-        """Copy."""
         check_transfer(host, source, CPU)
         host[...] = host_view(source)
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
-        """Copy."""
         check_copy(source, target)
         _box_view(target)[...] = _box_view(source)
 
     def fill(self, target: DeviceArray, value: int) -> None:
-        """Set all bytes."""
         host_view(target).reshape(-1).view(np.uint8)[...] = value
 
     def mark(self) -> CompletedMark:
-        """Return a mark that is already passed."""
         return PASSED
 
     def wait(self) -> None:
-        """Return at once."""
+        return
 
     def close(self) -> None:
-        """Do nothing: arrays free themselves."""
+        return  # arrays free themselves
 
 
 def device_array(host: NDArray[Any]) -> DeviceArray:

@@ -36,13 +36,8 @@ class Memory(Protocol):
     All methods raise EngineError if the device fails, which may be due to an earlier operation.
     """
 
-    @property
-    def device(self) -> Device:
-        """The device."""
-
-    @property
-    def stream(self) -> int:
-        """Address of the stream; 0 on the CPU."""
+    device: Device
+    stream: int  # its address; 0 on the CPU
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
         """Allocate an array; it is zeroed before the next operation.

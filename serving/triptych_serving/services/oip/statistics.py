@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.models.model import Model
-from triptych_serving.rpc.call_context import CallContext, ModelUse
+from triptych_serving.rpc.call_context import CallContext, ModelUse, Observer
 from triptych_serving.runtime.device import CPU
 
 # Stages of the protocol -> stages of a ModelUse.
@@ -43,8 +43,8 @@ class _VersionStatistics:
     durations: dict[str, DurationSum] = field(default_factory=lambda: defaultdict(DurationSum))  # by name in InferStatistics
 
 
-class Statistics:
-    """Observe all calls. Not thread-safe: for the event loop only.
+class Statistics(Observer):
+    """Observe the work of models. Not thread-safe: for the event loop only.
 
     Args:
         counts_misses: a response cache is in use.
@@ -54,11 +54,7 @@ class Statistics:
         self._counts_misses = counts_misses
         self._versions: defaultdict[tuple[str, str], _VersionStatistics] = defaultdict(_VersionStatistics)
 
-    def on_start(self, call: CallContext) -> None:
-        """Do nothing: only a model's work is counted."""
-
     def on_use(self, call: CallContext, use: ModelUse) -> None:
-        """Count a request, or a message of a stream."""
         version, seconds = self._versions[use.model, use.version], _seconds(use)
         version.last = time.time_ns() // 1_000_000
         if use.failed:
@@ -77,9 +73,6 @@ class Statistics:
                 start, end = use.stages.get(stage, NEVER)
                 seconds += end - start
             version.durations[name].add(seconds)
-
-    def on_end(self, call: CallContext) -> None:
-        """Do nothing: a call without a model is no inference."""
 
     def message(self, model: Model) -> pb.ModelStatistics:
         """Convert the statistics of one version to a message."""
