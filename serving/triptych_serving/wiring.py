@@ -65,7 +65,7 @@ def add_services(router: Router, parts: ServerParts) -> None:
     texts = TextCalls(parts.registry, parts.pool, get_results)
     translations = TranslationCalls(parts.registry, parts.pool, get_results)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
-    images = ImageCalls(parts.registry, get_results)
+    images = ImageCalls(parts.registry, parts.pool, get_results)
     generations = GenerationCalls(parts.registry, parts.pool, get_results)
     calls = TaskCalls(translations, texts, images, generations, parts.limits.message_bytes)
     inference = Inference(parts.registry, calls, parts.pool)

@@ -90,7 +90,7 @@ def _requests(model: Model, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]
 
 
 def _run_text(model: TextModel, task: TextTask[object], count: int, text: str) -> None:
-    model.run(task, [task.example(model.tokenizer, model.manifest, text)] * count)
+    model.run(task, [task.example(model.parts, text)] * count)
 
 
 def _translations(model: Translator, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]]:

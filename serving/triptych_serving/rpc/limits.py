@@ -80,25 +80,19 @@ class LimitOptions:
         return MessageLimit(self.message_bytes, self.text_message_bytes, max(FEWEST_ELEMENTS, self.queue_rows))
 
 
+@dataclass(frozen=True)
 class MessageLimit:
-    """Reject messages above a size. gRPC's core would reject them too, but would name neither the flag nor a remedy.
+    """Reject messages above a size. gRPC's core would reject them too, but would name neither the flag nor a remedy."""
 
-    Args:
-        limit: bytes, of requests and of responses.
-        text_limit: bytes, of requests that carry texts.
-        elements: of each list of a request.
-    """
-
-    def __init__(
-        self, limit: int = MAX_MESSAGE_BYTES, text_limit: int = MAX_MESSAGE_BYTES, elements: int = MAX_MESSAGE_BYTES
-    ) -> None:
-        self._limit, self._text_limit, self._elements = limit, text_limit, elements
+    limit: int = MAX_MESSAGE_BYTES  # bytes, of requests and of responses
+    text_limit: int = MAX_MESSAGE_BYTES  # bytes, of requests that carry texts
+    elements: int = MAX_MESSAGE_BYTES  # of each list of a request
 
     @property
     def channel_options(self) -> list[tuple[str, int]]:
         """Options of gRPC's core. Responses are not limited there, as they have been checked here."""
         return [
-            ("grpc.max_receive_message_length", min(MAX_MESSAGE_BYTES, CORE_FACTOR * self._limit)),
+            ("grpc.max_receive_message_length", min(MAX_MESSAGE_BYTES, CORE_FACTOR * self.limit)),
             ("grpc.max_send_message_length", -1),
         ]
 
@@ -108,9 +102,9 @@ class MessageLimit:
         Raises:
             TooLargeError: above the limit.
         """
-        limit, flag = self._limit, "--max-message-bytes"
-        if has_texts and self._text_limit < limit:
-            limit, flag = self._text_limit, "--max-text-message-bytes"
+        limit, flag = self.limit, "--max-message-bytes"
+        if has_texts and self.text_limit < limit:
+            limit, flag = self.text_limit, "--max-text-message-bytes"
         if size > limit:
             raise TooLargeError(
                 f"request has {size:,} bytes, at most {limit:,} are accepted ({flag}): "
@@ -124,10 +118,10 @@ class MessageLimit:
             InvalidInputError: a list is above the limit; names it.
         """
         try:
-            check_lists(message, lists, self._elements)
+            check_lists(message, lists, self.elements)
         except LongListError as error:
-            most = f"at most {self._elements:,} can wait (--max-queue-rows)"
-            problem = f"at least {self._elements + 1:,} elements in one request, {most}"
+            most = f"at most {self.elements:,} can wait (--max-queue-rows)"
+            problem = f"at least {self.elements + 1:,} elements in one request, {most}"
             raise InvalidInputError(str(error), f"{problem}; send fewer") from None
 
     def check_response(self, size: int) -> None:
@@ -136,9 +130,9 @@ class MessageLimit:
         Raises:
             TooLargeError: above the limit.
         """
-        if size > self._limit:
+        if size > self.limit:
             raise TooLargeError(
-                f"response would have {size:,} bytes, at most {self._limit:,} are sent (--max-message-bytes): "
+                f"response would have {size:,} bytes, at most {self.limit:,} are sent (--max-message-bytes): "
                 "ask for less per request, or raise the server's message size limit"
             )
 

@@ -2,8 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,11 +13,11 @@ from triptych_serving.models.generation.text import PreparedGeneration
 from triptych_serving.models.translation.postprocess import PreparedRequest
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
-from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.scheduling.request import Call, Row
+from triptych_serving.services.model_calls import ModelCalls
 from triptych_text.steps import Steps
 
 
@@ -62,19 +61,8 @@ QueryT = TypeVar("QueryT", bound=DecodeQuery)
 PreparedT = TypeVar("PreparedT", bound=PreparedRequest | PreparedGeneration)
 
 
-class DecodeCalls(ABC, Generic[ModelT, QueryT, PreparedT]):
-    """Decode texts with the models of one task, for every protocol.
-
-    Args:
-        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        pool: threads for long work.
-        get_results: computes results, or takes them from the response cache.
-    """
-
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
-        self._registry = registry
-        self._offload = Offload(pool)
-        self._get_results = get_results
+class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
+    """Decode texts with the models of one task, for every protocol."""
 
     async def stream(self, query: QueryT, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
         """Yield pieces as they are decoded, each text's result after its last piece, and finally the model's use.

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
-from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import ModelUse, UseModel
+from triptych_serving.services.model_calls import ModelCalls
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,8 @@ class ImageQuery:
         return RequestContent((list(self.files), self.top_k, self.field), sum(map(len, self.files)))
 
 
-class ImageCalls:
-    """Classify images, for every protocol.
-
-    Args:
-        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        get_results: computes results, or takes them from the response cache.
-    """
-
-    def __init__(self, registry: Callable[[], Registry], get_results: GetResults) -> None:
-        self._registry = registry
-        self._get_results = get_results
+class ImageCalls(ModelCalls):
+    """Classify images, for every protocol."""
 
     async def classify(self, query: ImageQuery, deadline: float | None) -> tuple[list[ClassifiedImage], ModelUse]:
         """Return the labels of each image, in order; `deadline` in clock seconds.

@@ -1,7 +1,6 @@
 """The path of every text-task request: find the model, tokenize, wait for the engine, convert the results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -9,11 +8,11 @@ from typing import Any, Generic, TypeVar
 from triptych_serving.encoding.options import Work
 from triptych_serving.models.text.task import TextInput, TextTask, characters_of
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.repository.registry import ModelSelector
+from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
-from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.services.model_calls import ModelCalls
 from triptych_text.steps import Steps
 
 Result = TypeVar("Result")
@@ -44,19 +43,8 @@ class TextQuery(Generic[Result, Message]):
         return RequestContent((self.task.name, list(self.inputs), sorted(self.options.items())), self.characters)
 
 
-class TextCalls:
-    """Run text tasks, for every protocol.
-
-    Args:
-        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        pool: threads for long work.
-        get_results: computes results, or takes them from the response cache.
-    """
-
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
-        self._registry = registry
-        self._offload = Offload(pool)
-        self._get_results = get_results
+class TextCalls(ModelCalls):
+    """Run text tasks, for every protocol."""
 
     async def run(
         self, selector: ModelSelector, query: TextQuery[Result, Message], context: GrpcContext

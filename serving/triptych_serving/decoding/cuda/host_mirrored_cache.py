@@ -1,6 +1,7 @@
 """Device caches for a search whose logic runs on the host: each step uploads small arrays and downloads candidates."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -99,24 +100,19 @@ class HostMirroredCache:
 Pair = tuple[Array, DeviceArray]  # the first rows of an array and of its device copy
 
 
+@dataclass(frozen=True)
 class _MirroredRun:
     """A bound graph, with the arrays to upload before and to download after it."""
 
-    def __init__(
-        self,
-        cache: HostMirroredCache,
-        binding: Binding,
-        last: Array,
-        lengths: Array,
-        idle: Array,
-        up: list[Pair],
-        down: list[Pair],
-    ) -> None:
-        self._cache, self._binding = cache, binding
-        self._last, self._lengths, self._idle = last, lengths, idle
-        self._up, self._down = up, down
+    cache: HostMirroredCache
+    binding: Binding
+    last: Array
+    lengths: Array
+    idle: Array  # positions of rows that are not in use
+    up: list[Pair]
+    down: list[Pair]
 
     def run(self) -> None:
-        np.add(self._last, 1, out=self._lengths)
-        self._idle.fill(0)  # a row that left may have had a position beyond its cache's end
-        self._cache.run(self._binding, self._up, self._down, len(self._last))
+        np.add(self.last, 1, out=self.lengths)
+        self.idle.fill(0)  # a row that left may have had a position beyond its cache's end
+        self.cache.run(self.binding, self.up, self.down, len(self.last))

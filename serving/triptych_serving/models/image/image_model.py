@@ -3,24 +3,21 @@
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import ImageManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
-from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.image_runner import ImageRunner
-from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
-from triptych_serving.models.attender import Attender
-from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.capabilities import describe
+from triptych_serving.models.encoder_model import EncoderModel
 from triptych_serving.models.image.image_job import ClassifiedImage, DecodeQueue, ImageJob, ImageParts, ImageRequest
 from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.labels import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import give_way
 
 DEFAULT_TOP_K = 5
@@ -31,30 +28,26 @@ PIXELS_PER_TOKEN = 256  # patches of 16 x 16 pixels, the unit of batch sizes
 LEAST_BYTES_PER_SQUARE = 4 * 12 * 2
 
 
-class ImageModel:
-    """One version of one model. Thread-safe.
+class ImageModel(EncoderModel):
+    """A model of the image family."""
 
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-        DeviceError: a device cannot be used, or has no room.
-        EngineError: the runtime failed.
-    """
+    manifest: ImageManifest
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
-        self.name, self.version = name, version
-        self.manifest = bundle.manifest_of(ImageManifest)
-        self.precision = bundle.precision(options.precision)
+        super().__init__(name, version, bundle, options)
+        self.manifest = manifest = bundle.manifest_of(ImageManifest)
         self.labels = read_labels(bundle.path(LABELS_FILE))
-        self.capabilities = capabilities_of(self.manifest)
-        spec = self.manifest.image
+        spec = manifest.image
         pixels = spec.height * spec.width
         row_size = max(1, pixels // PIXELS_PER_TOKEN)
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        self.devices = options.devices
-        self._work = load_encoder(self._graph(bundle, row_size), options)
-        self.engine = self._work.engine
-        graph = self.manifest.precisions[self.precision]
-        self.attender = Attender(name, bundle, graph.attend, graph.saturation_free, options.limits, options.gives_way)
+        self._start(
+            bundle,
+            options,
+            math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),
+            lambda session: ImageRunner(session, spec),
+            lambda limits, session: image_plan(limits, row_size, manifest.label_count, session),
+            DeviceImageRunner,
+        )
         line = DecodeQueue(self.engine, row_size, time.monotonic)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
         self.limiter = ImageLimiter(most, line, options.limits)
@@ -104,25 +97,15 @@ class ImageModel:
         k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
         return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
 
-    @property
-    def engines(self) -> tuple[OneShotEngine, ...]:
-        """The engines created so far."""
-        return (self.engine, *self.attender.engines)
-
-    @property
-    def reserved(self) -> Mapping[Device, int]:
-        """Bytes reserved on each GPU."""
-        return self._work.reserved
-
     def load(self) -> tuple[int, int]:
         """Return the numbers of running images and of those that wait, to be decoded or to run."""
-        running, waiting = (sum(numbers) for numbers in zip(*(engine.load() for engine in self.engines), strict=True))
+        running, waiting = super().load()
         return running, waiting + self._parts.queue.waiting
 
     def describe(self) -> str:
         """Describe the model for the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
-        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._work.takes}, {size}"
+        return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._encoder.takes}, {size}"
 
     def close(self, drain: bool = True) -> None:
         """Stop: with `drain`, after all accepted requests; else at once, failing the others. Idempotent."""
@@ -130,19 +113,4 @@ class ImageModel:
         if drain:
             self.limiter.wait()
         self._pool.shutdown(wait=drain, cancel_futures=not drain)
-        self._work.close(drain)
-        self.attender.close(drain)
-
-    def _graph(self, bundle: Bundle, row_size: int) -> EncoderGraph:
-        spec, labels = self.manifest.image, self.manifest.label_count
-        return EncoderGraph(
-            f"model {self.name} version {self.version}",
-            bundle,
-            self.weight_bytes,
-            self.precision,
-            self.manifest.precisions[self.precision],
-            math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),
-            lambda session: ImageRunner(session, spec),
-            lambda limits, session: image_plan(limits, row_size, labels, session),
-            DeviceImageRunner,
-        )
+        super().close(drain)

@@ -6,15 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.bundle.manifest.text import POOLINGS
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextTask, item_maker
-from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.models.text.task import TextParts, TextTask, item_maker
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_text.steps import Steps
 
 READ_TOGETHER = 64  # vectors that are normalized together
@@ -32,9 +29,7 @@ class TextEmbedding:
 
 
 def prepare_embedding(
-    tokenizer: BertTokenizer,
-    manifest: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     texts: Sequence[str],
     *,
     pooling: str | None = None,
@@ -45,9 +40,7 @@ def prepare_embedding(
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
-        tokenizer: the model's.
-        manifest: has the defaults of pooling and normalize.
-        limits: of the queue and of one request.
+        model: see TextParts.
         texts: order is kept.
         pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
         normalize: scale each vector to length 1.
@@ -58,17 +51,17 @@ def prepare_embedding(
         InvalidInputError: a text is empty or too long, the pooling is unknown, a vector has fewer dimensions, or the vectors
             would be too large.
     """
-    pooling = manifest.pooling if pooling is None else pooling
-    normalize = manifest.normalize if normalize is None else normalize
+    pooling = model.manifest.pooling if pooling is None else pooling
+    normalize = model.manifest.normalize if normalize is None else normalize
     if pooling not in POOLINGS:
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
-    if dimensions is not None and not 1 <= dimensions <= manifest.hidden_size:
-        raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {manifest.hidden_size:,}")
-    count, width = len(texts), manifest.hidden_size
+    if dimensions is not None and not 1 <= dimensions <= model.manifest.hidden_size:
+        raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {model.manifest.hidden_size:,}")
+    count, width = len(texts), model.manifest.hidden_size
     what = f"{count:,} vectors of {width:,} numbers"
-    check_results("contents", count * (NUMBER_BYTES * width + ROW_BYTES), what, limits, "send fewer texts per request")
-    inputs, most = [(text,) for text in texts], limits.waiting_tokens
-    items, truncated = yield from tokenizer.encode_or_truncate(inputs, item_maker(pooling), truncate=truncate, most=most)
+    check_results("contents", count * (NUMBER_BYTES * width + ROW_BYTES), what, model.limits, "send fewer texts per request")
+    inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
+    items, truncated = yield from model.tokenizer.encode_or_truncate(inputs, item_maker(pooling), truncate=truncate, most=most)
     return Work(items, partial(_read, items, truncated, pooling, normalize, dimensions), 1_000 * len(items))
 
 

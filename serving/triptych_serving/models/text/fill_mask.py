@@ -18,9 +18,8 @@ from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOK
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextTask, make_row
+from triptych_serving.models.text.task import TextParts, TextTask, make_row
 from triptych_serving.runtime.session import Array
-from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, is_unicode
@@ -64,9 +63,7 @@ class FilledText:
 
 
 def prepare_fill_mask(
-    tokenizer: BertTokenizer,
-    manifest: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     texts: Sequence[str],
     *,
     top_k: int | None = None,
@@ -75,9 +72,7 @@ def prepare_fill_mask(
     """Check and tokenize texts with one mask or several each, in small steps.
 
     Args:
-        tokenizer: the model's.
-        manifest: the model's.
-        limits: of the queue and of one request.
+        model: see TextParts.
         texts: order is kept.
         top_k: candidates for each mask, 1 to 1,000; 5 by default.
         targets: rank only these words, each one token of the model.
@@ -87,9 +82,9 @@ def prepare_fill_mask(
             results would be too large.
     """
     k = check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1, MAX_TOP_K)
-    ids = (yield from _target_ids(tokenizer, targets)) if targets else None
+    ids = (yield from _target_ids(model.tokenizer, targets)) if targets else None
     candidates = k if ids is None else min(k, len(ids))
-    limits = replace(limits, result_bytes=min(limits.result_bytes, MAX_ANSWER_BYTES))
+    limits = replace(model.limits, result_bytes=min(model.limits.result_bytes, MAX_ANSWER_BYTES))
     items: list[Item] = []
     spans: list[list[Span]] = []
     masks = size = 0
@@ -97,9 +92,9 @@ def prepare_fill_mask(
     def read(encoding: Encoding) -> None:
         nonlocal masks, size
         index = len(items)
-        row = _row(encoding, index, tokenizer, manifest, k, ids)
+        row = _row(encoding, index, model.tokenizer, model.manifest, k, ids)
         items.append(Item(row, len(row.ids)))
-        spans.append(_spans(texts[index], encoding, row, tokenizer.mask))
+        spans.append(_spans(texts[index], encoding, row, model.tokenizer.mask))
         masks += len(row.places)
         # Each candidate has the whole text; a mask has the probabilities of all targets, too.
         ranked = 0 if ids is None else NUMBER_BYTES * len(ids)
@@ -107,8 +102,8 @@ def prepare_fill_mask(
         what = f"{masks:,} masks x {candidates:,} candidates with the whole text"
         check_results("top_k", size, what, limits, "lower top_k, or send fewer texts or targets")
 
-    yield from tokenizer.encode_masked(texts, read, limits.waiting_tokens)
-    return Work(items, partial(_read, items, texts, spans, tokenizer), size)
+    yield from model.tokenizer.encode_masked(texts, read, model.limits.waiting_tokens)
+    return Work(items, partial(_read, items, texts, spans, model.tokenizer), size)
 
 
 def _row(
@@ -198,4 +193,4 @@ def _fill(tokenizer: BertTokenizer, before: str, token: int) -> str:
     return before + (piece.removeprefix(" ") if not before or before[-1].isspace() else piece)
 
 
-FILL_MASK_TASK = TextTask(FILL_MASK, "fills masks", prepare_fill_mask, lambda tokenizer, _, text: f"{text} {tokenizer.mask}")
+FILL_MASK_TASK = TextTask(FILL_MASK, "fills masks", prepare_fill_mask, lambda model, text: f"{text} {model.tokenizer.mask}")

@@ -7,15 +7,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import SIMILARITIES, TextRow
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import NUMBER_BYTES, check_results
 from triptych_serving.models.text.fill_mask import token_of
-from triptych_serving.models.text.task import NO_PLACES, TextInput, TextTask
-from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.models.text.task import NO_PLACES, TextInput, TextParts, TextTask
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.validation import CONTENTS
@@ -43,15 +41,11 @@ class NearestWords:
     token_count: int  # words of the query
 
 
-def prepare_neighbors(
-    tokenizer: BertTokenizer, manifest: TextManifest, limits: QueueLimits, queries: Sequence[str], *, top_k: int | None = None
-) -> Steps[Work[NearestWords]]:
+def prepare_neighbors(model: TextParts, queries: Sequence[str], *, top_k: int | None = None) -> Steps[Work[NearestWords]]:
     """Check queries and look up their words in small steps.
 
     Args:
-        tokenizer: the model's.
-        manifest: has the maximum number of words.
-        limits: of the queue and of one request.
+        model: see TextParts.
         queries: words to add, or with a hyphen before them to subtract, separated by white space.
         top_k: neighbors of each query, 1 to 1,000; 10 by default.
 
@@ -60,15 +54,15 @@ def prepare_neighbors(
             be too large.
     """
     k = check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1, MAX_TOP_K)
-    what = f"{len(queries):,} queries x {tokenizer.vocabulary:,} similarities"
-    size = len(queries) * NUMBER_BYTES * tokenizer.vocabulary
-    check_results("contents", size, what, limits, "send fewer queries per request")
+    what = f"{len(queries):,} queries x {model.tokenizer.vocabulary:,} similarities"
+    size = len(queries) * NUMBER_BYTES * model.tokenizer.vocabulary
+    check_results("contents", size, what, model.limits, "send fewer queries per request")
     items = []
     for index, query in enumerate(queries):
-        row = _row(tokenizer, CONTENTS.whole(index), query.split(), manifest.limits.max_tokens)
+        row = _row(model.tokenizer, CONTENTS.whole(index), query.split(), model.manifest.limits.max_tokens)
         items.append(Item(row, len(row.ids)))
         yield
-    return Work(items, partial(_read, items, k, tokenizer), len(items) * tokenizer.vocabulary)
+    return Work(items, partial(_read, items, k, model.tokenizer), len(items) * model.tokenizer.vocabulary)
 
 
 def _row(tokenizer: BertTokenizer, field: str, words: Sequence[str], most: int) -> TextRow:
@@ -90,10 +84,12 @@ def _read(items: Sequence[Item], k: int, tokenizer: BertTokenizer) -> Iterator[N
         yield NearestWords(tuple(Neighbor(float(scores[one]), one, tokenizer.piece(one)) for one in kept), item.size)
 
 
-def _example(tokenizer: BertTokenizer, _: TextManifest, text: str) -> TextInput:
+def _example(model: TextParts, text: str) -> TextInput:
     """Return a word of the model for each word of the text."""
-    ids = range(tokenizer.vocabulary)
-    word = next((word for word in map(tokenizer.token, ids) if word.isalpha() and len(tokenizer.pieces(word)) == 1), "")
+    ids = range(model.tokenizer.vocabulary)
+    word = next(
+        (word for word in map(model.tokenizer.token, ids) if word.isalpha() and len(model.tokenizer.pieces(word)) == 1), ""
+    )
     return " ".join([word] * max(1, len(text.split())))
 
 

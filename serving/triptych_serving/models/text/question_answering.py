@@ -8,15 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import QUESTION_ANSWERING, TextManifest
+from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
 from triptych_serving.models.labels import check_range
-from triptych_serving.models.text.task import TextInput, TextTask, make_item, trim
+from triptych_serving.models.text.task import TextInput, TextParts, TextTask, make_item, trim
 from triptych_serving.runtime.session import Array
-from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
@@ -45,9 +43,7 @@ class AnsweredQuestion:
 
 
 def prepare_question_answering(
-    tokenizer: BertTokenizer,
-    _: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     inputs: Sequence[tuple[str, str]],
     *,
     top_k: int | None = None,
@@ -58,8 +54,7 @@ def prepare_question_answering(
     Answers are extended to whole words, and no two of them overlap.
 
     Args:
-        tokenizer: the model's.
-        limits: of the queue and of one request.
+        model: see TextParts.
         inputs: order is kept.
         top_k: answers to each question, 1 to 100; 1 by default.
         max_answer_length: tokens; 15 by default.
@@ -69,7 +64,7 @@ def prepare_question_answering(
     """
     k = check_range("top_k", 1 if top_k is None else top_k, 1, MAX_TOP_K)
     length = check_range("max_answer_length", DEFAULT_LENGTH if max_answer_length is None else max_answer_length, 1)
-    encodings = yield from tokenizer.encode(inputs, KeptEncoding, NAMES, offsets=True, most=limits.waiting_tokens)
+    encodings = yield from model.tokenizer.encode(inputs, KeptEncoding, NAMES, offsets=True, most=model.limits.waiting_tokens)
     items = [make_item(encoding, (START, END)) for encoding in encodings]
     size = sum(len(context) for _, context in inputs)
     return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
@@ -137,7 +132,7 @@ def _whole_words(words: Sequence[int | None], left: int, right: int) -> tuple[in
     return left, right
 
 
-def _example(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
+def _example(_: TextParts, text: str) -> TextInput:
     return text, text
 
 

@@ -6,15 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextInput, TextTask, check_logits, item_maker
-from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.models.text.task import TextInput, TextParts, TextTask, check_logits, item_maker
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
@@ -45,9 +42,7 @@ class RankedDocument:
 
 
 def prepare_rerank(
-    tokenizer: BertTokenizer,
-    manifest: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     pairs: Sequence[tuple[str, str]],
     *,
     top_k: int | None = None,
@@ -57,9 +52,7 @@ def prepare_rerank(
     """Check and tokenize pairs of query and document in small steps; the results are the best documents, best first.
 
     Args:
-        tokenizer: the model's.
-        manifest: tells whether the graph has logits.
-        limits: of the queue and of one request.
+        model: see TextParts.
         pairs: equal scores keep their order.
         top_k: number of documents to return; None: all.
         raw_scores: scores are logits, instead of their sigmoid.
@@ -72,12 +65,14 @@ def prepare_rerank(
     if top_k is not None:
         check_range("top_k", top_k, 1)
     if raw_scores:
-        check_logits(manifest)
+        check_logits(model.manifest)
     what = f"{len(pairs):,} documents"
-    check_results(NAMES.list, len(pairs) * ROW_BYTES, what, limits, "send fewer documents per request")
-    output = LOGITS if manifest.logits else PROBABILITIES
-    most = limits.waiting_tokens
-    items, truncated = yield from tokenizer.encode_or_truncate(pairs, item_maker(output), NAMES, truncate=truncate, most=most)
+    check_results(NAMES.list, len(pairs) * ROW_BYTES, what, model.limits, "send fewer documents per request")
+    output = LOGITS if model.manifest.logits else PROBABILITIES
+    most = model.limits.waiting_tokens
+    items, truncated = yield from model.tokenizer.encode_or_truncate(
+        pairs, item_maker(output), NAMES, truncate=truncate, most=most
+    )
     return Work(items, partial(_read, items, truncated, output, top_k, raw_scores), 10 * len(items), NAMES.list)
 
 
@@ -92,7 +87,7 @@ def _read(
         yield RankedDocument(index, float(scores[index]), items[index].size, truncated[index])
 
 
-def _example(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
+def _example(_: TextParts, text: str) -> TextInput:
     return text, text
 
 

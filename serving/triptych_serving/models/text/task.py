@@ -12,6 +12,7 @@ from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import UnsupportedError
+from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import Encoding, KeptEncoding
@@ -24,7 +25,16 @@ TextInput = str | tuple[str, ...]  # a text, or a pair of texts
 NO_PLACES: NDArray[np.int64] = np.zeros(0, np.int64)
 
 
-def _text_itself(_: BertTokenizer, __: TextManifest, text: str) -> TextInput:
+@dataclass(frozen=True)
+class TextParts:
+    """The parts of a model that its tasks use."""
+
+    tokenizer: BertTokenizer
+    manifest: TextManifest
+    limits: QueueLimits  # of the queue and of one request
+
+
+def _text_itself(_: TextParts, text: str) -> TextInput:
     return text
 
 
@@ -35,16 +45,16 @@ class TextTask(Generic[Result]):
     Args:
         name: the capability that a model needs, such as "fill-mask".
         verb: completes "the model ..." in logs and errors, such as "fills masks".
-        prepare: `prepare(tokenizer, manifest, limits, inputs, **options)` checks and tokenizes a request in small steps. Its
-            options are keyword arguments; None selects the default. Raises InvalidInputError, which names the field.
-        example: `example(tokenizer, manifest, text)` makes a valid input of a text; the warm-up runs it.
+        prepare: `prepare(model, inputs, **options)` checks and tokenizes a request in small steps. Its options are keyword
+            arguments; None selects the default. Raises InvalidInputError, which names the field.
+        example: `example(model, text)` makes a valid input of a text; the warm-up runs it.
         names: of the inputs, for errors.
     """
 
     name: str
     verb: str
     prepare: Callable[..., Steps[Work[Result]]]
-    example: Callable[[BertTokenizer, TextManifest, str], TextInput] = _text_itself
+    example: Callable[[TextParts, str], TextInput] = _text_itself
     names: InputNames = CONTENTS
 
 

@@ -10,10 +10,8 @@ from triptych_serving.encoding.text_runner import LOGITS, NEXT_SENTENCE, PROBABI
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextInput, TextTask, check_logits, item_maker
-from triptych_serving.scheduling.admission import QueueLimits
+from triptych_serving.models.text.task import TextInput, TextParts, TextTask, check_logits, item_maker
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
@@ -31,9 +29,7 @@ class ClassifiedText:
 
 
 def prepare_text_classification(
-    tokenizer: BertTokenizer,
-    manifest: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     inputs: Sequence[TextInput],
     *,
     top_k: int | None = None,
@@ -45,9 +41,7 @@ def prepare_text_classification(
     A model with next-sentence prediction tells whether the second text of a pair follows the first.
 
     Args:
-        tokenizer: the model's.
-        manifest: tells whether the model takes texts, pairs or both.
-        limits: of the queue and of one request.
+        model: see TextParts.
         inputs: order is kept.
         top_k: labels of each input; None: all.
         raw_scores: scores are logits, instead of probabilities.
@@ -60,18 +54,20 @@ def prepare_text_classification(
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
-    output = NEXT_SENTENCE if manifest.next_sentence else LOGITS if raw_scores else PROBABILITIES
+    output = NEXT_SENTENCE if model.manifest.next_sentence else LOGITS if raw_scores else PROBABILITIES
     if raw_scores:
-        check_logits(manifest)
-    labels = NEXT_SENTENCE_LABELS if manifest.next_sentence else manifest.labels
+        check_logits(model.manifest)
+    labels = NEXT_SENTENCE_LABELS if model.manifest.next_sentence else model.manifest.labels
     k, width = min(top_k or len(labels), len(labels)), NUMBER_BYTES * len(labels)
     longest = max((len(label.encode()) for label in labels), default=0)
     what = f"{len(inputs):,} inputs x {k:,} labels"
     remedy = "send fewer inputs per request, or lower top_k"
-    check_results("inputs", len(inputs) * max(width, k * (longest + ROW_BYTES)), what, limits, remedy)
-    parts = [_parts(index, given, manifest) for index, given in enumerate(inputs)]
-    most = limits.waiting_tokens
-    items, truncated = yield from tokenizer.encode_or_truncate(parts, item_maker(output), NAMES, truncate=truncate, most=most)
+    check_results("inputs", len(inputs) * max(width, k * (longest + ROW_BYTES)), what, model.limits, remedy)
+    parts = [_parts(index, given, model.manifest) for index, given in enumerate(inputs)]
+    most = model.limits.waiting_tokens
+    items, truncated = yield from model.tokenizer.encode_or_truncate(
+        parts, item_maker(output), NAMES, truncate=truncate, most=most
+    )
     size = 10 * len(labels) * len(items)
     return Work(items, partial(_read, items, truncated, output, labels, top_k), size, "inputs")
 
@@ -96,8 +92,8 @@ def _read(
     return (ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut) for item, cut in rows)
 
 
-def _example(_: BertTokenizer, manifest: TextManifest, text: str) -> TextInput:
-    return (text, text) if _takes_pairs(manifest) else text
+def _example(model: TextParts, text: str) -> TextInput:
+    return (text, text) if _takes_pairs(model.manifest) else text
 
 
 TEXT_CLASSIFICATION_TASK = TextTask(TEXT_CLASSIFICATION, "classifies text", prepare_text_classification, _example, NAMES)

@@ -6,16 +6,14 @@ from functools import partial
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION, TextManifest
+from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import PROBABILITIES
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextTask, make_item, trim
+from triptych_serving.models.text.task import TextParts, TextTask, make_item, trim
 from triptych_serving.runtime.session import Array
-from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Item
-from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_text.entities import entity_prefixes, find_entities
 from triptych_text.sentences import is_unspaced
@@ -55,9 +53,7 @@ class _LabelledToken:
 
 
 def prepare_token_classification(
-    tokenizer: BertTokenizer,
-    manifest: TextManifest,
-    limits: QueueLimits,
+    model: TextParts,
     texts: Sequence[str],
     *,
     aggregation: str | None = None,
@@ -66,9 +62,7 @@ def prepare_token_classification(
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
-        tokenizer: the model's.
-        manifest: has the labels.
-        limits: of the queue and of one request.
+        model: see TextParts.
         texts: order is kept.
         aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
         truncate: cut off the end of texts that are too long.
@@ -79,17 +73,19 @@ def prepare_token_classification(
     aggregation = SIMPLE if aggregation is None else aggregation
     if aggregation not in AGGREGATIONS:
         raise InvalidInputError("aggregation", f"{aggregation!r} is unknown, it must be one of: {', '.join(AGGREGATIONS)}")
-    inputs, most = [(text,) for text in texts], limits.waiting_tokens
-    encodings, truncated = yield from tokenizer.encode_or_truncate(
+    inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
+    encodings, truncated = yield from model.tokenizer.encode_or_truncate(
         inputs, KeptEncoding, truncate=truncate, offsets=True, most=most
     )
-    tokens, labels = sum(map(len, encodings)), manifest.labels
+    tokens, labels = sum(map(len, encodings)), model.manifest.labels
     # A token has a probability of each label, and may be an entity of its own.
     entity = max((len(label.encode()) for label in labels), default=0) + 2 * ROW_BYTES
     size = tokens * max(NUMBER_BYTES * len(labels), entity)
-    check_results("contents", size, f"{tokens:,} tokens x {len(labels):,} labels", limits, "send fewer texts per request")
+    check_results("contents", size, f"{tokens:,} tokens x {len(labels):,} labels", model.limits, "send fewer texts per request")
     items = [make_item(encoding, (PROBABILITIES,)) for encoding in encodings]
-    return Work(items, partial(_read, items, truncated, texts, encodings, manifest.labels, aggregation), sum(map(len, texts)))
+    return Work(
+        items, partial(_read, items, truncated, texts, encodings, model.manifest.labels, aggregation), sum(map(len, texts))
+    )
 
 
 def _read(

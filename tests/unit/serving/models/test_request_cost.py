@@ -20,6 +20,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest, TranslationManifest
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.text.task import TextParts
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import PreparedRequest, assemble
@@ -125,7 +126,9 @@ def words() -> list[str]:
 @given(texts=MASKED, top_k=st.sampled_from([None, 1, 20, 1_000]), wanted=st.sampled_from([0, 1, 20, 100_000]))
 def test_no_masks_cost_more_than_the_bounds(texts: list[str], top_k: int | None, wanted: int) -> None:
     (tokenizer, manifest), targets = bert(), tuple(words()[:wanted])
-    work = or_refused(lambda: finish(FILL_MASK_TASK.prepare(tokenizer, manifest, LIMITS, texts, top_k=top_k, targets=targets)))
+    work = or_refused(
+        lambda: finish(FILL_MASK_TASK.prepare(TextParts(tokenizer, manifest, LIMITS), texts, top_k=top_k, targets=targets))
+    )
     if work is None:
         return
     held = 0
@@ -145,7 +148,7 @@ def test_no_masks_cost_more_than_the_bounds(texts: list[str], top_k: int | None,
 @given(texts=REQUESTS)
 def test_no_vectors_cost_more_than_the_bounds(texts: list[str]) -> None:
     tokenizer, manifest = bert()
-    work = or_refused(lambda: finish(EMBEDDING_TASK.prepare(tokenizer, manifest, LIMITS, texts)))
+    work = or_refused(lambda: finish(EMBEDDING_TASK.prepare(TextParts(tokenizer, manifest, LIMITS), texts)))
     if work is None:
         return
     for item in work.items:
