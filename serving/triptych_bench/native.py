@@ -35,10 +35,9 @@ from triptych_bench.target import (
 from triptych_bench.tasks import TASKS
 from triptych_client import tasks, text_tasks
 from triptych_client.call import Call
-from triptych_client.connection import open_async_channel
+from triptych_client.connection import Settings, open_async_channel
 from triptych_client.generation import GENERATE, GENERATE_STREAM
 from triptych_client.options import DecodingOptions
-from triptych_client.settings import Settings
 
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
 PAIR_LABELS = {"next", "not_next"}  # of models that take pairs

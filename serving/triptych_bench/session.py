@@ -12,9 +12,16 @@ from triptych_bench.load.loops import SampleBatch
 from triptych_bench.measure.steady import WINDOWS
 from triptych_bench.quality import BenchmarkInputs, QualityError, with_quality
 from triptych_bench.results import Report, Run
-from triptych_bench.scenarios.closed import Headline, closed_loop, multi_stream, offline, single_stream
 from triptych_bench.scenarios.runner import LoadPlan, LoadRunner
-from triptych_bench.scenarios.server import at_rates, highest_rate
+from triptych_bench.scenarios.scenarios import (
+    Headline,
+    at_rates,
+    closed_loop,
+    highest_rate,
+    multi_stream,
+    offline,
+    single_stream,
+)
 from triptych_bench.server.resources import CounterSource, MetricsMeter, ResourceMeter
 from triptych_bench.target import OK, RequestSpec, Sample, Target, TargetError
 

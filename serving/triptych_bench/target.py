@@ -11,8 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from triptych_client.connection import open_channel
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings, open_channel
 
 OK = "OK"  # code of a successful outcome
 Request: TypeAlias = Any  # as the target prepared it: serialized, so that sending costs the generator little

@@ -17,7 +17,7 @@ arguments that calls share. Of this distribution the package imports only `tript
 from triptych.version import __version__
 from triptych_client.async_client import AsyncClient
 from triptych_client.client import Client
-from triptych_client.credentials import tls_credentials
+from triptych_client.connection import tls_credentials
 from triptych_client.errors import (
     CallCancelledError,
     DeadlineExceededError,

@@ -15,14 +15,13 @@ from triptych_client.arguments import (
     check_names,
 )
 from triptych_client.call import Call
-from triptych_client.credentials import default_api_key
+from triptych_client.connection import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_api_key, named_address
 from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_document, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
 from triptych_client.messages import WIRE_NAMES
 from triptych_client.options import collect_options
-from triptych_client.settings import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, named_address
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
 from triptych_client.text_tasks import RERANK
 

@@ -31,10 +31,10 @@ import click
 from report import machine
 
 from triptych_cli.common.progress import ProgressLine
-from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.document_files import FilePolicy
 from triptych_cli.documents.job import DocumentJob, run_job
+from triptych_cli.documents.stored import Database
 from triptych_documents.format import ReadOptions, load_format
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator

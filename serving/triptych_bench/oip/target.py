@@ -30,8 +30,7 @@ from triptych_bench.target import (
     send_unary,
 )
 from triptych_client.call import Call
-from triptych_client.connection import open_async_channel
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings, open_async_channel
 
 SERVICE = "/inference.GRPCInferenceService/"
 PROTOCOL = "Open Inference Protocol v2"

@@ -11,8 +11,7 @@ from typing import Any, Self
 
 import click
 
-from triptych_bench.inputs.bundled import bundled, masked
-from triptych_bench.inputs.reading import read_inputs
+from triptych_bench.inputs.reading import bundled, masked, read_inputs
 from triptych_bench.native import NativeTarget
 from triptych_bench.reports import csvfile, jsonfile, table
 from triptych_bench.results import Report
@@ -26,7 +25,7 @@ from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
 from triptych_cli.common.options import asks_server, is_given
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings
 from triptych_embedded.request import AUTO, embedded_repository
 from triptych_embedded.sentences import chosen_options
 

@@ -15,8 +15,7 @@ from triptych_embedded.request import InputError, TranslationRequest
 if TYPE_CHECKING:
     from triptych_client import Client, TriptychClientError
     from triptych_client.arguments import ScoreArguments
-    from triptych_client.credentials import ChannelCredentials
-    from triptych_client.settings import Settings
+    from triptych_client.connection import ChannelCredentials, Settings
 
 FEW_RETRIES = 5  # about two seconds: an address may be wrong
 SERVER_WAIT_SECONDS = 300.0  # deadline of a call of a batch command, which waits so long for a server that is away
@@ -41,8 +40,7 @@ def connect(address: str, **settings: Any) -> "Client":
 
 def connection_settings(address: str, timeout_seconds: float) -> "Settings":
     """Return the settings of `connect` for code that makes its own calls. Raises click.ClickException: as for `connect`."""
-    from triptych_client.credentials import default_api_key
-    from triptych_client.settings import Settings, named_address
+    from triptych_client.connection import Settings, default_api_key, named_address
 
     with one_line(ValueError):
         access = _access(address)

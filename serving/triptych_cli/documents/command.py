@@ -15,9 +15,9 @@ from triptych_cli.common import options
 from triptych_cli.common.decoding import search_options, take_decoding
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.documents import flags
-from triptych_cli.documents.database import Database, DatabaseError
 from triptych_cli.documents.discovery import STDOUT, destination, discover
 from triptych_cli.documents.flags import JobFlags
+from triptych_cli.documents.stored import Database, DatabaseError
 from triptych_cli.documents.tables import RAY, check_engine, run_tables, tables_of, take_cluster
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import find_format

@@ -1,14 +1,143 @@
-"""Human translations from TMX files and memories; they take precedence over the model's."""
+"""Human translations from TMX 1.4b files (Translation Memory eXchange) and memories; they take precedence over the model's.
+
+TMX files are read as a stream: they may be larger than the memory of this machine.
+"""
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from xml.parsers import expat
 
-from triptych_cli.documents.database import Database
-from triptych_cli.documents.tmx import is_same_language, read_tmx
+from triptych_cli.documents.stored import Database
 from triptych_documents.encoding import surrogate
+from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.formats.bilingual import MemoryEntry
+from triptych_text.languages import parse_language
+
+CHUNK_BYTES = 1 << 16
+ANY = "*all*"  # as the source language of a header
+PLAIN = ("hi",)  # inline elements that are not markup of the text
+
+
+def read_tmx(path: Path, dropped: Counter[str]) -> Iterator[MemoryEntry]:
+    """Yield the pairs of a file: the text in the source language with each of the others.
+
+    Args:
+        dropped: pairs that cannot be used are counted here, by reason.
+
+    Raises:
+        DamagedDocumentError: the file is not well-formed, not TMX, or declares entities.
+        OSError: it cannot be read.
+    """
+    reader = _Reader(path, dropped)
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield from reader.feed(chunk, is_last=False)
+    yield from reader.feed(b"", is_last=True)
+
+
+def dropped_lines(dropped: Mapping[Path, Counter[str]]) -> Iterator[str]:
+    """Yield a line for each file of which entries were dropped."""
+    for file, counts in dropped.items():
+        if total := counts.total():
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+            yield f"{file}: {total:,} {'entry' if total == 1 else 'entries'} dropped: {reasons}"
+
+
+def is_same_language(one: str, other: str) -> bool:
+    """Compare language codes: a script or region must match if both name one; `de` is any German."""
+    first, second = parse_language(one), parse_language(other)
+    if first is None or second is None:
+        return one.lower() == other.lower()
+    marks = ((first.script, second.script), (first.territory, second.territory))
+    return first.language == second.language and all(a == b or not (a and b) for a, b in marks)
+
+
+@dataclass(slots=True)
+class _TranslationUnit:
+    source_language: str
+    texts: dict[str, str | None] = field(default_factory=dict)  # by language; None: with markup
+    language: str = ""
+    pieces: list[str] | None = None  # of the segment that is being read
+    is_plain: bool = True
+
+    def entries(self, dropped: Counter[str]) -> Iterator[MemoryEntry]:
+        wanted = self.source_language.lower()
+        sources = [one for one in self.texts if wanted in ("", ANY) or is_same_language(one, wanted)]
+        if not sources:
+            dropped[f"without a text in {self.source_language}, the source language"] += max(len(self.texts) - 1, 1)
+            return
+        source = min(sources, key=lambda one: (not (self.texts[one] or "").strip(), one.lower() != wanted))  # else the first
+        own = self.texts[source]
+        for language, text in self.texts.items():
+            if language == source:
+                continue
+            if own is None or text is None:
+                dropped["with inline markup"] += 1
+            elif not own.strip() or not text.strip():
+                dropped["empty"] += 1
+            else:
+                yield MemoryEntry(source, language, own, text)
+
+
+class _Reader:
+    def __init__(self, path: Path, dropped: Counter[str]) -> None:
+        self._path, self._dropped = path, dropped
+        self._source_language = ""
+        self._unit: _TranslationUnit | None = None
+        self._found: list[MemoryEntry] = []
+        self._is_tmx = False
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.EntityDeclHandler = self._refuse
+
+    def feed(self, chunk: bytes, is_last: bool) -> list[MemoryEntry]:
+        try:
+            self._parser.Parse(chunk, is_last)
+        except expat.ExpatError as error:
+            raise DamagedDocumentError(f"line {error.lineno}: {expat.ErrorString(error.code)}", str(self._path)) from error
+        found, self._found = self._found, []
+        return found
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._is_tmx and name != "tmx":
+            raise DamagedDocumentError(f"the root element is {name!r}, not 'tmx'", str(self._path))
+        self._is_tmx = True
+        if name == "header":
+            self._source_language = attributes.get("srclang", "")
+        elif name == "tu":
+            self._unit = _TranslationUnit(attributes.get("srclang", self._source_language))
+        elif self._unit is None:
+            return
+        elif name == "tuv":
+            self._unit.language = attributes.get("xml:lang", attributes.get("lang", ""))
+        elif name == "seg":
+            self._unit.pieces, self._unit.is_plain = [], True
+        elif self._unit.pieces is not None and name not in PLAIN:
+            self._unit.is_plain = False
+
+    def _text(self, text: str) -> None:
+        if self._unit is not None and self._unit.pieces is not None:
+            self._unit.pieces.append(text)
+
+    def _end(self, name: str) -> None:
+        unit = self._unit
+        if unit is None:
+            return
+        if name == "seg" and unit.pieces is not None:
+            unit.texts[unit.language] = "".join(unit.pieces) if unit.is_plain else None
+            unit.pieces = None
+        elif name == "tu":
+            self._found += unit.entries(self._dropped)
+            self._unit = None
+
+    def _refuse(self, name: str, *_: object) -> None:
+        raise DamagedDocumentError(f"declares the entity {name!r}, which is not allowed", str(self._path))
 
 
 class HumanTranslations:

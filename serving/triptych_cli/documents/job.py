@@ -11,11 +11,10 @@ from typing import cast
 
 from triptych.version import __version__
 from triptych_cli.common.progress import ProgressLine
-from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.document_files import DocumentFiles, DocumentSummary, FilePolicy, OpenDocument
 from triptych_cli.documents.human import HumanTranslations
-from triptych_cli.documents.stored import DocumentRecords, StoredTranslations
+from triptych_cli.documents.stored import Database, DocumentRecords, StoredTranslations
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import HumanLookup, SentenceTranslation

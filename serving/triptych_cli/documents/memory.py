@@ -8,8 +8,8 @@ import click
 
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import EXISTING_FILE, NEW_FILE
-from triptych_cli.documents.database import Database, DatabaseError
 from triptych_cli.documents.flags import TMX
+from triptych_cli.documents.stored import Database, DatabaseError
 from triptych_documents.errors import DocumentError
 
 
@@ -30,8 +30,7 @@ def import_(memory: Path, files: tuple[Path, ...]) -> None:
     if missing := [str(file) for file in files if not file.exists()]:
         raise click.UsageError(f"{', '.join(missing)}: no such file")
     needs("langcodes", "documents")
-    from triptych_cli.documents.human import add_entries
-    from triptych_cli.documents.tmx import dropped_lines, read_tmx
+    from triptych_cli.documents.human import add_entries, dropped_lines, read_tmx
 
     dropped = {file: Counter[str]() for file in files}
     with one_line(DocumentError, DatabaseError), Database(memory) as database:

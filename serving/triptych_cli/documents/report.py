@@ -9,8 +9,8 @@ from triptych.version import __version__
 from triptych_cli.documents.document_files import DocumentState
 from triptych_cli.documents.dry_run import PlannedWork
 from triptych_cli.documents.files import write_json
+from triptych_cli.documents.human import dropped_lines
 from triptych_cli.documents.job import JobResult
-from triptych_cli.documents.tmx import dropped_lines
 from triptych_documents.findings import Severity
 
 VERSION = 1  # of the file

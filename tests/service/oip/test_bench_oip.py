@@ -9,7 +9,7 @@ import pytest
 from triptych_bench.native import NativeTarget
 from triptych_bench.oip import OipTarget
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings
 
 from ...fixtures.toy import SOURCES, TARGETS
 from ..support.messages import png

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from triptych_bench.inputs.bundled import SIDE, bundled, masked
-from triptych_bench.inputs.reading import read_inputs
+from triptych_bench.inputs.reading import SIDE, bundled, masked, read_inputs
 from triptych_bench.quality import quality_of
 from triptych_bench.target import Sample, TargetError
 from triptych_bench.tasks import TASKS, InputKind, QualityMetric

@@ -10,7 +10,7 @@ from triptych.v1 import (
 from triptych_bench.native import METHODS, NativeTarget
 from triptych_bench.target import RequestSpec, Sample, TargetError
 from triptych_bench.tasks import TASKS
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings
 
 TEXTS_AND_LANGUAGE = 'contents: "a" contents: "b" target_language_code: "de" model: "m" model_version: "2" '
 DECODING = 'options { beam_size: 4 target_prefix: "Ja" target_prefix: "Ja" }'

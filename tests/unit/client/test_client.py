@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from triptych_client import AsyncClient, CallCancelledError, Client, ModelState, NotFoundError
-from triptych_client.settings import DEFAULT_SERVER, parse_address
+from triptych_client.connection import DEFAULT_SERVER, parse_address
 
 from .conftest import Ask
 from .fake_server import FakeServer

@@ -8,7 +8,7 @@ import pytest
 
 from triptych_client import Client, UnavailableError, tls_credentials
 from triptych_client.call import is_transient
-from triptych_client.credentials import is_local
+from triptych_client.connection import is_local
 from triptych_client.status import Details, build_error
 
 from ...fixtures.certificates import Authority

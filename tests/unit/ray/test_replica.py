@@ -10,10 +10,9 @@ from google.rpc import status_pb2
 
 from triptych.v1 import translation_pb2
 from triptych_ray import replica as module
-from triptych_ray.context import EndOfStream, SerializedResponse
 from triptych_ray.methods import METHODS
 from triptych_ray.options import ReplicaOptions
-from triptych_ray.replica import Replica
+from triptych_ray.replica import EndOfStream, Replica, SerializedResponse
 from triptych_serving.errors import UnavailableError
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET

@@ -17,7 +17,7 @@ from triptych_bench.oip import OipTarget
 from triptych_bench.oip.inputdata import InputTensor, read
 from triptych_bench.oip.responses import tokens
 from triptych_bench.target import RequestSpec, Sample, TargetError
-from triptych_client.settings import Settings
+from triptych_client.connection import Settings
 
 from .fake_v2 import FakeV2, running
 

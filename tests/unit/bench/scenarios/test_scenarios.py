@@ -14,9 +14,17 @@ from triptych_bench.load.event_loop import Interrupt
 from triptych_bench.measure.run import LoadSpec
 from triptych_bench.reports import table
 from triptych_bench.results import Run
-from triptych_bench.scenarios.closed import closed_loop, multi_stream, offline, single_stream
 from triptych_bench.scenarios.runner import LoadPlan, LoadRunner
-from triptych_bench.scenarios.server import RateSearch, at_rates, check_limit, highest_rate
+from triptych_bench.scenarios.scenarios import (
+    RateSearch,
+    at_rates,
+    check_limit,
+    closed_loop,
+    highest_rate,
+    multi_stream,
+    offline,
+    single_stream,
+)
 from triptych_bench.server.resources import CounterSource
 from triptych_bench.target import TargetError
 

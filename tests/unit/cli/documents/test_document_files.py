@@ -8,11 +8,11 @@ import pytest
 
 from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents import files
-from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.document_files import NOT_OURS, FilePolicy
 from triptych_cli.documents.files import BILINGUAL, write_whole
 from triptych_cli.documents.job import DocumentJob, JobResult, run_job
+from triptych_cli.documents.stored import Database
 from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_embedded.sentences import digest

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.documents.database import Database
-from triptych_cli.documents.human import HumanTranslations, add_entries
-from triptych_cli.documents.tmx import dropped_lines, read_tmx
+from triptych_cli.documents.human import HumanTranslations, add_entries, dropped_lines, read_tmx
+from triptych_cli.documents.stored import Database
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.formats.bilingual import MemoryEntry
 

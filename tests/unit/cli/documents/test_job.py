@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from triptych_cli.common.progress import ProgressLine
-from triptych_cli.documents.database import Database
 from triptych_cli.documents.discovery import Selection, SourceFile, discover
 from triptych_cli.documents.document_files import FilePolicy, OpenDocument
 from triptych_cli.documents.job import DocumentJob, JobResult, SegmentCounts, TranslationLoop, rare_collections, run_job
-from triptych_cli.documents.stored import StoredTranslations
+from triptych_cli.documents.stored import Database, StoredTranslations
 from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation

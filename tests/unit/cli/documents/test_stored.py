@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from triptych_cli.documents.database import Database, DatabaseError
-from triptych_cli.documents.stored import DocumentRecords, StoredTranslations, pack, unpack
+from triptych_cli.documents.stored import Database, DatabaseError, DocumentRecords, StoredTranslations, pack, unpack
 from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation
 from triptych_embedded.sentences import TranslatorIdentity, digest
 
