@@ -7,9 +7,7 @@ if the loads are rates. Values that were not measured are empty, and further col
 import csv
 import io
 from collections.abc import Callable
-from pathlib import Path
 
-from triptych_bench.reports import files
 from triptych_bench.results import Distribution, Report, Run
 
 CsvValue = str | int | float | None
@@ -25,11 +23,6 @@ def dumps(report: Report) -> str:
     for run in sorted(report.runs, key=lambda run: run.throughput):
         writer.writerow(_cell(value(run)) for _, value in columns)
     return text.getvalue()
-
-
-def write(report: Report, path: Path) -> None:
-    """Write a report. Raises as `files.write`."""
-    files.write(path, dumps(report))
 
 
 def _columns(report: Report) -> tuple[Column, ...]:

@@ -11,7 +11,6 @@ import types
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from triptych_bench.reports import files
 from triptych_bench.results import Report
 
 FORMAT = "triptych-bench"
@@ -26,11 +25,6 @@ class ReportError(ValueError):
 def dumps(report: Report) -> str:
     """Return the file's text. Raises ValueError if a number is not finite."""
     return json.dumps({"format": FORMAT, **dataclasses.asdict(report)}, indent=1, allow_nan=False) + "\n"
-
-
-def write(report: Report, path: Path) -> None:
-    """Write a report. Raises as `files.write`."""
-    files.write(path, dumps(report))
 
 
 def read(path: Path) -> Report:

@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from triptych_bench.comparison import Comparison, MatchedLoad, MetricRow
-from triptych_bench.reports import files, summary, units
+from triptych_bench.reports import summary, units
 from triptych_bench.reports.comparison import shown
 from triptych_bench.reports.latency_charts import curve, percentile_figure, percentiles, tradeoff, tradeoff_of_reports
 from triptych_bench.reports.svg import Figure
@@ -31,11 +30,6 @@ def render(content: Report | Comparison) -> str:
     if isinstance(content, Comparison):
         return _fill("comparison.html", comparison_values(content))
     return _fill("report.html", report_values(content))
-
-
-def write(content: Report | Comparison, path: Path) -> None:
-    """Write the page. Raises as `files.write`."""
-    files.write(path, render(content))
 
 
 def _fill(template: str, values: Mapping[str, Any]) -> str:

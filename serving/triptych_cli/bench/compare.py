@@ -23,7 +23,7 @@ def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: b
     and should not, and runs that are not valid.
     """
     from triptych_bench.comparison import compare
-    from triptych_bench.reports import comparison, jsonfile
+    from triptych_bench.reports import comparison, jsonfile, write
     from triptych_bench.reports.jsonfile import ReportError
 
     with one_line(ReportError):
@@ -31,8 +31,8 @@ def command(first: Path, others: tuple[Path, ...], html: Path | None, as_json: b
     found = compare(reports[0], reports[1:], names_of((first, *others)))
     page = needs("triptych_bench.reports.page", "bench") if html else None
     click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json)
-    if page:
-        page.write(found, html)
+    if page and html:
+        write(html, page.render(found))
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

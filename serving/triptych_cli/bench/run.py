@@ -3,14 +3,15 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import click
 
+from triptych_bench import reports
 from triptych_bench.inputs.reading import bundled, masked, read_inputs
 from triptych_bench.native import NativeTarget
 from triptych_bench.reports import csvfile, jsonfile, table
@@ -75,12 +76,13 @@ def bench(task: str, values: dict[str, Any]) -> None:
     """
     _check(task, values)
     shown = _shown(values)
-    files = ReportFiles.take(values)
-    files.check()
+    files = {name: values.pop(name) for name in ("json_file", "csv_file", "html_file")}
+    _check_files(files.values())
     quiet = values.pop("quiet")
     progress: Callable[[str], None] = (lambda _: None) if quiet else (lambda text: click.echo(text, err=True))
     with one_line(TargetError):
-        given = _given(task, values)  # before a server is started for nothing
+        source = values.get("source")  # read before a server is started for nothing
+        given = _masked(task, read_inputs(source, TASKS[task].kind, values.get("references")), values) if source else None
     with one_line(TargetError), _server(task, values, progress) as server:
         spec = _benchmark_spec(task, values, server, shown, given)
         result = measure(spec, lambda: _target(values["protocol"], server.settings, spec.requests), progress)
@@ -163,12 +165,6 @@ def _target(protocol: str, settings: Settings, spec: RequestSpec) -> Target:
     return target
 
 
-def _given(task: str, values: Mapping[str, Any]) -> list[Sample] | None:
-    """Return the user's inputs; None if there are none."""
-    source: Path | None = values.get("source")
-    return None if source is None else _masked(task, read_inputs(source, TASKS[task].kind, values.get("references")), values)
-
-
 def _benchmark_spec(
     task: str, values: dict[str, Any], server: MeasuredServer, shown: dict[str, str], given: list[Sample] | None
 ) -> BenchmarkSpec:
@@ -248,24 +244,11 @@ def _shown(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
-class ReportFiles:
-    """The files to write."""
-
-    json: Path | None
-    csv: Path | None
-    html: Path | None
-
-    @classmethod
-    def take(cls, values: dict[str, Any]) -> Self:
-        """Remove the files from the values of a command and return them."""
-        return cls(values.pop("json_file"), values.pop("csv_file"), values.pop("html_file"))
-
-    def check(self) -> None:
-        """Check before an hour of measuring that the files can be written. Raises click.UsageError: one cannot."""
-        for path in (self.json, self.csv, self.html):
-            if path and path != STDOUT and (why := _obstacle(path)):
-                raise click.UsageError(f"{path}: {why}")
+def _check_files(files: Iterable[Path | None]) -> None:
+    """Check before an hour of measuring that the files can be written. Raises click.UsageError: one cannot."""
+    for path in files:
+        if path and path != STDOUT and (why := _obstacle(path)):
+            raise click.UsageError(f"{path}: {why}")
 
 
 def _obstacle(path: Path) -> str:
@@ -282,32 +265,31 @@ def _obstacle(path: Path) -> str:
         return error.strerror or str(error)
 
 
-def _show(report: Report, files: ReportFiles, quiet: bool) -> None:
+def _show(report: Report, files: Mapping[str, Path | None], quiet: bool) -> None:
     """Print the table and write the files; with JSON on standard output the table goes to standard error.
 
     Raises:
         click.ClickException: some of the files could not be written; the others are.
     """
-    writers: list[tuple[Callable[[Report, Path], None], Path]] = []
+    prints_json = files["json_file"] == STDOUT
     if not quiet:
-        click.echo(table.render(report), err=files.json == STDOUT)
-    if files.json == STDOUT:
+        click.echo(table.render(report), err=prints_json)
+    if prints_json:
         click.echo(jsonfile.dumps(report), nl=False)
-    elif files.json:
-        writers.append((jsonfile.write, files.json))
-    if files.csv:
-        writers.append((csvfile.write, files.csv))
-    if files.html:
-        from triptych_bench.reports import page
-
-        writers.append((page.write, files.html))
-    if problems := [problem for write, path in writers if (problem := _problem(write, report, path))]:
+    problems = []
+    for name, path in files.items():
+        try:
+            if path and not (prints_json and name == "json_file"):
+                reports.write(path, _text(name, report))
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror or error}")
+    if problems:
         raise click.ClickException("; ".join(problems))
 
 
-def _problem(write: Callable[[Report, Path], None], report: Report, path: Path) -> str:
-    try:
-        write(report, path)
-    except OSError as error:
-        return f"{path}: {error.strerror or error}"
-    return ""
+def _text(name: str, report: Report) -> str:
+    if name == "html_file":
+        from triptych_bench.reports import page
+
+        return page.render(report)
+    return jsonfile.dumps(report) if name == "json_file" else csvfile.dumps(report)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from triptych_bench.comparison import Comparison, MetricRow, compare
-from triptych_bench.reports import comparison, jsonfile, page
+from triptych_bench.reports import comparison, jsonfile, page, write
 from triptych_bench.results import Report
 from triptych_cli.bench.compare import command
 
@@ -30,7 +30,7 @@ def written(folder: Path, *reports: Report) -> Sequence[str]:
     folder.mkdir(exist_ok=True)
     paths = [folder / f"{name}.json" for name in "abc"[: len(reports)]]
     for path, one in zip(paths, reports, strict=True):
-        jsonfile.write(one, path)
+        write(path, jsonfile.dumps(one))
     return [str(path) for path in paths]
 
 

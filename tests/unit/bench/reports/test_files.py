@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from triptych_bench.reports import csvfile, jsonfile
+from triptych_bench.reports import csvfile, jsonfile, write
 from triptych_bench.reports.jsonfile import ReportError
 from triptych_bench.results import Report, Run, TimeBreakdown
 
@@ -45,7 +45,7 @@ def run_with(**members: Any) -> str:
 )
 def test_a_report_is_read_as_it_was_written(one: Report, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    jsonfile.write(one, path)
+    write(path, jsonfile.dumps(one))
     assert jsonfile.read(path) == one
     assert (json.loads(path.read_text())["format"], json.loads(path.read_text())["version"]) == ("triptych-bench", 1)
 
@@ -107,17 +107,17 @@ def test_files_are_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     path, other = tmp_path / "report.json", tmp_path / "other"
     path.write_text("kept")
     with pytest.raises(ValueError, match="JSON"):
-        jsonfile.write(report(replace(closed(1, 1.0, 0.1), throughput=math.nan)), path)
+        write(path, jsonfile.dumps(report(replace(closed(1, 1.0, 0.1), throughput=math.nan))))
     assert path.read_text() == "kept"
-    jsonfile.write(report(), path)
+    write(path, jsonfile.dumps(report()))
     assert jsonfile.read(path) == report()
     assert list(tmp_path.iterdir()) == [path]
     other.touch()
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(other.stat().st_mode)
-    jsonfile.write(report(), Path("/dev/null"))
+    write(Path("/dev/null"), jsonfile.dumps(report()))
     assert Path("/dev/null").is_char_device()
     with pytest.raises(FileNotFoundError) as error:
-        csvfile.write(report(), tmp_path / "none" / "report.csv")
+        write(tmp_path / "none" / "report.csv", csvfile.dumps(report()))
     assert error.value.filename == str(tmp_path / "none" / "report.csv")
 
 
@@ -126,7 +126,7 @@ def rows(*runs: Run) -> list[dict[str, str]]:
 
 
 def test_the_first_columns_are_those_of_perf_analyzer(tmp_path: Path) -> None:
-    csvfile.write(report(full()), tmp_path / "report.csv")
+    write(tmp_path / "report.csv", csvfile.dumps(report(full())))
     text = (tmp_path / "report.csv").read_bytes().decode()
     assert text.startswith(f"Concurrency,{HEADER},")
     assert text.splitlines()[1].startswith("8,400.5,123,500,5000,200,10000,300,100,20000,30000,35000,60000,")
