@@ -5,7 +5,7 @@ generator competes with the server under test.
 """
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,8 @@ from triptych.v1 import model_pb2
 from triptych_bench.oip.responses import counters
 from triptych_bench.target import (
     OK,
-    BlockingCaller,
     Counters,
+    GrpcTarget,
     Outcome,
     RawResponse,
     Request,
@@ -27,15 +27,12 @@ from triptych_bench.target import (
     Sample,
     ServerTimes,
     TargetError,
-    UnaryCaller,
     failed,
     reason,
-    send_unary,
 )
 from triptych_bench.tasks import TASKS
 from triptych_client import tasks, text_tasks
-from triptych_client.call import Call
-from triptych_client.connection import Settings, open_async_channel
+from triptych_client.connection import Settings
 from triptych_client.generation import GENERATE, GENERATE_STREAM
 from triptych_client.options import DecodingOptions
 
@@ -122,36 +119,30 @@ METHODS: Mapping[str, TaskMethod] = {
 }
 
 
-class NativeTarget:
+class NativeTarget(GrpcTarget):
     """Implements `triptych_bench.target.Target`."""
 
     def __init__(self, settings: Settings, spec: RequestSpec) -> None:
-        self._settings, self._spec = settings, spec
+        super().__init__(settings, spec)
         self._method = METHODS[spec.task]
+        self.path = self._method.task.path
         self._parse = self._method.task.response.FromString
-        self._metadata = Call("", 0.0, 0, api_key=settings.api_key).metadata[1:]
         self._served = ("", "")  # model and version of the last response
         self._models: list[model_pb2.Model] = []
 
     async def open(self) -> None:
-        self._channel = channel = open_async_channel(self._settings)
-        # Without serializers: requests and responses are bytes.
-        self._call: Any = channel.unary_unary(self._method.task.path)
-        self._stream: Any = channel.unary_stream(self._method.stream.path) if self._method.stream else None
-        self._statistics: Any = channel.unary_unary(STATISTICS)
+        await super().open()
+        self._stream: Any = self._channel.unary_stream(self._method.stream.path) if self._method.stream else None
+        self._statistics: Any = self._channel.unary_unary(STATISTICS)
         service = f"triptych.v1.{TASKS[self._spec.task].service}"
         found = await self._list_models()
         self._models = [model for model in found if service in model.services and self._spec.model in ("", model.name)]
 
-    async def close(self) -> None:
-        await self._channel.close()
-
     async def _list_models(self) -> Sequence[model_pb2.Model]:
         """List the models, or none if the server does not support that."""
-        timeout = self._settings.timeout_seconds
         try:
             call = self._channel.unary_unary(tasks.LIST_MODELS.path, **tasks.LIST_MODELS.codec)
-            response = await call(model_pb2.ListModelsRequest(), timeout=timeout, metadata=self._metadata)
+            response = await call(model_pb2.ListModelsRequest(), **self._options)
             return list(response.models)
         except aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.PERMISSION_DENIED):
@@ -182,16 +173,6 @@ class NativeTarget:
         except (TypeError, ValueError) as error:
             raise TargetError(str(error)) from error
 
-    def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
-        if self._spec.stream:
-            return self._send_stream(request)
-        return send_unary(self._call, request, self._read, timeout=self._settings.timeout_seconds, metadata=self._metadata)
-
-    def caller(self) -> BlockingCaller | None:
-        if self._spec.stream:
-            return None
-        return UnaryCaller(self._settings, self._method.task.path, self._metadata, self._read)
-
     def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
         received = time.perf_counter()
         message = self._parse(response)
@@ -209,7 +190,7 @@ class NativeTarget:
         results: dict[int, str] = {}
         tokens, server, reading = 0, None, 0.0
         try:
-            call = self._stream(request, timeout=self._settings.timeout_seconds, metadata=self._metadata)
+            call = self._stream(request, **self._options)
             began = clock()
             async for part in call:
                 received = clock()
@@ -235,9 +216,8 @@ class NativeTarget:
     async def stats(self) -> Counters | None:
         """Read the statistics of the Open Inference Protocol, which cover all services of the server."""
         request = pb.ModelStatisticsRequest(name=self._served[0] or self._spec.model)
-        timeout = self._settings.timeout_seconds
         try:
-            response = await self._statistics(request.SerializeToString(), timeout=timeout, metadata=self._metadata)
+            response = await self._statistics(request.SerializeToString(), **self._options)
         except aio.AioRpcError:
             return None
         return counters(pb.ModelStatisticsResponse.FromString(response).model_stats)

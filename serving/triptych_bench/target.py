@@ -5,13 +5,14 @@
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
-from triptych_client.connection import Settings, open_channel
+from triptych_client.call import Call
+from triptych_client.connection import Settings, open_async_channel, open_channel
 
 OK = "OK"  # code of a successful outcome
 Request: TypeAlias = Any  # as the target prepared it: serialized, so that sending costs the generator little
@@ -120,6 +121,37 @@ class Target(Sender, Protocol):
 
         requests, failures, cached (of the requests); and sums of seconds: total, queue, preprocess, compute, postprocess.
         """
+
+
+class GrpcTarget:
+    """What both kinds of targets share: a channel without serializers, so that requests and responses are bytes."""
+
+    path: str  # of the unary method
+
+    def __init__(self, settings: Settings, spec: RequestSpec) -> None:
+        self._settings, self._spec = settings, spec
+        self._metadata = Call("", 0.0, 0, api_key=settings.api_key).metadata[1:]
+        self._options: dict[str, Any] = {"timeout": settings.timeout_seconds, "metadata": self._metadata}
+        self._streams = spec.stream
+
+    async def open(self) -> None:
+        self._channel: Any = open_async_channel(self._settings)
+        self._call: Any = self._channel.unary_unary(self.path)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
+        return self._send_stream(request) if self._streams else send_unary(self._call, request, self._read, **self._options)
+
+    def caller(self) -> BlockingCaller | None:
+        return None if self._streams else UnaryCaller(self._settings, self.path, self._metadata, self._read)
+
+    def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
+        raise NotImplementedError
+
+    async def _send_stream(self, request: Request) -> Outcome:
+        raise NotImplementedError
 
 
 class UnaryCaller:

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from grpc import StatusCode, aio
@@ -16,21 +16,16 @@ from triptych_bench.oip.model import PIECE, ModelFacts, facts_of, sizes, task_te
 from triptych_bench.oip.requests import RequestBuilder
 from triptych_bench.target import (
     OK,
-    BlockingCaller,
     Counters,
+    GrpcTarget,
     Outcome,
     RawResponse,
     Request,
-    RequestSpec,
     Sample,
     TargetError,
-    UnaryCaller,
     failed,
     reason,
-    send_unary,
 )
-from triptych_client.call import Call
-from triptych_client.connection import Settings, open_async_channel
 
 SERVICE = "/inference.GRPCInferenceService/"
 PROTOCOL = "Open Inference Protocol v2"
@@ -39,27 +34,19 @@ REFUSED = "REFUSED"  # code of an error message on a stream that does not begin 
 ABSENT = (StatusCode.UNIMPLEMENTED, StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED)
 
 
-class OipTarget:
+class OipTarget(GrpcTarget):
     """Implements `triptych_bench.target.Target`."""
 
-    def __init__(self, settings: Settings, spec: RequestSpec) -> None:
-        self._settings, self._spec = settings, spec
-        self._metadata = Call("", 0.0, 0, api_key=settings.api_key).metadata[1:]
-        self._streams = spec.stream
-        self._version = ""  # of the last response
+    path = f"{SERVICE}ModelInfer"
+    _version = ""  # of the last response
 
     async def open(self) -> None:
-        self._channel: Any = open_async_channel(self._settings)
-        # Without serializers: requests and responses are bytes.
-        self._infer: Any = self._channel.unary_unary(f"{SERVICE}ModelInfer")
+        await super().open()
         self._stream: Any = self._channel.stream_stream(f"{SERVICE}ModelStreamInfer")
         self._facts = await self._model(self._spec.model or await self._only_model())
         self._streams = self._spec.stream or self._facts.decoupled
         self._requests = RequestBuilder(self._facts, self._spec)
         self._task = task_tensors(self._facts, self._spec)
-
-    async def close(self) -> None:
-        await self._channel.close()
 
     async def describe(self) -> dict[str, str]:
         server = await self._optional("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse)
@@ -92,17 +79,7 @@ class OipTarget:
             )
         return request
 
-    def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
-        if self._streams:
-            return self._send_stream(request)
-        return send_unary(self._infer, request, self._read_one, timeout=self._settings.timeout_seconds, metadata=self._metadata)
-
-    def caller(self) -> BlockingCaller | None:
-        if self._streams:
-            return None
-        return UnaryCaller(self._settings, f"{SERVICE}ModelInfer", self._metadata, self._read_one)
-
-    def _read_one(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
+    def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
         came = time.perf_counter()
         message = pb.ModelInferResponse.FromString(response)
         self._version = message.model_version
@@ -118,7 +95,7 @@ class OipTarget:
         times: list[float] = []
         tokens, reading, began = 0, 0.0, sent
         try:
-            call = self._stream(_once(request), timeout=self._settings.timeout_seconds, metadata=self._metadata)
+            call = self._stream(_once(request), **self._options)
             began = clock()
             async for part in call:
                 came = clock()
@@ -200,25 +177,22 @@ class OipTarget:
     async def _ask(self, method: str, request: Any, response: Any) -> Any:
         """Call a method. Raises TargetError."""
         try:
-            return await self._call(method, request, response)
+            return await self._invoke(method, request, response)
         except aio.AioRpcError as error:
             raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
 
     async def _optional(self, method: str, request: Any, response: Any) -> Any:
         """Call a method of an extension; None if the server does not have it."""
         try:
-            return await self._call(method, request, response)
+            return await self._invoke(method, request, response)
         except aio.AioRpcError as error:
             if error.code() in ABSENT:
                 return None
             raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
 
-    async def _call(self, method: str, request: Any, response: Any) -> Any:
+    async def _invoke(self, method: str, request: Any, response: Any) -> Any:
         call = self._channel.unary_unary(f"{SERVICE}{method}")
-        response_bytes = await call(
-            request.SerializeToString(), timeout=self._settings.timeout_seconds, metadata=self._metadata
-        )
-        return response.FromString(response_bytes)
+        return response.FromString(await call(request.SerializeToString(), **self._options))
 
 
 async def _once(request: bytes) -> AsyncIterator[bytes]:

@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.segments.segment import InlineTag, Segment, with_tail
@@ -17,6 +18,7 @@ END = (
     r"(?:(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])|[\"'”’»)\]]*\s|(?<=[。！？।؟]).)"
 )
 _END = re.compile(END)
+_at = attrgetter("at")  # of a tag
 _COLUMN = re.compile(r"\t\s*|[ ]{3,}")
 _CLAUSE = re.compile(r"[,;:–—][\"'”’»)\]]*\s+|[，、；：]|[)\]”»]\s+|\s+(?=[(\[“„«])")
 _OTHER_SPACE = re.compile(r"[^\S ]")
@@ -150,10 +152,6 @@ def _closes(tags: Sequence[InlineTag], index: int, place: int) -> bool:
     pair = tags[index].pair
     after = tags[index + 1 : bisect_right(tags, place, key=_at)]
     return any(tag.role is Role.CLOSE and tag.pair == pair for tag in after)
-
-
-def _at(tag: InlineTag) -> int:
-    return tag.at
 
 
 def _inside(segment: Segment, place: int) -> bool:

@@ -4,14 +4,16 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind, ProtectedMatch
+from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind, ProtectedMatch, is_word
 from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segment
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,40})((?:\s[^<>\n]{0,500})?)(/?)>")
 _BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences
 _EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an end tag
+_at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected items
 _DEPTH = 16  # open tags that are searched for the matching one
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
 
@@ -162,14 +164,6 @@ def _is_closed(tags: Sequence[InlineTag]) -> bool:
     return not opened
 
 
-def _at(tag: InlineTag) -> int:
-    return tag.at
-
-
-def _start(item: ProtectedSpan) -> int:
-    return item.start
-
-
 def _fitted(
     found: Sequence[ProtectedMatch], codes: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text: str
 ) -> list[ProtectedSpan]:
@@ -238,16 +232,12 @@ def _widened(protected: Sequence[ProtectedSpan], tags: Sequence[InlineTag], text
         limit = starts[index + 1] if index + 1 < len(starts) else len(text)
         start, end = item.start, item.end
         if item.kind in (ProtectedKind.NAME, ProtectedKind.COUNT):
-            while start > taken and start not in places and _is_word(text[start - 1]):
+            while start > taken and start not in places and is_word(text[start - 1]):
                 start -= 1
-            while end < limit and end not in places and _is_word(text[end]):
+            while end < limit and end not in places and is_word(text[end]):
                 end += 1
             around = start not in places and end not in places and taken < start and end < limit
             if around and _QUOTES.get(text[start - 1]) == text[end]:
                 start, end = start - 1, end + 1
         taken = end
         yield ProtectedSpan(start, end, item.kind, (text[start : item.start], *item.pieces, text[item.end : end]), item.term)
-
-
-def _is_word(sign: str) -> bool:
-    return sign.isalnum() or sign == "_"

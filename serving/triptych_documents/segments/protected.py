@@ -187,8 +187,9 @@ class PhraseMatcher(Generic[Entry]):
 
 
 def _inside_word(text: str, place: int) -> bool:
-    return 0 < place < len(text) and _is_word(text[place - 1]) and _is_word(text[place])
+    return 0 < place < len(text) and is_word(text[place - 1]) and is_word(text[place])
 
 
-def _is_word(sign: str) -> bool:
+def is_word(sign: str) -> bool:
+    """Return whether a character is part of a word."""
     return sign.isalnum() or sign == "_"

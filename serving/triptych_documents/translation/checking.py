@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from triptych_documents.rules import Term
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
+from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind, is_word
 from triptych_documents.sentences import Alignment, Span
 from triptych_documents.translation.masking import MaskedSentence, MaskedSpan, Substitution
 from triptych_documents.translation.tag_placement import TagNode, TagPlacer
@@ -195,7 +195,7 @@ def _takes(missing: list[str], numbers: Sequence[str]) -> bool:
 
 def _occurrences(word: str, text: str, *, genitive: bool = False) -> list[Span]:
     ending = "(?:s|['’]s)?" if genitive else ""
-    head, tail = (r"(?<!\w)" if _is_word(word[0]) else ""), (rf"(?={ending}(?!\w))" if _is_word(word[-1]) else "")
+    head, tail = (r"(?<!\w)" if is_word(word[0]) else ""), (rf"(?={ending}(?!\w))" if is_word(word[-1]) else "")
     return [match.span() for match in re.finditer(head + re.escape(word) + tail, text)]
 
 
@@ -218,7 +218,3 @@ def _without(text: str, spans: Sequence[Span]) -> str:
         parts.append(text[at:start])
         at = max(at, end)
     return " ".join((*parts, text[at:]))
-
-
-def _is_word(sign: str) -> bool:
-    return sign.isalnum() or sign == "_"

@@ -26,11 +26,9 @@ class TableProgress:
     """The progress of a job."""
 
     chunks: int  # done
-    of_chunks: int
     rows: int  # done
     of_rows: int
     files: int  # complete
-    of_files: int
 
 
 @dataclass
@@ -107,9 +105,7 @@ class _PendingFiles:
     def progress(self, report: TableReport) -> TableProgress:
         left = sum(map(len, self._left.values()))
         complete = len(report.files) + len(report.skipped)
-        return TableProgress(
-            len(self.missing) - left, len(self.missing), report.rows, self._total, complete, len(self._options.files)
-        )
+        return TableProgress(len(self.missing) - left, report.rows, self._total, complete)
 
     def _finish(self, path: str, report: TableReport) -> None:
         parts = FileParts(self._options, path)

@@ -14,7 +14,7 @@ from triptych_documents.formats.docx.styles import DocxStyles, short
 from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style, balanced, codes_only
 from triptych_documents.formats.office.inline import Escape
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import XML, XmlTokenKind, written_text
+from triptych_documents.formats.shared.xml import XML, written_text
 from triptych_documents.unit import Role
 
 MAX_DEPTH = 64  # nested fields
@@ -134,13 +134,8 @@ class DocxParagraphs:
         self._kept = tree.tokens[tree.root()].attributes.get(f"{XML}space") == "preserve"
 
     def found(self) -> Iterator[int]:
-        """Yield all paragraphs that are not deleted, nested ones after their enclosing paragraph."""
-        index, tokens = 0, self._tree.tokens
-        while index < len(tokens):
-            name = short(tokens[index].name) if tokens[index].opens else ""
-            if tokens[index].kind is XmlTokenKind.START and name == "w:p":
-                yield index
-            index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
+        """Find all paragraphs that are not deleted, nested ones after their enclosing paragraph."""
+        return self._tree.found(lambda name: short(name) == "w:p", lambda name: short(name) in _UNTOUCHED)
 
     def content(self, paragraph: int) -> tuple[int, int]:
         """Return the span after the paragraph properties."""

@@ -190,11 +190,11 @@ class HtmlReader:
         chosen = [name for name in token.attributes if translate and is_text(token.name, name, token.attributes)]
         if not chosen and token.name != "html":
             return
-        for name, value in values(tag).items():
-            start, end = (token.start + place for place in value.span)
-            quoted = len(value.quote)
+        for name, (span, quote) in values(tag).items():
+            start, end = (token.start + place for place in span)
+            quoted = len(quote)
             if name in chosen:
-                self._value((start, end), value.quote)
+                self._value((start, end), quote)
             elif token.name == "html" and name in ("lang", "xml:lang"):
                 self.languages.append(((start + quoted, end - quoted), self.text[start + quoted : end - quoted]))
 

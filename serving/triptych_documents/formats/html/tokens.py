@@ -251,23 +251,12 @@ def _pop(opened: list[HtmlToken], counts: dict[str, int], at: int) -> None:
     token.closing = at
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """Value of an attribute in a start tag."""
-
-    span: Span  # including quotes
-    quote: str  # `"`, `'` or ""
-
-
-def values(tag: str) -> dict[str, Value]:
-    """Return the attributes of a start tag by name in lower case; the first of duplicates, as in browsers."""
+def values(tag: str) -> dict[str, tuple[Span, str]]:
+    """Return span, with quotes, and quote of the values of a start tag, by name in lower case; the first of duplicates."""
     name = _NAME.match(tag)
-    found: dict[str, Value] = {}
+    found: dict[str, tuple[Span, str]] = {}
     for attribute in _ATTRIBUTE.finditer(tag, name.end() if name else 1):
-        value = attribute[2]
-        if value is not None:
-            quote = value[0] if value[:1] in ("'", '"') else ""
-            found.setdefault(attribute[1].lower(), Value(attribute.span(2), quote))
-        else:
-            found.setdefault(attribute[1].lower(), Value((attribute.end(), attribute.end()), ""))
+        value = attribute[2] or ""
+        span = attribute.span(2) if attribute[2] is not None else (attribute.end(), attribute.end())
+        found.setdefault(attribute[1].lower(), (span, value[:1] if value[:1] in ("'", '"') else ""))
     return found

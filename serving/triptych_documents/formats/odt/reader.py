@@ -38,13 +38,8 @@ class OdtParagraphs:
         self._space = True  # white space here is dropped
 
     def found(self) -> Iterator[int]:
-        """Yield all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
-        index, tokens = 0, self._tree.tokens
-        while index < len(tokens):
-            name = self._name(index) if tokens[index].opens else ""
-            if tokens[index].kind is XmlTokenKind.START and name in _PARAGRAPHS:
-                yield index
-            index = self._tree.end(index) + 1 if name in _UNTOUCHED else index + 1
+        """Find all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
+        return self._tree.found(lambda name: short(name) in _PARAGRAPHS, lambda name: short(name) in _UNTOUCHED)
 
     def atoms(self, paragraph: int) -> list[Atom]:
         self._space = True

@@ -51,6 +51,15 @@ class Tree:
         """Yield all descendant elements in order."""
         return (index for index in range(element + 1, self._ends[element]) if self.tokens[index].opens)
 
+    def found(self, wanted: Callable[[str], bool], skipped: Callable[[str], bool]) -> Iterator[int]:
+        """Yield the filled elements with a wanted name, also nested ones, unless they are inside of a skipped element."""
+        index = 0
+        while index < len(self.tokens):
+            token = self.tokens[index]
+            if token.kind is XmlTokenKind.START and wanted(token.name):
+                yield index
+            index = self.end(index) + 1 if token.opens and skipped(token.name) else index + 1
+
     def characters(self, element: int) -> str:
         return "".join(token.text for token in self.tokens[element : self._ends[element]])
 

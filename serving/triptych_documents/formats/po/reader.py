@@ -94,7 +94,7 @@ class _Po:
 
     def _forms(self, entry: Entry, found: Mapping[bool, str]) -> list[str]:
         """Return one string per plural form; existing strings are kept unless all is translated again."""
-        number = self._number()
+        number = count(self._plural_forms()) or 2
         kept = [*(() if entry.is_fuzzy else entry.strings), *[""] * number]
         many = found.get(True)
         # A form for 1, 21, 31 needs the number, which a form for 1 only may leave out.
@@ -105,9 +105,6 @@ class _Po:
             was if text is None or (was and not self.options.retranslate) else text
             for was, text in zip(kept, new, strict=False)
         ]
-
-    def _number(self) -> int:
-        return count(self._plural_forms()) or 2
 
     def _plural_forms(self) -> str:
         """Return the header's value if it is for the target language."""
@@ -124,7 +121,7 @@ class _Po:
         changes: Changes = dict.fromkeys(entry.previous, "")
         if self.options.mark_fuzzy and not entry.is_fuzzy:
             at = entry.flag_lines[0][0] if entry.flag_lines else entry.start
-            line = self._line("#, fuzzy") if not entry.flag_lines else "#, fuzzy,"
+            line = "#, fuzzy" + self.catalog.line_end if not entry.flag_lines else "#, fuzzy,"
             changes[at, at + (2 if entry.flag_lines else 0)] = line
         if entry.is_fuzzy and not self.options.mark_fuzzy:
             changes |= self._unfuzzied(entry)
@@ -142,9 +139,6 @@ class _Po:
             else:
                 changes[start, end + self._line_end(end)] = ""
         return changes
-
-    def _line(self, text: str) -> str:
-        return text + self.catalog.line_end
 
     def _line_end(self, at: int) -> int:
         return 2 if self.catalog.text.startswith("\r\n", at) else 1 if at < len(self.catalog.text) else 0

@@ -75,7 +75,7 @@ def test_dropped_entries_are_listed_by_reason() -> None:
 
 
 def test_reading_a_tmx_of_any_encoding_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_cli.documents.tmx.CHUNK_BYTES", 7)
+    monkeypatch.setattr("triptych_cli.documents.human.CHUNK_BYTES", 7)
     path = tmp_path / "memory.tmx"
     path.write_bytes(TMX.replace("UTF-8", "UTF-16").encode("utf-16"))
     assert [entry.target for entry in read_tmx(path, Counter())][-1] == "Ein schöner Tag"
