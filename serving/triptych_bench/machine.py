@@ -13,7 +13,7 @@ def describe() -> dict[str, str]:
     """Return processor, CPUs available to this process, operating system and versions of this machine."""
     return {
         "processor": processor(),
-        "cpus": str(available_cpus()),
+        "cpus": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "grpcio": grpc.__version__,
@@ -33,10 +33,3 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def available_cpus() -> int:
-    """Return the number of CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

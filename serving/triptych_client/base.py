@@ -17,7 +17,7 @@ from triptych_client.arguments import (
 from triptych_client.call import Call
 from triptych_client.connection import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_api_key, named_address
 from triptych_client.documents import DocumentExchange, OnProgress
-from triptych_client.files import DocumentSource, check_images, read_document, read_image
+from triptych_client.files import DocumentSource, check_images, read_file, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
 from triptych_client.messages import WIRE_NAMES
@@ -65,7 +65,7 @@ class BaseClient:
             ValueError: A number is out of range, the address is malformed, or the API key would leave this machine without TLS.
         """
         self._settings = Settings(
-            **named_address(address),
+            *named_address(address),
             credentials=credentials,
             api_key=default_api_key() if api_key is None else api_key,
             allow_plaintext_keys=allow_plaintext_keys,
@@ -122,7 +122,7 @@ class BaseClient:
 
     def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
         call, others = self._split_off_call(arguments, DocumentArguments)
-        content, name = read_document(source)
+        content, name = read_file(source, "a document")
         return DocumentExchange(content, {"file_name": name, **others}, call, self._settings.max_message_bytes, progress)
 
     def _image_exchange(self, images: object, in_flight: int, arguments: Mapping[str, Any]) -> ImageExchange:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from triptych_client.errors import ResourceExhaustedError, TriptychClientError, UnavailableError
-from triptych_client.status import is_lasting_tls_failure
+from triptych_client.status import LASTING_TLS_FAILURES
 
 logger = logging.getLogger("triptych_client")
 
@@ -45,7 +45,8 @@ def is_transient(error: TriptychClientError) -> bool:
     """Return whether the same request may succeed a little later."""
     # Without a delay, RESOURCE_EXHAUSTED means a size or a quota, which waiting does not change.
     has_delay = isinstance(error, ResourceExhaustedError) and error.retry_delay_seconds is not None
-    return (isinstance(error, UnavailableError) and not is_lasting_tls_failure(error.message)) or has_delay
+    lasts = any(part in error.message for part in LASTING_TLS_FAILURES)
+    return (isinstance(error, UnavailableError) and not lasts) or has_delay
 
 
 class Attempts:

@@ -4,9 +4,9 @@ import ipaddress
 import math
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -47,12 +47,6 @@ def default_api_key() -> str:
     return os.environ.get(API_KEY_VARIABLE, "").strip()
 
 
-def check_api_key(key: str) -> None:
-    """Reject a key that a header cannot carry. Raises ValueError, without the key in its message."""
-    if not all("!" <= letter <= "~" for letter in key):
-        raise ValueError("api_key has white space or non-ASCII characters")
-
-
 def is_local(address: str) -> bool:
     """Return whether the address is on this machine."""
     scheme, _, rest = address.partition(":")
@@ -91,18 +85,11 @@ NAME_RESOLVER = re.compile(r"(?:unix|unix-abstract|vsock|dns|ipv4|ipv6|xds):")  
 DEFAULT_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
-class NamedAddress(TypedDict):
-    """An address, and what errors say about its origin."""
-
-    address: str
-    hint: str
-
-
-def named_address(address: str | None) -> NamedAddress:
-    """Return the address; without one, the environment variable TRIPTYCH_SERVER, else localhost:8001."""
+def named_address(address: str | None) -> tuple[str, str]:
+    """Return the address, by default of TRIPTYCH_SERVER, else localhost:8001, and what errors say about its origin."""
     if address or not (found := os.environ.get(SERVER_VARIABLE)):
-        return {"address": address or DEFAULT_SERVER, "hint": ""}
-    return {"address": found, "hint": f"; the environment variable {SERVER_VARIABLE} has the address {found}"}
+        return address or DEFAULT_SERVER, ""
+    return found, f"; the environment variable {SERVER_VARIABLE} has the address {found}"
 
 
 def parse_address(address: str) -> tuple[str, bool | None]:
@@ -126,12 +113,13 @@ def parse_address(address: str) -> tuple[str, bool | None]:
     return target, tls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of a client. Raises ValueError, which names the setting, if one is out of range."""
 
     address: str = DEFAULT_SERVER
     hint: str = ""  # what errors of an unreachable server say about the address
+    _: KW_ONLY
     credentials: grpc.ChannelCredentials | None = None
     api_key: str = field(default="", repr=False)
     allow_plaintext_keys: bool = False
@@ -144,7 +132,8 @@ class Settings:
     def __post_init__(self) -> None:
         check_timeout(self.timeout_seconds)
         self._settle_address()
-        check_api_key(self.api_key)
+        if not all("!" <= letter <= "~" for letter in self.api_key):  # a header cannot carry it; errors do not show it
+            raise ValueError("api_key has white space or non-ASCII characters")
         if self.api_key and self.credentials is None and not (self.allow_plaintext_keys or is_local(self.address)):
             raise ValueError(
                 f"without TLS the API key could be read on its way to {self.address}: use TLS (credentials; "

@@ -41,11 +41,6 @@ def read_file(source: bytes | bytearray | memoryview | str | PathLike[str] | Bin
     return content, Path(name).name if isinstance(name, str) else ""
 
 
-def read_document(source: DocumentSource) -> tuple[bytes, str]:
-    """Return the content of a document and its file name. Raises as `read_file`."""
-    return read_file(source, "a document")
-
-
 def read_image(source: ImageSource) -> bytes:
     """Return the content of an image file. Raises as `read_file`."""
     return read_file(source, "an image")[0]

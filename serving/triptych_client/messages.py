@@ -7,11 +7,11 @@ from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache, partial
 from types import NoneType
-from typing import Any, Protocol, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
 
-from triptych.v1 import attention_pb2, common_pb2, model_pb2, translation_pb2
+from triptych.v1 import attention_pb2, model_pb2, translation_pb2
 from triptych_client.options import DecodingOptions
 from triptych_client.results import Attention, Hypothesis, Model, Timing, Translation
 
@@ -19,16 +19,6 @@ MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
 # The only arguments whose names differ from those on the wire.
 WIRE_NAMES = {"source_language": "source_language_code", "target_language": "target_language_code"}
-
-
-class ServedMessage(Protocol):
-    """A message with the model and the timing of a call."""
-
-    model: str
-    model_version: str
-
-    @property
-    def timing(self) -> common_pb2.Timing: ...
 
 
 class ServedFields(TypedDict):
@@ -127,8 +117,8 @@ def _conversion(hint: Any, field: Any) -> Callable[[Any], Any]:
     return same
 
 
-def served_from(message: ServedMessage, request_id: str) -> ServedFields:
-    """Read the fields that all results of a call share."""
+def served_from(message: Any, request_id: str) -> ServedFields:
+    """Read the fields that all results of a call share, from a message with model and timing."""
     return ServedFields(
         model=message.model,
         model_version=message.model_version,

@@ -127,11 +127,6 @@ def shift_indices(message: str, first_input: int) -> str:
     return INPUT_INDEX.sub(lambda match: f"{match['field']}[{int(match['index']) + first_input}]", message)
 
 
-def is_lasting_tls_failure(message: str) -> bool:
-    """Return whether the message describes a TLS setup that another attempt would find unchanged."""
-    return any(part in message for part in LASTING_TLS_FAILURES)
-
-
 def _hint(message: str) -> str:
     """Return the remedy for messages of gRPC that name none."""
     if limit := SIZE_LIMIT.search(message):

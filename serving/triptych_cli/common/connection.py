@@ -46,7 +46,7 @@ def connection_settings(address: str, timeout_seconds: float) -> "Settings":
         access = _access(address)
         if access["api_key"] is None:
             access["api_key"] = default_api_key()
-        return Settings(**named_address(_named(address)), **access, timeout_seconds=timeout_seconds)
+        return Settings(*named_address(_named(address)), **access, timeout_seconds=timeout_seconds)
 
 
 def translation_arguments(request: TranslationRequest) -> "ScoreArguments":

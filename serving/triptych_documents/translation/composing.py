@@ -52,11 +52,6 @@ def compose(
     return ComposedTranslation(joined([*pieces, *rest]), sure, sure or not out)
 
 
-def is_placing(segment: Segment) -> bool:
-    """Return whether the segment has tags that only an alignment can place."""
-    return any(not tag.space for tag in segment.tags)
-
-
 def _all(placed: Sequence[PlacedTag]) -> Iterator[PlacedTag]:
     for one in placed:
         yield one

@@ -18,7 +18,7 @@ from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown, trim
 from triptych_documents.sentences import HumanLookup, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
-from triptych_documents.translation.composing import ComposedTranslation, compose, is_placing
+from triptych_documents.translation.composing import ComposedTranslation, compose
 from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
 from triptych_documents.unit import Piece, Unit, joined
 
@@ -169,7 +169,8 @@ def _substitution(core: Segment, index: int, step: int, *, last: bool) -> Substi
 def _request(core: Segment, sentence: MaskedSentence) -> SentenceRequest:
     if not core.tags and not core.protected:
         return SentenceRequest(sentence.text)
-    aligned = is_placing(core) or any(
+    # Only an alignment can place tags.
+    aligned = any(not tag.space for tag in core.tags) or any(
         masked.substitution is Substitution.OUT or masked.item.kind is ProtectedKind.TERM for masked in sentence.spans
     )
     return SentenceRequest(sentence.text, aligned)

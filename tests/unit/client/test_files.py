@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
-from triptych_client.files import read_document, read_image, write_document
+from triptych_client.files import read_file, read_image, write_document
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, io.BytesIO])
 def test_bytes_and_unnamed_files(kind: Callable[[bytes], Any]) -> None:
-    assert read_document(kind(b"abc")) == (b"abc", "")
+    assert read_file(kind(b"abc"), "a document") == (b"abc", "")
     assert read_image(kind(b"abc")) == b"abc"
 
 
 @pytest.mark.parametrize("kind", [str, Path, lambda path: path.open("rb")])
 def test_paths_and_named_files(tmp_path: Path, kind: Callable[[Path], Any]) -> None:
     (tmp_path / "a.md").write_bytes(b"abc")
-    assert read_document(kind(tmp_path / "a.md")) == (b"abc", "a.md")
+    assert read_file(kind(tmp_path / "a.md"), "a document") == (b"abc", "a.md")
     assert read_image(kind(tmp_path / "a.md")) == b"abc"
 
 
-@pytest.mark.parametrize("read", [read_document, read_image])
+@pytest.mark.parametrize("read", [lambda source: read_file(source, "a document"), read_image])
 @pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
 def test_other_sources_are_rejected(read: Callable[[Any], Any], source: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
