@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import grpc
@@ -279,7 +278,5 @@ class AsyncClient(BaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *details: object) -> None:
         await self.close()

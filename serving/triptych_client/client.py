@@ -1,7 +1,6 @@
 """The blocking client."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
@@ -443,5 +442,5 @@ class Client(BaseClient):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()

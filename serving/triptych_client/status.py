@@ -11,40 +11,27 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from triptych_client.errors import (
-    CallCancelledError,
-    DeadlineExceededError,
-    FailedPreconditionError,
-    FieldViolation,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    ResourceExhaustedError,
-    ServerError,
-    TriptychClientError,
-    UnauthenticatedError,
-    UnavailableError,
-    UnimplementedError,
-)
+from triptych_client import errors
+from triptych_client.errors import FieldViolation, ServerError, TriptychClientError, UnavailableError
 
 ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
     grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a faulty server
-    grpc.StatusCode.CANCELLED: CallCancelledError,
+    grpc.StatusCode.CANCELLED: errors.CallCancelledError,
     grpc.StatusCode.UNKNOWN: ServerError,
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
-    grpc.StatusCode.NOT_FOUND: NotFoundError,
-    grpc.StatusCode.ALREADY_EXISTS: FailedPreconditionError,
-    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
-    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
-    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
+    grpc.StatusCode.NOT_FOUND: errors.NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: errors.FailedPreconditionError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhaustedError,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPreconditionError,
     grpc.StatusCode.ABORTED: ServerError,
-    grpc.StatusCode.UNIMPLEMENTED: UnimplementedError,
+    grpc.StatusCode.UNIMPLEMENTED: errors.UnimplementedError,
     grpc.StatusCode.INTERNAL: ServerError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
     grpc.StatusCode.DATA_LOSS: ServerError,
-    grpc.StatusCode.OUT_OF_RANGE: InvalidArgumentError,
+    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgumentError,
 }
 CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 DETAILS_KEY = "grpc-status-details-bin"

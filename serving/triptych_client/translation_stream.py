@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import grpc
@@ -111,7 +110,7 @@ class TextStream(_Stream[Result], Iterator[str]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *details: object) -> None:
         self.close()
 
     def _read(self) -> Generator[str]:
@@ -149,9 +148,7 @@ class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *details: object) -> None:
         await self.close()
 
     async def _read(self) -> AsyncGenerator[str]:

@@ -5,22 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from triptych_bench.reports import summary, units
+from triptych_bench.reports import summary, svg, units
 from triptych_bench.reports.scale import LogScale, TailScale, fitting, from_zero
-from triptych_bench.reports.svg import (
-    Axis,
-    Figure,
-    Frame,
-    LegendEntry,
-    Point,
-    element,
-    line,
-    marker,
-    picture,
-    tooltip,
-    x_axis,
-    y_axis,
-)
+from triptych_bench.reports.svg import Axis, Figure, Frame, LegendEntry, Point
 from triptych_bench.results import Distribution, Run
 
 FRAME = Frame(left=56, top=38, right=536, bottom=316)
@@ -67,12 +54,12 @@ def _tradeoff_picture(runs: Sequence[Run]) -> Markup:
     limit = _limit(runs, max(latencies))
     x, (y, factor) = _throughput_axis(runs), latency_axis([*latencies, *([limit] if limit else [])])
     curves = [_run_curve(runs, percentile, name, name, shape, x, y, factor) for percentile, name, shape in SERIES]
-    return picture(
+    return svg.picture(
         *SIZE,
         "Latency against throughput",
         "xy",
-        y_axis(FRAME, y),
-        x_axis(FRAME, x),
+        svg.y_axis(FRAME, y),
+        svg.x_axis(FRAME, x),
         _limit_line(limit, y, factor) if limit else "",
         curves,
         _load_labels(runs, x, y, factor),
@@ -90,11 +77,11 @@ def _run_curve(
 ) -> Iterator[Markup]:
     """Draw one percentile of runs against their throughput; hollow marks are runs that may not be quoted."""
     places = _places(runs, percentile, x, y, factor)
-    yield line([place for _, _, place in places], style)
+    yield svg.line([place for _, _, place in places], style)
     for run, seconds, place in places:
-        yield marker(place, style, shape, hollow=not run.trusted)
+        yield svg.marker(place, style, shape, hollow=not run.trusted)
         head = f"{run.name}\n{label}" if label == f"p{percentile}" else f"{label}, {run.name}\np{percentile}"
-        yield tooltip(place, f"{head} {units.duration(seconds)}\n{units.number(run.throughput)} inputs/s")
+        yield svg.tooltip(place, f"{head} {units.duration(seconds)}\n{units.number(run.throughput)} inputs/s")
 
 
 def _load_labels(runs: Sequence[Run], x: Axis, y: Axis, factor: float) -> Iterator[Markup]:
@@ -106,7 +93,7 @@ def _load_labels(runs: Sequence[Run], x: Axis, y: Axis, factor: float) -> Iterat
         taken.append((px, py))
         text = f"{run.concurrency}" if run.concurrency is not None else units.number(run.offered_rate)
         left = px - 7 > FRAME.left + 34  # there is room next to the axis
-        yield element(
+        yield svg.element(
             "text", text, class_="note", x=px - 7 if left else px + 7, y=py - 7, text_anchor="end" if left else "start"
         )
 
@@ -121,10 +108,10 @@ def _limit(runs: Sequence[Run], highest: float) -> float | None:
 def _limit_line(limit: float, y: Axis, factor: float) -> Markup:
     at = FRAME.y(y.scale(limit * factor))
     text, x = f"limit {units.duration(limit)}", FRAME.right - 4
-    return element(
+    return svg.element(
         "g",
-        element("line", class_="limit", x1=FRAME.left, x2=FRAME.right, y1=at, y2=at),
-        element("text", text, class_="note limit-text", x=x, y=at - 5, text_anchor="end"),
+        svg.element("line", class_="limit", x1=FRAME.left, x2=FRAME.right, y1=at, y2=at),
+        svg.element("text", text, class_="note limit-text", x=x, y=at - 5, text_anchor="end"),
     )
 
 
@@ -158,7 +145,7 @@ def tradeoff_of_reports(names: Sequence[str], runs: Sequence[Sequence[Run]], sty
         title="Latency against throughput",
         text="The p99 over the throughput that each load reached: lower and further to the right is better. "
         "Hollow marks are runs that are not valid.",
-        picture=picture(*SIZE, "Latency against throughput", "xy", y_axis(FRAME, y), x_axis(FRAME, x), curves),
+        picture=svg.picture(*SIZE, "Latency against throughput", "xy", svg.y_axis(FRAME, y), svg.x_axis(FRAME, x), curves),
         keys=[LegendEntry(name, style) for name, _, style in series],
         head=("report", "load", "inputs/s", "p99 (ms)"),
         rows=[
@@ -215,13 +202,13 @@ def _percentile_picture(series: Sequence[tuple[str, Distribution, str]]) -> Mark
     x = Axis(scale=TailScale(nines), label="percentile", shown=percentile_name)
     y, factor = latency_axis([seconds for points in curves for _, seconds in points])
     places = [[(FRAME.x(x.scale(one)), FRAME.y(y.scale(seconds * factor))) for one, seconds in points] for points in curves]
-    lines = [line(points, style) for points, (_, _, style) in zip(places, series, strict=True)]
+    lines = [svg.line(points, style) for points, (_, _, style) in zip(places, series, strict=True)]
     tooltips = [
-        tooltip(place, f"{name}\np{percentile_name(fraction)} {units.duration(seconds)}")
+        svg.tooltip(place, f"{name}\np{percentile_name(fraction)} {units.duration(seconds)}")
         for (name, _, _), points, line_places in zip(series, curves, places, strict=True)
         for (fraction, seconds), place in zip(points, line_places, strict=True)
     ]
-    return picture(*SIZE, "Percentiles of latency", "xy", y_axis(FRAME, y), x_axis(FRAME, x), lines, tooltips)
+    return svg.picture(*SIZE, "Percentiles of latency", "xy", svg.y_axis(FRAME, y), svg.x_axis(FRAME, x), lines, tooltips)
 
 
 def curve(distribution: Distribution) -> Sequence[tuple[float, float]]:

@@ -4,23 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from triptych_bench.reports import summary, units
+from triptych_bench.reports import summary, svg, units
 from triptych_bench.reports.latency_charts import latency_axis
 from triptych_bench.reports.scale import ending, from_zero
-from triptych_bench.reports.svg import (
-    Axis,
-    Figure,
-    Frame,
-    LegendEntry,
-    bar,
-    element,
-    line,
-    marker,
-    picture,
-    tooltip,
-    x_axis,
-    y_axis,
-)
+from triptych_bench.reports.svg import Axis, Figure, Frame, LegendEntry
 from triptych_bench.results import Run, TimelineEntry
 
 PARTS = {
@@ -82,19 +69,19 @@ def _breakdown_picture(runs: Sequence[Run]) -> Markup:
     x = Axis(scale=scale, label=f"mean time of a request ({unit})")
     frame = Frame(left=LEFT, top=TOP, right=RIGHT, bottom=TOP + ROW * len(runs))
     rows = [_breakdown_row(run, index, frame, x, factor) for index, run in enumerate(runs)]
-    return picture(WIDTH, frame.bottom + 48, "Where the time goes", "element", x_axis(frame, x), rows)
+    return svg.picture(WIDTH, frame.bottom + 48, "Where the time goes", "element", svg.x_axis(frame, x), rows)
 
 
 def _breakdown_row(run: Run, index: int, frame: Frame, x: Axis, factor: float) -> Iterator[Markup]:
     top, at = frame.top + ROW * index + (ROW - BAR) / 2, 0.0
-    yield element("text", run.name, class_="tick strong", x=frame.left - 10, y=top + BAR / 2 + 4, text_anchor="end")
+    yield svg.element("text", run.name, class_="tick strong", x=frame.left - 10, y=top + BAR / 2 + 4, text_anchor="end")
     for name, label in PARTS.items():
         seconds = getattr(run.parts, name) or 0.0
         left, at = frame.x(x.scale(at * factor)), at + seconds
         text = f"{run.name}\n{label} {units.duration(seconds)}\n{units.percent(seconds / total_time(run))} of the time"
         if seconds > 0:
-            yield bar(left, top, frame.x(x.scale(at * factor)) - left, BAR, name.replace("_", "-"), text)
-    yield element("text", units.duration(at), class_="tick", x=frame.x(x.scale(at * factor)) + 8, y=top + BAR / 2 + 4)
+            yield svg.bar(left, top, frame.x(x.scale(at * factor)) - left, BAR, name.replace("_", "-"), text)
+    yield svg.element("text", units.duration(at), class_="tick", x=frame.x(x.scale(at * factor)) + 8, y=top + BAR / 2 + 4)
 
 
 def timeline(run: Run, name: str = "timeline") -> Figure | None:
@@ -130,31 +117,35 @@ def _timeline_picture(moments: Sequence[TimelineEntry]) -> Markup:
     counts = from_zero([float(moment.completed + moment.failed) for moment in moments], 4)
     upper = Axis(scale=counts, label="requests completed each second")
     lower, factor = latency_axis([one for moment in moments for one in (moment.p50, moment.p99) if one is not None] or [1e-3])
-    return picture(
+    return svg.picture(
         *TIMELINE_SIZE,
         "Time line",
         "x",
         [_steady_background(frame, moments, x) for frame in (UPPER, LOWER)],
-        (y_axis(UPPER, upper), x_axis(UPPER, x, titled=False, ticks=False), [_bars(one, x, upper) for one in moments]),
-        (y_axis(LOWER, lower), x_axis(LOWER, x), [_latency_line(moments, series, x, lower, factor) for series in SERIES]),
-        element("line", class_="cursor", x1=0, x2=0, y1=UPPER.top, y2=LOWER.bottom),
-        [tooltip((UPPER.x(x.scale(one.start + 0.5)), UPPER.bottom), _tooltip_text(one)) for one in moments],
+        (svg.y_axis(UPPER, upper), svg.x_axis(UPPER, x, titled=False, ticks=False), [_bars(one, x, upper) for one in moments]),
+        (
+            svg.y_axis(LOWER, lower),
+            svg.x_axis(LOWER, x),
+            [_latency_line(moments, series, x, lower, factor) for series in SERIES],
+        ),
+        svg.element("line", class_="cursor", x1=0, x2=0, y1=UPPER.top, y2=LOWER.bottom),
+        [svg.tooltip((UPPER.x(x.scale(one.start + 0.5)), UPPER.bottom), _tooltip_text(one)) for one in moments],
     )
 
 
 def _steady_background(frame: Frame, moments: Sequence[TimelineEntry], x: Axis) -> Iterator[Markup]:
     for first, last in _stretches([moment.steady for moment in moments]):
         left, right = (frame.x(x.scale(at)) for at in (moments[first].start, moments[last].start + 1))
-        yield bar(left, frame.top, right - left, frame.bottom - frame.top, "steady")
+        yield svg.bar(left, frame.top, right - left, frame.bottom - frame.top, "steady")
 
 
 def _bars(moment: TimelineEntry, x: Axis, y: Axis) -> Iterator[Markup]:
     left, right = (UPPER.x(x.scale(at)) for at in (moment.start, moment.start + 1))
     gap = 1.0 if right - left > 5 else 0.0
     middle, top = UPPER.y(y.scale(moment.completed)), UPPER.y(y.scale(moment.completed + moment.failed))
-    yield bar(left + gap / 2, middle, right - left - gap, UPPER.bottom - middle, "done" if moment.steady else "early")
+    yield svg.bar(left + gap / 2, middle, right - left - gap, UPPER.bottom - middle, "done" if moment.steady else "early")
     if moment.failed:
-        yield bar(left + gap / 2, top, right - left - gap, middle - top, "failed")
+        yield svg.bar(left + gap / 2, top, right - left - gap, middle - top, "failed")
 
 
 def _latency_line(moments: Sequence[TimelineEntry], series: str, x: Axis, y: Axis, factor: float) -> Iterator[Markup]:
@@ -165,7 +156,7 @@ def _latency_line(moments: Sequence[TimelineEntry], series: str, x: Axis, y: Axi
             (LOWER.x(x.scale(moments[index].start + 0.5)), LOWER.y(y.scale((values[index] or 0.0) * factor)))
             for index in range(first, last + 1)
         ]
-        yield line(places, series) if len(places) > 1 else marker(places[0], series)
+        yield svg.line(places, series) if len(places) > 1 else svg.marker(places[0], series)
 
 
 def _stretches(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
