@@ -124,7 +124,7 @@ def first_manifest(task: str, family: str, precisions: Mapping[str, Mapping[str,
         "family": family,
         **members,
         "precisions": precisions,
-        "default_precision": "fp32",
+        "default_precision": "fp32" if "fp32" in precisions else next(iter(precisions)),
         **{member: {} for member in ("provenance", "metrics", "parity")},
     }
 

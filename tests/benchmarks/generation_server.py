@@ -5,8 +5,7 @@
 In process, all prompts of a round are one call; the server gets a request for each, all at once, over gRPC. Both take turns,
 with the same prompts of random tokens, greedy search and no prefix cache. The table has tokens per second of the fastest
 round and the least CPU time for each token, of the process that decodes: other processes disturb the latter less. Above 1, a
-share says that the server is the better one. `equal` is the share of texts that are the same: in int8 near ties may be decided
-otherwise, as prompts are read in other chunks.
+share says that the server is the better one. `equal` is the share of texts that are the same, in int8 all of them.
 """
 
 import asyncio

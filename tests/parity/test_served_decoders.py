@@ -13,6 +13,7 @@ from triptych_export.huggingface.architectures.decoders import keep_decoder
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
@@ -71,6 +72,46 @@ def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
         )
         wanted = [_until(tokens, ends) for tokens in found[:, ids.shape[1] :].tolist()]
         assert [list(one.tokens[row.prompt :]) for one in row.hypotheses] == wanted
+
+
+@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.full)])
+def test_int8_gives_equal_scores_in_any_company_and_chunks(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only equal tokens: what a prompt's neighbours change in the last bits may turn any later token."""
+    small_decoder(family, tmp_path / "checkpoint")
+    source = load(Folder(tmp_path / "checkpoint"))
+    assert isinstance(source, GenerationSource)
+    assert source.tokenizer is not None
+    samples = [source.tokenizer.encode(text).ids for text in SENTENCES[:24]]
+    searches: list[dict[str, Any]] = [{}, {"top_logprobs": 2}, {"top_logprobs": 0, "echo": True}]
+    write_generation(source, tmp_path / "bundle", lambda line: None, samples, ("int8",))
+    engine = EngineOptions(workers=1, slots=24)
+
+    def generate(prompts: list[str], company: int, cache: int) -> list[Any]:
+        generator = Generator(
+            "model", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions(engine=engine, prefix_cache_bytes=cache)
+        )
+        found: list[Any] = []
+        try:
+            for search in searches:
+                for start in range(0, len(prompts), company):
+                    some = prompts[start : start + company]
+                    request = GenerationRequest(
+                        prompts=some, options=DecodingOptions(sampling_topk=1), max_tokens=NEW, **search
+                    )
+                    found += [(one.text, one.choices[0].log_probabilities) for one in generator.generate(request)]
+        finally:
+            generator.close(drain=False)
+        return found
+
+    prompts = [*PROMPTS, PROMPTS[5] + PROMPTS[6], PROMPTS[5] + PROMPTS[7], PROMPTS[5]]
+    alone = generate(prompts, 1, 0)
+    assert generate(prompts, len(prompts), 0) == alone
+    assert generate(prompts, len(prompts), 1 << 26) == alone
+    monkeypatch.setattr(prompt_cache, "SMALLEST_CHUNK", 5)
+    monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", 5)
+    assert generate(prompts, 7, 1 << 26) == alone
 
 
 def _until(tokens: list[int], ends: Any) -> list[int]:

@@ -67,7 +67,7 @@ class GreedyLane:
         ended = [
             slot
             for slot, (row, token) in enumerate(zip(self.rows, slots.tokens[:count].tolist(), strict=True))
-            if _append(row, token, self._ends)
+            if self._append(row, token)
         ]
         rows = [self.rows[slot] for slot in ended]
         for slot in reversed(ended):
@@ -81,6 +81,17 @@ class GreedyLane:
     def _arrays(self) -> StepArrays:
         return StepArrays(self._subset.inputs if self._subset else {}, {"next": self._slots.tokens})
 
+    def _append(self, row: Row, token: int) -> bool:
+        """Give a row its next token; True if that was its last."""
+        if token in self._ends and len(row.tokens) >= row.prompt:
+            finish_row(row, Finish.STOP)
+            return True
+        row.tokens.append(token)
+        if len(row.tokens) < row.max_tokens and (row.is_stopped is None or not row.is_stopped(row.tokens)):
+            return False
+        finish_row(row, Finish.LENGTH)
+        return True
+
     def _vacate(self, slot: int) -> None:
         self._slots.vacate(slot)
         last = self.rows.pop()
@@ -92,15 +103,3 @@ def _forced(row: Row) -> int:
     """Return the next token of a row's prefix."""
     position = len(row.tokens)
     return row.prefix[position] if position < len(row.prefix) else FREE
-
-
-def _append(row: Row, token: int, ends: frozenset[int]) -> bool:
-    """Give a row its next token; True if that was its last."""
-    if token in ends and len(row.tokens) >= row.prompt:
-        finish_row(row, Finish.STOP)
-        return True
-    row.tokens.append(token)
-    if len(row.tokens) < row.max_tokens and (row.is_stopped is None or not row.is_stopped(row.tokens)):
-        return False
-    finish_row(row, Finish.LENGTH)
-    return True

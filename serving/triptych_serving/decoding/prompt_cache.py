@@ -1,9 +1,15 @@
-"""Key-value caches of decoder-only rows, and the prompts that are read into them between two steps."""
+"""Key-value caches of decoder-only rows, and the prompts that are read into them between two steps.
+
+A runtime adds in another order where it multiplies one row, and int8 may round what it adds to the next integer: a token that
+is read alone gives other keys and values than one that is read with others, if only in the last bits. So which of a row's
+tokens are read together depends on the row alone: those of its prompt but the last are never read one by one, all later ones
+always. Then neither company nor chunks nor the prefix cache change a result.
+"""
 
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -13,17 +19,30 @@ import numpy as np
 
 from triptych_serving.bundle.manifest import DecoderShape
 from triptych_serving.decoding.kv_cache import BoundStep, HostArrays, StepArrays, cache_names
-from triptych_serving.decoding.slots import Slots
+from triptych_serving.decoding.slots import FREE, Slots
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Array, Session
-from triptych_serving.scheduling.request import Row
+from triptych_serving.scheduling.request import Row, TokenLogProbability
 
 BLOCK = 16  # tokens of a prefix that are shared or not
 CHUNK_SECONDS = 0.03  # of reading prompts between two steps
 TOKEN_SECONDS = 0.08  # from the end of one chunk to that of the next, all lanes' steps included: streams wait less than 100 ms
-LONGEST_SECONDS = 0.2  # the same while no row decodes: longer chunks take less time for each token
+LONGEST_SECONDS = 0.5  # the same while no row decodes: longer chunks take less time for each token
+HELD_SECONDS = 5.0  # that a prompt waits for others while no row decodes: between steps they would take much longer
 SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 8, 512, 32  # tokens
+SIMILAR = 0.85  # prompts are read together if they have this share of the longest one's tokens
+SCORES = 1 << 22  # log-probabilities computed at a time: 16 MB
 LEARNS = 0.3  # weight of the latest chunk in the average cost of a token; of a slower one: 1
-LEAST = 2  # tokens: one token would be a step
+LEAST = 2  # tokens of a chunk; the only token before a prompt's last one is read by a step
+
+
+@dataclass(frozen=True)
+class PromptGraphs:
+    """The graphs over the caches of one lane."""
+
+    reader: Session
+    step: Session
+    scorer: Callable[[], Session]  # loads it
 
 
 class PromptKVCache(HostArrays):
@@ -32,8 +51,8 @@ class PromptKVCache(HostArrays):
     A KVCache for rows without sources.
 
     Args:
-        reader: the greedy step graph, which also reads several tokens of one row.
-        step: the graph of the lane.
+        graphs: `reader` is the greedy step graph, which also reads several tokens of one row, or whole prompts of several;
+            `step` is the graph of the lane, `scorer` the one that gives log-probabilities after every token of a chunk.
         shape: of the caches.
         context: positions of each row.
         count: maximum number of rows.
@@ -41,14 +60,13 @@ class PromptKVCache(HostArrays):
 
     padding = 1.0
 
-    def __init__(self, reader: Session, step: Session, shape: DecoderShape, context: int, count: int) -> None:
-        self._reader = reader
-        context = max(2, context)  # with one position, a step would be taken for a prompt
+    def __init__(self, graphs: PromptGraphs, shape: DecoderShape, context: int, count: int) -> None:
+        self._graphs, step = graphs, graphs.step
+        self.context = context = max(2, context)  # with one position, a step would be taken for a prompt
         size = (count, shape.heads, context, shape.head_dim)
         # An array for each name: the system may refuse to reserve all of them as one piece.
         super().__init__(step, {name: np.zeros(size, np.float32) for name in cache_names(shape.layers)}, {})
         self._total = np.array([context], np.int32)
-        self._nothing = {"forced": np.array([-1], np.int64)}, {"next": np.zeros(1, np.int64)}
         self._names = frozenset((*step.inputs, *step.outputs))
 
     def encode(self, source: Array, lengths: Array, first: int) -> None:
@@ -69,16 +87,71 @@ class PromptKVCache(HostArrays):
         Raises:
             EngineError: the runtime failed.
         """
-        caches = {name: cache[slot : slot + 1] for name, cache in self._caches.items()}
-        forced, following = self._nothing
-        inputs: dict[str, Array] = {
-            "tokens": np.array([tokens], np.int64),
-            "positions": np.array([position + len(tokens) - 1], np.int32),
-            "total": self._total,
-            **forced,
-            **{f"cache_{name}": cache for name, cache in caches.items()},
+        self._read(np.array([tokens], np.int64), [position + len(tokens) - 1], self._total, self._row(slot))
+
+    def read_whole(self, prompts: Mapping[int, Sequence[int]]) -> None:
+        """Read the tokens of several slots' rows together, from their beginnings; they are padded to the longest.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        tokens = stack_rows(list(prompts.values()), 0, np.int64)
+        rows, longest = tokens.shape
+        parts = {
+            name: np.empty((rows, cache.shape[1], longest, cache.shape[3]), cache.dtype) for name, cache in self._caches.items()
         }
-        self._reader.bind(inputs, following | {f"present_{name}": cache for name, cache in caches.items()}).run()
+        self._read(tokens, [len(prompt) - 1 for prompt in prompts.values()], np.array([longest], np.int32), parts)
+        for name, part in parts.items():
+            for index, (slot, prompt) in enumerate(prompts.items()):
+                self._caches[name][slot, :, : len(prompt)] = part[index, :, : len(prompt)]
+
+    def score(self, slot: int, tokens: Sequence[int], position: int, count: int) -> list[TokenLogProbability]:
+        """Read tokens but the last; return the log-probabilities of those but the first, with the `count` likeliest ones.
+
+        Raises:
+            EngineError: the runtime failed.
+        """
+        size, targets = len(tokens) - 1, np.array([tokens[1:]], np.int64)
+        likely, best = np.zeros((1, size), np.float32), np.zeros((size, max(1, count)), np.float32)
+        best_tokens = np.zeros(best.shape, np.int64)
+        arrays: dict[str, Array] = {"targets": targets, "candidates": np.array([best.shape[1]])}
+        results: dict[str, Array] = {
+            "target_log_probabilities": likely,
+            "top_log_probabilities": best,
+            "top_tokens": best_tokens,
+        }
+        places = np.array([position + size - 1], np.int32), self._total
+        self._run(self._graphs.scorer(), np.array([tokens[:-1]], np.int64), *places, self._row(slot), arrays, results)
+        tops = [zip(*pair, strict=True) for pair in zip(best_tokens[:, :count].tolist(), best[:, :count].tolist(), strict=True)]
+        return [
+            TokenLogProbability(token, own, tuple(top))
+            for token, own, top in zip(tokens[1:], likely[0].tolist(), tops, strict=True)
+        ]
+
+    def _row(self, slot: int) -> Mapping[str, Array]:
+        return {name: cache[slot : slot + 1] for name, cache in self._caches.items()}
+
+    def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Array]) -> None:
+        rows = len(tokens)
+        forced, following = {"forced": np.full(rows, FREE, np.int64)}, {"next": np.zeros(rows, np.int64)}
+        self._run(self._graphs.reader, tokens, np.array(last, np.int32), total, caches, forced, following)
+
+    @staticmethod
+    def _run(
+        graph: Session,
+        tokens: Array,
+        positions: Array,
+        total: Array,
+        caches: Mapping[str, Array],
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+    ) -> None:
+        """Run a graph over caches that it changes in place; the other arguments are those of the graph."""
+        places = {"tokens": tokens, "positions": positions, "total": total}
+        graph.bind(
+            {**places, **inputs, **{f"cache_{name}": cache for name, cache in caches.items()}},
+            {**outputs, **{f"present_{name}": cache for name, cache in caches.items()}},
+        ).run()
 
     def take(self, slot: int, start: int) -> Array:
         """Return a copy of the block that begins at a position: `[2L, H, BLOCK, D]`."""
@@ -187,14 +260,25 @@ class Reading:
         """Position of the prompt's last token, which a step reads."""
         return self.row.prompt
 
+    @property
+    def is_unread(self) -> bool:
+        """True if tokens are left that no step reads."""
+        return is_unread(self.row, self.position)
+
+
+def is_unread(row: Row, position: int) -> bool:
+    """Tell whether tokens of a row's prompt are left from `position` on that no step reads."""
+    return position < row.prompt and row.prompt >= LEAST
+
 
 class PromptReader:
-    """Reads the prompts of one lane's rows, in turns, for a limited time between two steps.
+    """Reads the prompts of one lane's rows: in turns for a limited time between two steps, together while no row decodes.
 
     Args:
         cache: of the lane.
         prefixes: shared by the model's lanes.
         is_decoding: tells whether a row of the thread's lanes decodes.
+        vocabulary_size: log-probabilities after each token of a scored prompt.
         clock: monotonic seconds.
     """
 
@@ -203,68 +287,119 @@ class PromptReader:
         cache: PromptKVCache,
         prefixes: PrefixCache,
         is_decoding: Callable[[], bool] = lambda: True,
+        vocabulary_size: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._cache, self._prefixes = cache, prefixes
         self._is_decoding, self._clock = is_decoding, clock
+        self._most_scored = max(LEAST, SCORES // vocabulary_size)  # tokens
         self._ended = math.inf  # clock seconds: end of the last chunk, if prompts have been read since
+        self._held = math.inf  # clock seconds: until then rows wait for the prompts of others
         self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
-    def read(self, readings: Sequence[Reading], slots: Slots) -> bool:
-        """Read on, and set the positions that have been reached; True if no row can take part in a step, and some be read on.
+    def warm_up(self) -> None:
+        """Read something, to learn how long it takes. No slot may be in use."""
+        tokens = min(FIRST_CHUNK, self._cache.context)
+        self._learn(tokens, lambda: self._cache.read(0, [0] * tokens, 0))
 
-        Rows that are not named any more are forgotten.
+    def read(self, readings: Sequence[Reading], slots: Slots) -> bool:
+        """Read on, and set the positions that have been reached; True if rows that have been read should wait for others.
+
+        All readings are unread. Rows that are not named any more are forgotten.
 
         Raises:
             EngineError: the runtime failed.
         """
-        if not readings:
-            self._turns.clear()
-            self._ended = math.inf
-            return False
         by_row = {reading.row: reading for reading in readings}
         self._turns = {row: keys for row, keys in self._turns.items() if row in by_row}
+        if not by_row:
+            self._ended = self._held = math.inf
+            return False
         for row, reading in by_row.items():
             if row not in self._turns:
-                self._turns[row] = self._prefixes.keys(reading.tokens(0, reading.end))
-        left = self._room()
-        for row in list(self._turns):
-            keys = self._turns.pop(row)
-            left -= self._advance(by_row[row], left, keys)
-            if by_row[row].position < by_row[row].end:
-                self._turns[row] = keys  # after the others
-            if left < LEAST:
-                break
+                self._turns[row] = [] if row.scored else self._prefixes.keys(reading.tokens(0, reading.end))
+        decodes = self._is_decoding()
+        self._held = min(self._held, self._clock() + HELD_SECONDS)
+        left = self._room(decodes)
+        if decodes or not self._read_together(by_row, left):
+            self._read_in_turns(by_row, left)
         self._ended = self._clock()
-        for reading in readings:
+        for reading in by_row.values():
             slots.positions[reading.slot] = reading.position
             slots.tokens[reading.slot] = reading.token
-        unread = [reading.end - reading.position for reading in readings]
-        return min(unread) > 0 and max(unread) >= LEAST
+        short = any(reading.is_unread and reading.end - reading.position <= LARGEST_CHUNK for reading in by_row.values())
+        return short and not decodes and self._ended < self._held
 
-    def _room(self) -> int:
+    def _room(self, decodes: bool) -> int:
         """Return the number of tokens to read now: the fewer, the longer the steps since the last chunk took."""
         seconds = LONGEST_SECONDS
-        if self._is_decoding():
+        if decodes:
             seconds = min(CHUNK_SECONDS, TOKEN_SECONDS - max(0.0, self._clock() - self._ended))
         return max(SMALLEST_CHUNK, min(LARGEST_CHUNK, int(seconds / self._seconds)))
 
+    def _read_together(self, by_row: Mapping[Row, Reading], most: int) -> bool:
+        """Read whole prompts of similar length, `most` tokens altogether; False if there are none."""
+        new: dict[bytes | int, Reading] = {}  # by the first block: where prompts begin alike, only one is read now
+        for row, keys in self._turns.items():
+            reading = by_row[row]
+            self._take_blocks(reading, keys)
+            if not reading.position and not row.scored and reading.end <= most:
+                new.setdefault(keys[0] if keys else reading.slot, reading)
+        if not new:
+            return False
+        longest = max(reading.end for reading in new.values())
+        chosen = [reading for reading in new.values() if reading.end >= SIMILAR * longest][: most // longest]
+        prompts = {reading.slot: reading.tokens(0, reading.end) for reading in chosen}
+        self._learn(len(chosen) * longest, lambda: self._cache.read_whole(prompts))
+        for reading in chosen:
+            reading.position = reading.end
+            self._keep_blocks(reading, self._turns.pop(reading.row))
+        return True
+
+    def _read_in_turns(self, by_row: Mapping[Row, Reading], left: int) -> None:
+        for row in list(self._turns):
+            keys = self._turns.pop(row)
+            left -= self._advance(by_row[row], left, keys)
+            if by_row[row].is_unread:
+                self._turns[row] = keys  # after the others
+            if left < LEAST:
+                break
+
     def _advance(self, reading: Reading, most: int, keys: Sequence[bytes]) -> int:
-        """Read up to `most` tokens of one row; return their number."""
+        """Read up to `most` tokens of one row, or one more rather than leave it; return their number."""
         self._take_blocks(reading, keys)
-        start, end = reading.position, min(reading.end, reading.position + most)
-        if end - start < LEAST:
+        if not reading.is_unread:
             return 0
-        began = self._clock()
-        self._cache.read(reading.slot, reading.tokens(start, end), start)
-        seconds = (self._clock() - began) / max(SMALLEST_CHUNK, end - start)
-        self._seconds = max(seconds, self._seconds + LEARNS * (seconds - self._seconds))
+        if reading.row.scored:
+            most = min(most, self._most_scored)
+        start = min(reading.position, reading.end - LEAST)  # reads a token again that would be alone
+        end = reading.end if reading.end - start - most < LEAST else start + most
+        if reading.row.scored:
+            self._learn(end - start, lambda: self._score(reading, start, end))
+        else:
+            self._learn(end - start, lambda: self._cache.read(reading.slot, reading.tokens(start, end), start))
         reading.position = end
-        for index, key in enumerate(keys[: end // BLOCK]):
+        self._keep_blocks(reading, keys)
+        return end - start
+
+    def _score(self, reading: Reading, start: int, end: int) -> None:
+        """Read on, and note the log-probabilities of the tokens after those that were read."""
+        row = reading.row
+        notes = self._cache.score(reading.slot, reading.tokens(start, end + 1), start, row.search.top_log_probabilities or 0)
+        row.log_probabilities += notes[reading.position - start :]
+
+    def _learn(self, tokens: int, run: Callable[[], None]) -> None:
+        """Run something that reads tokens, and note how long each takes."""
+        began = self._clock()
+        run()
+        seconds = (self._clock() - began) / max(SMALLEST_CHUNK, tokens)
+        self._seconds = max(seconds, self._seconds + LEARNS * (seconds - self._seconds))
+
+    def _keep_blocks(self, reading: Reading, keys: Sequence[bytes]) -> None:
+        for index, key in enumerate(keys[: reading.position // BLOCK]):
             if not self._prefixes.has(key):
                 self._prefixes.add(key, self._cache.take(reading.slot, index * BLOCK))
-        return end - start
 
     def _take_blocks(self, reading: Reading, keys: Sequence[bytes]) -> None:
         """Copy the blocks of the prompt that are kept."""

@@ -13,7 +13,7 @@ from triptych_serving.bundle.manifest import (
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneGraphs
-from triptych_serving.decoding.prompt_cache import PrefixCache, PromptKVCache, PromptReader
+from triptych_serving.decoding.prompt_cache import PrefixCache, PromptGraphs, PromptKVCache, PromptReader
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
 from triptych_serving.runtime.session import Session, SessionPlace
@@ -92,9 +92,11 @@ class PromptLaneFactory(LaneGraphs):
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
         spec = self.spec
         reader, step = self._session(self._files.step), self._session(self._graphs[kind])
-        cache = PromptKVCache(reader, step, spec.shape, self._options.context, self._count(kind))
+        graphs = PromptGraphs(reader, step, lambda: self._session(self._files.score))
+        cache = PromptKVCache(graphs, spec.shape, self._options.context, self._count(kind))
         lanes = self._lanes.setdefault(worker, {})
-        prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()))
+        vocabulary_size = self._bundle.manifest_of(TextGenerationManifest).vocabulary_size
+        prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()), vocabulary_size)
         if kind is LaneKind.GREEDY:
             lanes[kind] = PromptGreedyLane(Slots(cache, spec), prompts, spec.tokens)
         else:

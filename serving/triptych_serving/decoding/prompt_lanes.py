@@ -1,13 +1,12 @@
-"""Lanes of decoder-only models: rows read their prompts first, a chunk between two steps, then decode like all others.
+"""Lanes of decoder-only models: rows read their prompts first, a chunk between two steps, then decode like all others."""
 
-While a prompt is read, every step forces its next token: the row costs no more than a decoding one, and advances by one token.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.greedy_lane import GreedyLane
-from triptych_serving.decoding.prompt_cache import PromptReader, Reading
+from triptych_serving.decoding.hypotheses import HypothesisGroup
+from triptych_serving.decoding.prompt_cache import PromptReader, Reading, is_unread
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
 from triptych_serving.scheduling.request import Row
@@ -31,13 +30,24 @@ class PromptGreedyLane(GreedyLane):
     def news(self) -> Sequence[Row]:
         return [row for row in self.rows if len(row.tokens) > row.prompt]
 
+    def warm_up(self) -> None:
+        super().warm_up()
+        self._reader.warm_up()
+
     def step(self) -> list[Row]:
-        readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if len(row.tokens) < row.prompt]
-        reads_on = self._reader.read(readings, self._slots)
+        readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if _is_unread(row)]
+        waits = self._reader.read(readings, self._slots)
         for reading in readings:
             row = reading.row
             row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
-        return [] if reads_on and len(readings) == len(self.rows) else super().step()
+        return [] if waits or all(map(_is_unread, self.rows)) else super().step()
+
+    def _run(self) -> None:
+        with _up_to((slot for slot, row in enumerate(self.rows) if not _is_unread(row)), self._slots):
+            super()._run()
+
+    def _append(self, row: Row, token: int) -> bool:
+        return not _is_unread(row) and super()._append(row, token)
 
 
 class PromptSearchLane(SearchLane):
@@ -59,11 +69,34 @@ class PromptSearchLane(SearchLane):
         return [group.row for group in self._groups if group.length > group.row.prompt]
 
     def step(self) -> list[Row]:
-        groups = [group for group in self._groups if group.length < group.row.prompt and not group.row.scored]
+        groups = [group for group in self._groups if is_unread(group.row, group.length)]
         readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
-        reads_on = self._reader.read(readings, self._slots)
+        waits = self._reader.read(readings, self._slots)
         for group, reading in zip(groups, readings, strict=True):
             new = slice(group.length, reading.position)
             self._slots.history[reading.slot, new] = group.row.prefix[new]
             group.length = reading.position
-        return [] if reads_on and len(groups) == len(self._groups) else super().step()
+        return [] if waits or not self._stepping else super().step()
+
+    @property
+    def _stepping(self) -> Sequence[HypothesisGroup]:
+        return [group for group in self._groups if not is_unread(group.row, group.length)]
+
+    def _run(self) -> None:
+        with _up_to((slot for group in self._stepping for slot in group.slots), self._slots):
+            super()._run()
+
+
+def _is_unread(row: Row) -> bool:
+    return is_unread(row, len(row.tokens))
+
+
+@contextmanager
+def _up_to(ready: Iterable[int], slots: Slots) -> Iterator[None]:
+    """Leave out the slots after the last of these, which are of rows whose prompts are being read."""
+    used = slots.used
+    slots.used = 1 + max(ready, default=0)
+    try:
+        yield
+    finally:
+        slots.used = used

@@ -87,13 +87,21 @@ class SearchLane:
 
     def step(self) -> list[Row]:
         self._force()
-        self._slots.search(self._candidates(), self._edits())
+        self._run()
         for group in self._groups:
             if group.attends:
                 self._slots.attend(group.slots, group.length)
         self._choose()
         self._slots.positions[: self._slots.used] += 1
         return self._end_groups()
+
+    @property
+    def _stepping(self) -> Sequence[HypothesisGroup]:
+        """Groups that take part in steps."""
+        return self._groups
+
+    def _run(self) -> None:
+        self._slots.search(self._candidates(), self._edits())
 
     def _force(self) -> None:
         forced, subset = self._slots.forced, self._slots.subset
@@ -121,12 +129,12 @@ class SearchLane:
 
     def _choose(self) -> None:
         """Give every group its next tokens."""
-        arrays = self._slots.continuations()
+        groups, arrays = self._stepping, self._slots.continuations()
         lists: tuple[Any, Any] = ((), ())
-        if not all(group.is_wide for group in self._groups):
+        if not all(group.is_wide for group in groups):
             lists = arrays[0].tolist(), arrays[1].tolist()
         going: list[Continuation] = []
-        for group in self._groups:
+        for group in groups:
             if group.forced is not None:
                 step = self._follow_prefix(group, group.forced)
             elif group.search.samples:
@@ -144,7 +152,7 @@ class SearchLane:
                 self._finish(group, continuation)
             going += self._assign_slots(group, step)
         self._slots.append(going)
-        for group in self._groups:
+        for group in groups:
             if group.row.call.streams and group.slots and not group.is_done:
                 group.settle(self._slots.history[group.slots, : group.length])
 

@@ -13,7 +13,7 @@ from triptych_serving.decoding.prompt_cache import BLOCK, PrefixCache, PromptRea
 from triptych_serving.models.generation.text import StopCheck
 from triptych_serving.scheduling.request import Finish, Row
 
-from ..toy_prompts import TOKENS, WORDS, greedy, log_probabilities, make_lane, row_of
+from ..toy_prompts import TOKENS, WORDS, greedy, log_probabilities, make_lane, read_together, row_of
 
 RULES = SearchRules.TRANSFORMERS
 SCORED = SearchParams(rules=RULES, top_log_probabilities=3)
@@ -44,12 +44,13 @@ def generated(row: Row) -> list[int]:
 
 @pytest.mark.parametrize("searches", [False, True])
 @pytest.mark.parametrize("limit", [0, 1 << 20])
-def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int) -> None:
+@pytest.mark.parametrize("chunks", [False, True])
+def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int, chunks: bool) -> None:
     given = prompts(20)
     shared = given[0] * 3
     given += [[*shared, 5], [*shared, 6], [*shared, 5]]
     search = SCORED if searches else SearchParams()
-    lane, graph = make_lane(searches, prefixes=PrefixCache(limit))
+    lane, graph = make_lane(searches, prefixes=PrefixCache(limit), chunks=chunks)
     rows = [row_of(prompt, 15, search=search) for prompt in given]
     run(lane, [rows[i : i + 3] for i in range(0, len(rows), 3)])
     assert [generated(row) for row in rows] == [greedy(prompt, 15) for prompt in given]
@@ -59,7 +60,7 @@ def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int) -> N
     for row, prompt in zip(rows, given, strict=True) if searches else ():
         history = list(prompt)
         for note in row.log_probabilities:
-            expected = log_probabilities(tuple(history))
+            expected = log_probabilities(tuple(history), read_together(prompt))
             assert note.log_probability == pytest.approx(expected[note.token], abs=1e-6)
             assert [token for token, _ in note.top] == np.argsort(-expected)[:3].tolist()
             history.append(note.token)
@@ -151,15 +152,66 @@ def test_a_row_never_takes_the_blocks_of_an_earlier_one() -> None:
         assert generated(row) == greedy(prompt, 3)
 
 
-def test_an_echoed_prompt_is_scored() -> None:
-    prompt = prompts(1, seed=4)[0]
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 90])
+@pytest.mark.parametrize("chunks", [False, True])
+def test_an_echoed_prompt_is_scored_in_chunks(size: int, chunks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_cache, "SCORES", 11 * TOKENS)
+    prompt = (prompts(9, seed=4)[0] * 90)[:size]
     row = row_of(prompt, 4, search=SCORED, scored=True)
-    lane, _ = make_lane(True)
+    lane, graph = make_lane(True, chunks=chunks, prefixes=PrefixCache(1 << 20))
+    run(lane, [[row_of(prompt, 4, search=SCORED)]])
+    graph.reads.clear()
     run(lane, [[row, row_of([4] * 30, 3, search=SCORED)]])
     notes = row.log_probabilities
     assert [note.token for note in notes] == [*prompt[1:], *greedy(prompt, 4)]
-    for index, note in enumerate(notes[: len(prompt) - 1]):
-        assert note.log_probability == pytest.approx(log_probabilities(tuple(prompt[: index + 1]))[note.token], abs=1e-6)
+    for index, note in enumerate(notes[: size - 1]):
+        expected = log_probabilities(tuple(prompt[: index + 1]), min(index + 1, read_together(prompt)))
+        assert note.log_probability == pytest.approx(expected[note.token], abs=1e-6)
+        assert [token for token, _ in note.top] == np.argsort(-expected)[:3].tolist()
+    assert row.cached == 0
+    assert size < 17 or 2 <= len(graph.reads) <= 2 + size // 8
+
+
+def test_prompts_that_come_together_are_read_together_before_any_decodes() -> None:
+    lane, graph = make_lane(False, chunks=False)
+    given = prompts(12, seed=8)
+    rows = [row_of(prompt, 20) for prompt in given]
+    for row in rows:
+        row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
+    lane.join(rows)
+    steps = 0
+    while lane.rows:
+        if any(len(row.tokens) < row.prompt > 1 for row in rows):
+            assert not lane.news
+        lane.step()
+        steps += 1
+    assert [generated(row) for row in rows] == [greedy(prompt, 20) for prompt in given]
+    assert len(graph.reads) < len(rows)
+    assert steps <= len(graph.reads) + 21
+
+
+def test_rows_wait_only_so_long_for_other_prompts() -> None:
+    now = 0.0
+
+    def read(cost: float) -> None:
+        nonlocal now
+        now += cost
+
+    cache = SimpleNamespace(
+        read=lambda _slot, tokens, _position: read(len(tokens) * 0.01),
+        read_whole=lambda prompts: read(sum(map(len, prompts.values())) * 0.01),
+    )
+    slots = SimpleNamespace(positions=[0] * 99, tokens=[0] * 99)
+    reader = PromptReader(cache, PrefixCache(0), lambda: False, clock=lambda: now)  # type: ignore[arg-type]
+    short = [Reading(row_of([4 + slot] * 20, 5), slot, 0) for slot in range(90)]
+    long = Reading(row_of([5] * 2_000, 5), 90, 0)
+    waits = []
+    while unread := [reading for reading in (*short, long) if reading.is_unread]:
+        waits.append((now, reader.read(unread, slots)))  # type: ignore[arg-type]
+    held = [when for when, waited in waits if waited]
+    assert prompt_cache.HELD_SECONDS - 1 < max(held) < prompt_cache.HELD_SECONDS + 1
+    assert held == [when for when, _ in waits[: len(held)]]
+    assert not reader.read([Reading(long.row, 90, 0)], slots)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("searches", [False, True])
