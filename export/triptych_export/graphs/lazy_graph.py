@@ -30,11 +30,6 @@ class Graph:
     tensors: dict[str, Maker] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: ModelProto) -> "Graph":
-        """Wrap a complete model."""
-        return cls(model)
-
-    @classmethod
     def of_ir(cls, model: ir.Model) -> "Graph":
         """Wrap a traced program without copying its weights."""
         tensors: dict[str, Maker] = {}
@@ -99,14 +94,6 @@ class Graph:
                 body.initializer.append(tensors[table])
                 self.tensors[table] = self.tensors[name]
             node.input[0] = table
-
-    def whole(self) -> ModelProto:
-        """Return the complete model with all weights."""
-        model = self.copy().model
-        for tensor in model.graph.initializer:
-            if tensor.name in self.tensors:
-                tensor.CopyFrom(numpy_helper.from_array(self.tensors[tensor.name](), tensor.name))
-        return model
 
 
 def hollow_tensor(name: str, kind: int, shape: Sequence[int]) -> TensorProto:

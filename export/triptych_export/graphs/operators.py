@@ -213,12 +213,7 @@ def fused_attention(
 
 
 def packed_attention(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    lengths: Tensor | None,
-    heads: int,
-    causal: bool = False,
+    x: Tensor, weight: Tensor, bias: Tensor, lengths: Tensor | None, heads: int, causal: bool = False
 ) -> Tensor:
     """Compute self-attention `[B, T, E]` with its own projection to query, key and value, each row within its length.
 

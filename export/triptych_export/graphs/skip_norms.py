@@ -13,10 +13,7 @@ from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
 
 FUSED = {"LayerNormalization": "SkipLayerNormalization", "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization"}
-WEIGHTS = {
-    "SkipLayerNormalization": 2,
-    "SkipSimplifiedLayerNormalization": 1,
-}  # inputs before the projection's bias
+WEIGHTS = {"SkipLayerNormalization": 2, "SkipSimplifiedLayerNormalization": 1}  # inputs before the projection's bias
 SUM_OUTPUT = 3
 Shape = tuple[object, ...]
 

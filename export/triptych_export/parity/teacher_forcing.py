@@ -83,10 +83,7 @@ def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> di
         for pair in list(zip(got, _until_end(answer, sample.max_length, end), strict=False))[len(prefix) :]
     ]
     equal = sum(got == want for got, want in pairs)
-    return {
-        "forced_tokens": len(pairs),
-        "forced_token_agreement_percent": round(100 * equal / max(1, len(pairs)), 3),
-    }
+    return {"forced_tokens": len(pairs), "forced_token_agreement_percent": round(100 * equal / max(1, len(pairs)), 3)}
 
 
 def _until_end(answer: Ids, longest: int, end: int) -> Ids:

@@ -197,19 +197,15 @@ class Swin(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.classifier = nn.Linear(width, config.classes)
 
-    def features(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]`, normalised -> the mean of the last states `[B, E]`."""
+    def forward(self, images: Tensor) -> Tensor:
+        """`[B, C, height, width]`, normalised -> `[B, classes]`."""
         x = self.stem_norm(self.stem(pad_to(images, self.config.patch)).flatten(2).transpose(1, 2))
         if self.positions is not None:
             x = x + self.positions
         x = self.dropout(x)
         for stage in self.stages:
             x = stage(x)
-        return self.norm(x).mean(1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]` -> `[B, classes]`."""
-        return self.classifier(self.features(images))
+        return self.classifier(self.norm(x).mean(1))
 
 
 def pad_to(images: Tensor, patch: tuple[int, int]) -> Tensor:

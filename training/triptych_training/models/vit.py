@@ -107,10 +107,6 @@ class Vit(nn.Module):
             x = layer(x, None)
         return self.norm(x[:, : self.config.tokens])
 
-    def features(self, images: Tensor) -> Tensor:
-        """`[B, C, height, width]`, normalised -> the class token's last state `[B, E]`."""
-        return self.states(images)[:, 0]
-
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]` -> `[B, classes]`."""
         states = self.states(images)

@@ -105,11 +105,7 @@ def make_model(folder: Folder, make: Callable[[], Model]) -> Model:
 
 
 def load_rules(
-    model: nn.Module,
-    weights: StoredWeights,
-    rules: Sequence[Rule],
-    ignored: Sequence[str] = (),
-    prefixes: Sequence[str] = (),
+    model: nn.Module, weights: StoredWeights, rules: Sequence[Rule], ignored: Sequence[str] = (), prefixes: Sequence[str] = ()
 ) -> None:
     """Load weights into a model on the meta device, as float32 on the CPU, and set evaluation mode; tied parameters stay tied.
 

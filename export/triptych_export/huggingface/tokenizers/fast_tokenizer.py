@@ -68,12 +68,7 @@ def _ids(vocabulary: Mapping[str, int] | Sequence[Sequence[Any]]) -> dict[str, i
 
 
 def _member(number: int, token: Any) -> dict[str, Any]:
-    return {
-        "id": number,
-        "content": token.content,
-        **{flag: getattr(token, flag) for flag in FLAGS},
-        "special": token.special,
-    }
+    return {"id": number, "content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}, "special": token.special}
 
 
 def _apply_settings(content: Mapping[str, Any], config: Mapping[str, Any]) -> None:

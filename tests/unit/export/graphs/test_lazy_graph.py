@@ -10,6 +10,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.weights_file import WeightsFile
 
+from ....fixtures.whole_graph import whole
+
 TABLE = np.random.default_rng(5).standard_normal((40, 24)).astype(np.float32)
 ROWS = np.array([3, 0, 39])
 
@@ -54,5 +56,5 @@ def test_a_whole_graph_contains_its_weights() -> None:
     copied.part_tables()
     assert [tensor.name for tensor in graph.model.graph.initializer] == ["table"]
     assert [tensor.raw_data for tensor in graph.model.graph.initializer] == [b""]
-    np.testing.assert_allclose(run(copied.whole()), run(graph.whole()))
-    np.testing.assert_array_equal(numpy_helper.to_array(graph.whole().graph.initializer[0]), TABLE)
+    np.testing.assert_allclose(run(whole(copied)), run(whole(graph)))
+    np.testing.assert_array_equal(numpy_helper.to_array(whole(graph).graph.initializer[0]), TABLE)

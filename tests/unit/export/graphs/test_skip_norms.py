@@ -83,7 +83,7 @@ CASES = {
 
 @pytest.mark.parametrize(("whole", "expected"), CASES.values(), ids=CASES)
 def test_fused_graphs_give_the_same_results(whole: ModelProto, expected: list[str]) -> None:
-    fused = fuse_skip_norms(Graph.of(whole).copy()).model
+    fused = fuse_skip_norms(Graph(whole).copy()).model
     assert kinds(fused) == expected
     for found, known in zip(run(fused), run(whole), strict=True):
         np.testing.assert_allclose(found, known, atol=1e-5)
@@ -92,4 +92,4 @@ def test_fused_graphs_give_the_same_results(whole: ModelProto, expected: list[st
 @pytest.mark.parametrize("shape", [[1, "T", WIDTH], ["T", WIDTH], ["B", "U", WIDTH]])
 def test_sums_of_other_shapes_are_kept(shape: list[Any]) -> None:
     whole = model(node("Add", "x y", "s"), NORM, outputs="n", shapes={"y": shape})
-    assert kinds(fuse_skip_norms(Graph.of(whole)).model) == ["Add", "LayerNormalization"]
+    assert kinds(fuse_skip_norms(Graph(whole)).model) == ["Add", "LayerNormalization"]

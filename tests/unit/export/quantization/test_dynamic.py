@@ -22,6 +22,7 @@ from triptych_export.quantization.weight_only import quantize_weights
 from triptych_serving.runtime.session import Session
 
 from ....fixtures.toy import BUNDLE
+from ....fixtures.whole_graph import whole
 
 Floats = NDArray[np.float32]
 RNG = np.random.default_rng(5)
@@ -49,7 +50,7 @@ PRODUCT = make_node("MatMul", ["x", "weight"], ["product"])
 
 
 def quantize(model: ModelProto, weight_bits: int = 8) -> ModelProto:
-    return quantize_graph(Graph.of(model), weight_bits).whole()
+    return whole(quantize_graph(Graph(model), weight_bits))
 
 
 def make_graph(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **constants: NDArray[np.generic]) -> ModelProto:
@@ -236,7 +237,7 @@ def test_attention_projects_in_int8(tmp_path: Path, lengths: bool, marked: bool)
     model = make_graph(nodes, qkv=weight, b=bias, axis=np.array([0]), length=np.array([3], np.int32))
     quantized = quantize(model)
     assert kinds(quantized) == ["Unsqueeze", "QuantizeLinear" if marked else "DynamicQuantizeLinear", "QAttention"]
-    drop_marks(Graph.of(model))
+    drop_marks(Graph(model))
     [actual], [expected] = run(quantized, tmp_path), run(model, tmp_path)
     assert np.abs(actual - expected).max() <= 0.1 * np.abs(expected).max()
 
@@ -269,7 +270,7 @@ def test_weight_only_int8_keeps_operators_and_activations(tmp_path: Path, times:
     again = make_node("MatMul", ["wide", "second"], ["z"])
     first = np.ascontiguousarray(weight.T) if turned else weight
     model = make_graph([wide, product, again], ("y", "z"), first=first, second=weight)
-    rounded = quantize_weights(Graph.of(model)).whole()
+    rounded = whole(quantize_weights(Graph(model)))
     assert {"Gemm", "MatMul"} < set(kinds(rounded))
     shapes = [list(tensor.dims) for tensor in rounded.graph.initializer if tensor.data_type == TensorProto.INT8]
     assert shapes == [[times, INNER, OUTER]] * 2

@@ -10,6 +10,8 @@ from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.four_bit import BLOCK, quantize_blocks, quantize_four_bit
 from triptych_serving.runtime.session import Session
 
+from ....fixtures.whole_graph import whole
+
 INPUTS, OUTPUTS = 80, 24  # the last block is not full
 
 
@@ -40,7 +42,7 @@ def test_a_projection_with_its_bias_becomes_one_operator(transposed: bool, tmp_p
         [numpy_helper.from_array(matrix.T.copy() if transposed else matrix, "w"), numpy_helper.from_array(bias, "b")],
     )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    made = quantize_four_bit(Graph.of(helper.make_model(body, opset_imports=opsets, ir_version=10))).whole()
+    made = whole(quantize_four_bit(Graph(helper.make_model(body, opset_imports=opsets, ir_version=10))))
     assert [node.op_type for node in made.graph.node] == ["MatMulNBits"]
     path = tmp_path / "graph.onnx"
     path.write_bytes(made.SerializeToString())

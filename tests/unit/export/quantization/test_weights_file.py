@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> WeightsFile:
 def test_a_model_is_unchanged_after_a_round_trip(tmp_path: Path, file: WeightsFile) -> None:
     weights = {"large": LARGE, "small": SMALL, "bytes": RNG.integers(-127, 127, 5_000).astype(np.int8), "scalar": np.array(2.5)}
     original, model = make_model(**weights), make_model(**weights)
-    file.externalize(Graph.of(model))
+    file.externalize(Graph(model))
     onnx.save(model, tmp_path / "model.onnx")
     loaded = onnx.load(tmp_path / "model.onnx")
     for before, after in zip(original.graph.initializer, loaded.graph.initializer, strict=True):
@@ -48,7 +48,7 @@ def test_a_model_is_unchanged_after_a_round_trip(tmp_path: Path, file: WeightsFi
 def test_small_tensors_stay_in_the_graph(file: WeightsFile) -> None:
     floats = LIMIT // 4
     model = make_model(edge=np.ones(floats, np.float32), below=np.ones(floats - 1, np.float32))
-    file.externalize(Graph.of(model))
+    file.externalize(Graph(model))
     assert placed(model).keys() == {"edge"}
     assert model.graph.initializer[0].data_location == TensorProto.EXTERNAL
     assert not model.graph.initializer[0].raw_data
@@ -56,9 +56,9 @@ def test_small_tensors_stay_in_the_graph(file: WeightsFile) -> None:
 
 def test_equal_tensors_are_stored_once(file: WeightsFile) -> None:
     first, second = make_model(a=LARGE, b=OTHER), make_model(c=OTHER, d=LARGE.reshape(30, 40), e=LARGE + 1)
-    file.externalize(Graph.of(first))
+    file.externalize(Graph(first))
     size = file.path.stat().st_size
-    file.externalize(Graph.of(second))
+    file.externalize(Graph(second))
     assert placed(second)["c"] == placed(first)["b"]
     assert placed(second)["d"] == placed(first)["a"]
     assert list(second.graph.initializer[1].dims) == [30, 40]
@@ -67,7 +67,7 @@ def test_equal_tensors_are_stored_once(file: WeightsFile) -> None:
 
 def test_tensors_start_on_pages_of_a_file_named_without_its_folder(file: WeightsFile) -> None:
     model = make_model(a=LARGE, b=OTHER, c=LARGE + 1)
-    file.externalize(Graph.of(model))
+    file.externalize(Graph(model))
     offsets = placed(model)
     assert [offset % ALIGNMENT for offset in offsets.values()] == [0, 0, 0]
     assert len(set(offsets.values())) == 3

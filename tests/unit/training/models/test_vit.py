@@ -28,7 +28,7 @@ def test_shapes(stem: str, image_size: int, patch_size: int) -> None:
     assert model.stem(images).shape == (2, 16, side, side)
     assert model.config.patches == side**2
     assert model.positions.shape == (side**2 + 1, 16)
-    assert model.features(images).shape == (2, 16)
+    assert model.states(images)[:, 0].shape == (2, 16)
     assert model(images).shape == (2, 3)
 
 
@@ -53,7 +53,7 @@ def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> No
     assert states.shape == (2, 2, 16)
     mean = (model.classifier(states[:, 0]) + model.distillation_classifier(states[:, 1])) / 2
     torch.testing.assert_close(model(images), mean)
-    assert not torch.allclose(model.classifier(model.features(images)), mean, atol=1e-3)
+    assert not torch.allclose(model.classifier(model.states(images)[:, 0]), mean, atol=1e-3)
     model, images = make(distillation_token=True), torch.randn(2, 3, 16, 16)
     before = model(images)
     assert model.distillation_classifier is None
