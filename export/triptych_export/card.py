@@ -60,9 +60,6 @@ def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
 def _table(rows: Mapping[str, object]) -> str:
     if not rows:
         return "Not recorded."
-    lines = [f"| {key.replace('_', ' ')} | {_cell(value)} |" for key, value in rows.items()]
+    cells = {key.replace("_", " "): " ".join(str(value).split()).replace("|", "\\|") for key, value in rows.items()}
+    lines = [f"| {name} | {cell} |" for name, cell in cells.items()]
     return "\n".join(["| | |", "|---|---|", *lines])
-
-
-def _cell(value: object) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")

@@ -71,7 +71,7 @@ class ForcedDecoder:
             self._tokens[:rows] = given[:, place]
             self._binding.run()
             found[:, place] = self._tokens[:rows]
-        return [_row(found, index, len(answer)) for index, answer in enumerate(answers)]
+        return [row[: len(answer) + 1] for row, answer in zip(found[:rows].tolist(), answers, strict=True)]
 
 
 def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> dict[str, float | int]:
@@ -89,8 +89,3 @@ def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> di
 def _until_end(answer: Ids, longest: int, end: int) -> Ids:
     """Append the end token, unless the answer was cut off at `longest`."""
     return [*answer, end] if len(answer) < longest else answer
-
-
-def _row(found: NDArray[np.int64], index: int, length: int) -> Ids:
-    row: Ids = found[index, : length + 1].tolist()
-    return row

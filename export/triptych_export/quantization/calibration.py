@@ -260,14 +260,10 @@ def _best_range(record: Record) -> InputScale:
     low, high = min(0.0, float(record.low.min())), max(0.0, float(record.high.max()))
     if low == high:
         return InputScale(1.0, 0)
-    candidates = [_range_scale(low * shrink, high * shrink) for shrink in SHRINKS]
+    scales = [(high * shrink - low * shrink) / LEVELS for shrink in SHRINKS]
+    candidates = [InputScale(scale, round(-low * shrink / scale)) for shrink, scale in zip(SHRINKS, scales, strict=True)]
     errors = [float((_round(record.rows, scale) - record.rows).square().sum()) for scale in candidates]
     return candidates[min(range(len(candidates)), key=errors.__getitem__)]
-
-
-def _range_scale(low: float, high: float) -> InputScale:
-    scale = (high - low) / LEVELS
-    return InputScale(scale, round(-low / scale))
 
 
 def _round(rows: Tensor, scale: InputScale) -> Tensor:

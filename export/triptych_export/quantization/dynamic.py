@@ -76,7 +76,7 @@ class Quantizer:
             elif node.op_type == "DynamicQuantizeMatMul" and node.input[0] in self.marks:  # of a shortlist
                 nodes += self._multiply(node.input[0], node.input[1], node.input[2], node.input[4], node.output[0])
                 projections += 1
-            elif self._is_attention(node):
+            elif node.op_type == "Attention" and node.domain == DOMAIN and self._rank(node.input[1]) == 2:
                 nodes += self._attend(node)
                 projections += 1
             elif self._is_table(node):
@@ -92,9 +92,6 @@ class Quantizer:
         if node.op_type not in ("Gemm", "MatMul") or self._rank(node.input[1]) != 2 or not _is_plain(node):
             return False
         return self.weights[node.input[1]].dims[0 if is_transposed(node) else 1] >= NARROWEST
-
-    def _is_attention(self, node: NodeProto) -> bool:
-        return node.op_type == "Attention" and node.domain == DOMAIN and self._rank(node.input[1]) == 2
 
     def _is_table(self, node: NodeProto) -> bool:
         name = node.input[0]

@@ -1,6 +1,7 @@
 """Greedy decoding in PyTorch with a key/value cache: the reference for exported graphs."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ def greedy(
         source = pad([sources[i] for i in batch], model.config.pad_id).to(device)
         rows = _greedy_batch(model, source, max_length, prefix, suppressed).tolist()
         for index, row in zip(batch, rows, strict=True):
-            results[index] = [*prefix, *_until(row[len(prefix) :], model.config.eos_id)]
+            results[index] = [*prefix, *takewhile(lambda token: token != model.config.eos_id, row[len(prefix) :])]
     return results
 
 
@@ -53,7 +54,3 @@ def _greedy_batch(
         if bool(done.all()):
             break
     return torch.cat(output, dim=1)
-
-
-def _until(row: Ids, end: int) -> Ids:
-    return row[: row.index(end)] if end in row else row

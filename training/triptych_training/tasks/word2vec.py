@@ -1,6 +1,7 @@
 """Training of Word2Vec: CBOW or skip-gram over sentences (Mikolov et al. 2013)."""
 
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def train_word2vec(recipe: WordRecipe, model_dim: int, out: Path, resume: bool =
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "word2vec", Word2VecConfig(1, model_dim), resume)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    sentences, options = chain.from_iterable(read_documents(recipe.train)), (recipe.min_count, recipe.lowercase)
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: train_words(sentences, recipe.vocabulary_size, *options))
     train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
     return Trainer(fabric, recipe, folder, WordTask(recipe, model_dim, tokenizer, train, valid)).run()
@@ -96,8 +98,3 @@ class WordTask:
     def _collate(self, windows: WordWindows, chosen: Indices, rng: np.random.Generator) -> tuple[Tensor, ...]:
         negatives = self._sampler.draw(len(chosen), self.recipe.negatives, rng)
         return tuple(torch.from_numpy(array) for array in (*windows.examples(chosen, rng), negatives))
-
-
-def _make_tokenizer(recipe: WordRecipe) -> Tokenizer:
-    sentences = (text for document in read_documents(recipe.train) for text in document)
-    return train_words(sentences, recipe.vocabulary_size, recipe.min_count, recipe.lowercase)

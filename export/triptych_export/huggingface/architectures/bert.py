@@ -184,7 +184,9 @@ MODERNBERT_NEUTRAL = {
 
 def _modernbert_config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
     config = folder.config
-    kinds = config.get("layer_types") or _alternate(config["num_hidden_layers"], config.get("global_attn_every_n_layers", 3))
+    every = config.get("global_attn_every_n_layers", 3)
+    usual = [LOCAL if index % every else GLOBAL for index in range(config["num_hidden_layers"])]
+    kinds = config.get("layer_types") or usual
     if len(kinds) != config["num_hidden_layers"] or set(kinds) - {GLOBAL, LOCAL}:
         raise ValueError(f"layer_types: {kinds} is not {GLOBAL} or {LOCAL} for each of {config['num_hidden_layers']} layers")
     return ModernBertConfig(
@@ -203,10 +205,6 @@ def _modernbert_config(folder: Folder, special: SpecialIds) -> ModernBertConfig:
         projection_bias=config.get("decoder_bias", True),
         pooling=config.get("classifier_pooling", "cls"),
     )
-
-
-def _alternate(layers: int, every: int) -> list[str]:
-    return [LOCAL if index % every else GLOBAL for index in range(layers)]
 
 
 def _modernbert_theta(folder: Folder, kind: str) -> float:

@@ -150,8 +150,9 @@ class _Reader:
         }
         self._check(members)
         pad = self._id("pad_token_id", self._member("pad_token_id"))
+        start = "decoder_start_token_id" if self._member("decoder_start_token_id") is not None else "bos_token_id"
         texts = _shown(members), _listed(dict(self._unsupported()))
-        return GenerationSettings(pad, self._start(), (end,), *texts, self._first())
+        return GenerationSettings(pad, self._id(start, self._member(start)), (end,), *texts, self._first())
 
     def read_decoder(self, limit: int) -> GenerationSettings:
         end, start, pad = (self._member(name) for name in ("eos_token_id", "bos_token_id", "pad_token_id"))
@@ -195,10 +196,6 @@ class _Reader:
         if isinstance(value, list) and len(set(value)) > 1:
             raise self._fault("eos_token_id", value, "only one end token is supported")
         return self._id("eos_token_id", value[0] if isinstance(value, list) and value else value)
-
-    def _start(self) -> int:
-        name = "decoder_start_token_id" if self._member("decoder_start_token_id") is not None else "bos_token_id"
-        return self._id(name, self._member(name))
 
     def _first(self) -> int | None:
         first = self.values.get("forced_bos_token_id")

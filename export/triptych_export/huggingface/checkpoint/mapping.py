@@ -42,7 +42,7 @@ class Rule:
         """Return the tensors of a parameter, or None if the rule does not apply to it."""
         if found := re.fullmatch(f"{_pattern(self.ours)}(?P<_rest>\\.[^.]+)?", parameter):
             numbers, rest = found.groupdict(), found["_rest"] or ""
-            names, others = (tuple(_fill(name, numbers) + rest for name in each) for each in (self.theirs, self.others))
+            names, others = (tuple(name.format(**numbers) + rest for name in each) for each in (self.theirs, self.others))
             return ParameterSource(names, others, self.change)
         return None
 
@@ -126,7 +126,8 @@ def load_rules(
         name for plain, name in stored.items() if plain not in used and not any(fnmatchcase(name, each) for each in ignored)
     )
     if unexpected:
-        faults.append(f"unexpected {', '.join(unexpected[:SHOWN_FAULTS])}{_more(unexpected)}")
+        more = f" and {len(unexpected) - SHOWN_FAULTS} more" if len(unexpected) > SHOWN_FAULTS else ""
+        faults.append(f"unexpected {', '.join(unexpected[:SHOWN_FAULTS])}{more}")
     if faults:
         places = ", ".join(path.name for path in weights.paths[:3]) + ("..." if len(weights.paths) > 3 else "")
         raise SourceError(f"{weights.paths[0].parent} ({places}): {'; '.join(faults)}")
@@ -186,11 +187,3 @@ def _plain(name: str, prefixes: Sequence[str]) -> str:
 def _pattern(ours: str) -> str:
     parts = NUMBER.split(ours)  # text, name, text, name, ...
     return "".join(f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
-
-
-def _fill(theirs: str, numbers: Mapping[str, str | None]) -> str:
-    return NUMBER.sub(lambda place: str(numbers[place[1]]), theirs)
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - SHOWN_FAULTS} more" if len(names) > SHOWN_FAULTS else ""

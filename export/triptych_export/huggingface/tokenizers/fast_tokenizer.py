@@ -1,7 +1,7 @@
 """Tokenizers from tokenizer.json, with changes from the files beside it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
@@ -47,7 +47,8 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 def _mark_special(content: dict[str, Any], tokens: SpecialTokens) -> dict[str, None]:
     """Add and mark the special tokens of the other files; return the special names in the model's vocabulary."""
-    ids = _ids(content["model"]["vocab"])
+    vocabulary = content["model"]["vocab"]
+    ids = vocabulary if isinstance(vocabulary, dict) else {entry[0]: index for index, entry in enumerate(vocabulary)}
     added = {token["content"]: token for token in content.get("added_tokens", ())}
     for number, token in tokens.placed.items():
         if token.content not in added:
@@ -59,12 +60,6 @@ def _mark_special(content: dict[str, Any], tokens: SpecialTokens) -> dict[str, N
             added[name] = _member(ids[name], token)
     content["added_tokens"] = sorted(added.values(), key=lambda member: int(member["id"]))
     return {name: None for name, member in added.items() if member["special"] and name in ids}
-
-
-def _ids(vocabulary: Mapping[str, int] | Sequence[Sequence[Any]]) -> dict[str, int]:
-    if isinstance(vocabulary, Mapping):
-        return dict(vocabulary)
-    return {entry[0]: index for index, entry in enumerate(vocabulary)}
 
 
 def _member(number: int, token: Any) -> dict[str, Any]:

@@ -125,10 +125,11 @@ def _unigram(model: PieceModel, vocabulary: Vocabulary, hidden: Collection[str])
 
 
 def _bpe(model: PieceModel, vocabulary: Vocabulary, foreign: Collection[str]) -> BPE:
-    ids = {name: index for index, name in enumerate(vocabulary.names)}
+    ids, names = {name: index for index, name in enumerate(vocabulary.names)}, set(foreign)
+    foreign_merges = [way for name in sorted(foreign, key=len) for way in _ways(name, names)]
     return BPE(
         vocab=ids,
-        merges=[*_merges(model, ids), *_foreign_merges(foreign)],
+        merges=[*_merges(model, ids), *foreign_merges],
         unk_token=vocabulary.unknown,
         fuse_unk=True,
         byte_fallback=model.byte_fallback,
@@ -151,11 +152,6 @@ def _merges(model: PieceModel, ids: Mapping[str, int]) -> list[tuple[str, str]]:
     if lost:
         raise SourceError(f"the vocabulary lacks the parts of {len(lost)} SentencePiece pieces, such as {lost[0]!r}")
     return merges
-
-
-def _foreign_merges(foreign: Collection[str]) -> list[tuple[str, str]]:
-    names = set(foreign)
-    return [way for name in sorted(foreign, key=len) for way in _ways(name, names)]
 
 
 def _ways(name: str, parts: Collection[str]) -> list[tuple[str, str]]:
