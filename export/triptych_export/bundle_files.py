@@ -79,9 +79,9 @@ def write_encoder(folder: Path, precisions: Sequence[str], trace: Callable[[bool
             write_attention_graph(path, folder / f"{ATTEND}.{precision}.onnx")
 
 
-def graphs_member(kinds: Sequence[str], precision: str) -> dict[str, Any]:
-    """Manifest member of a precision whose graphs are `<kind>.<precision>.onnx`."""
-    exact = {"saturation_free": True} if precision in INTEGER and WEIGHT_BITS == 7 else {}
+def graphs_member(kinds: Sequence[str], precision: str, kept: bool = False) -> dict[str, Any]:
+    """Manifest member of a precision whose graphs are `<kind>.<precision>.onnx`; `kept`: another program quantized them."""
+    exact = {"saturation_free": True} if precision in INTEGER and WEIGHT_BITS == 7 and not kept else {}
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from torch import nn
+
 from triptych_export.bundle_files import FOUR_BITS, HALF_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Family
@@ -16,11 +18,11 @@ from triptych_export.families.text import STATIC_PRECISIONS, TextFamily, read_sa
 from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
-from triptych_export.huggingface.architectures.decoders import keep_decoder
+from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
-from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_export.onnx_files.decoder import OnnxDecoder
 from triptych_export.onnx_files.layout import find_graphs, has_graphs
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.options import ExportOptions
@@ -111,12 +113,15 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
         if not graphs:
             raise
         try:
-            loaded = keep_decoder(folder, graphs)
+            loaded = keep_files(folder, graphs, options.source_language, options.target_language)
         except SourceError as other:
             raise SourceError(f"{error}; nor can the file be served as it is: {other}") from other
-        folder = _noted(folder, "original", f"{graphs[0].name} is served as it is, since its weights cannot be read: {error}")
+        names = " and ".join(path.name for path in graphs)
+        folder = _noted(folder, "original", f"{names}: served as it is, since no weights can be read from it: {error}")
     else:
         folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
+    if isinstance(loaded, TranslationSource | GenerationSource):
+        _check_kept(loaded.model, folder, options)
     if isinstance(loaded, TranslationSource):
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         shipped = _translation_precisions(options)
@@ -214,10 +219,18 @@ def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
 
 
 def _generation(source: GenerationSource, folder: Folder, options: ExportOptions) -> Family:
-    if isinstance(source.model, OnnxGpt) and (wrong := set(options.precisions or ()) - {source.model.precision}):
-        raise SourceError(f"precision {min(wrong)}: {folder.path} has {source.model.precision}, and is served as it is")
     _refuse_precisions((WEIGHT_PRECISION, HALF_PRECISION), folder, options)
     return GenerationFamily(source, list(read_texts(options.valid)), options.shipped)
+
+
+def _check_kept(model: nn.Module, folder: Folder, options: ExportOptions) -> None:
+    """Refuse options for a file that is served as it is, which has one precision."""
+    if not isinstance(model, OnnxDecoder):
+        return
+    if options.shortlist:
+        raise SourceError(f"shortlist: not for ONNX files that are served as they are, {folder.path}")
+    if wrong := set(options.precisions or ()) - {model.precision}:
+        raise SourceError(f"precision {min(wrong)}: {folder.path} has {model.precision}, and is served as it is")
 
 
 def _translation_precisions(options: ExportOptions) -> Sequence[str]:

@@ -6,17 +6,18 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from triptych_export.onnx_files.decoder import Seq2Seq
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_training.checkpoints.translation import ARCHITECTURE, RNN, Checkpoint
 from triptych_training.data.corpus import Pair
-from triptych_training.models.rnn import Rnn, TranslationModel
+from triptych_training.models.rnn import Rnn
 
 
 @dataclass(frozen=True)
 class TranslationSource:
     """A translation model with tokenizers, languages, limits and generation settings."""
 
-    model: TranslationModel  # the network
+    model: Seq2Seq  # the network, or ONNX files that are kept as they are
     tokenizer: Tokenizer  # source tokenizer, whose ids end with the end-of-sentence token
     sources: Mapping[str, SourceFrame]  # source frames by language code
     targets: Mapping[str, TargetFrame]  # target frames by language code

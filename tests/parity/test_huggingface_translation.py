@@ -14,8 +14,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from triptych_export.families.translation import TranslationFamily, write_translation
+from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import open_folder
+from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
@@ -28,6 +30,7 @@ from triptych_training.decoding.greedy import greedy
 from ..fixtures.huggingface import VARIANTS, small_model
 from ..fixtures.sentences import SENTENCES
 
+OPTIMUM = Path(__file__).parents[1] / "fixtures/optimum"
 WORDS = 25  # of a sentence, which is then short enough for all models
 TEXTS = [" ".join(sentence.split()[:WORDS]) for sentence in SENTENCES]
 QUICK, FEW, MANY = 12, 30, 110  # number of texts; of the last, at least 100 are equal
@@ -46,6 +49,7 @@ class Case:
     target: str = ""
     before: str = ""  # put before the text, for transformers
     generation: dict[str, Any] = field(default_factory=dict)  # other defaults of the checkpoint
+    kept: bool = False  # from the ONNX files of Optimum's layout, which are served as they are
 
     @property
     def name(self) -> str:
@@ -94,7 +98,7 @@ class Loaded:
             self.model.generation_config = transformers.GenerationConfig(**special, **case.generation)
             self.model.generation_config.save_pretrained(path)
         self.folder = open_folder(str(path))
-        loaded = load(self.folder)
+        loaded = keep_files(self.folder, weight_graphs(OPTIMUM / case.family)) if case.kept else load(self.folder)
         assert isinstance(loaded, TranslationSource)
         self.source = loaded
 
@@ -187,6 +191,34 @@ def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens], close: Set[
 
 def test_a_family_answers_as_transformers_does(tmp_path: Path) -> None:
     compare(next(case for case in cases() if case.name == FIRST), tmp_path, TEXTS[:QUICK])
+
+
+@pytest.mark.parametrize("case", [Case("pegasus", "tied", kept=True), Case("t5", "gated", kept=True)], ids=str)
+def test_files_that_are_kept_answer_as_transformers_does(case: Case, tmp_path: Path) -> None:
+    """Pegasus's decoder is merged with the one with a past, T5's is not."""
+    compare(case, tmp_path, TEXTS[:QUICK])
+
+
+@torch.inference_mode()
+def test_files_that_are_kept_sample_and_align(tmp_path: Path) -> None:
+    """A sample of one candidate is the greedy answer; the alignment is the last layer's mean attention."""
+    comparison = Comparison(Case("pegasus", "tied", kept=True), tmp_path)
+    try:
+        texts = TEXTS[:QUICK]
+        greedy_tokens = comparison.serve(texts, beam_size=1)
+        assert comparison.serve(texts, beam_size=1, sampling_topk=1, sampling_temperature=0.7) == greedy_tokens
+        decoding = DecodingOptions(split_sentences=SplitSentences.OFF, beam_size=1, return_alignment=True)
+        prepared = comparison.translator.prepare(texts, decoding, "", "")
+        comparison.translator.run(prepared.rows)
+        comparison.model.set_attn_implementation("eager")
+        for row in prepared.rows:
+            start = comparison.source.model.config.bos_id
+            given = {"input_ids": torch.tensor([row.source]), "decoder_input_ids": torch.tensor([[start, *row.tokens]])}
+            wanted = comparison.model(**given, output_attentions=True).cross_attentions[-1][0].mean(0)
+            found = torch.from_numpy(row.hypotheses[0].attention)
+            torch.testing.assert_close(found, wanted[: len(found)], rtol=1e-3, atol=1e-4)
+    finally:
+        comparison.translator.close()
 
 
 @pytest.mark.full

@@ -20,7 +20,6 @@ from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.data.corpus import Pair
 from triptych_training.data.lexicon import Lexicon
 from triptych_training.models.attention import CrossAttention, split_heads
-from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import Transformer
 
 PAIRS = 400  # that are read; pairs with long or untypical texts drop out
@@ -54,7 +53,7 @@ def choose_alignment(source: TranslationSource, lexicon: Lexicon, pairs: Sequenc
 
     Returns None if the lexicon says too little about the pairs.
     """
-    assert not isinstance(source.model, Rnn)
+    assert isinstance(source.model, Transformer)
     config = source.model.config
     found: list[tuple[Weights, Links]] = []
     for text, translation in spread(pairs, PAIRS):

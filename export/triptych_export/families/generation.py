@@ -97,8 +97,10 @@ class GenerationFamily:
         others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
         parity |= {p: compare_generation(self.source, bundle, p, texts) for p in others}
         metrics = dict(self.provenance.get("metrics", {}))
-        if self.default_precisions:
+        if self.default_precisions:  # a file that is kept
             metrics |= speeds(bundle, self.default_precisions[0], self._prompts, longest)
+            for report in (parity[precision] for precision in others):
+                report |= {"samples": len(texts), "distinct_outputs": len(set(map(tuple, texts)))}
         if self._read:
             say("measuring perplexity")
             metrics |= {f"perplexity_{p}": round(perplexity(bundle, p, self._read), 3) for p in bundle.manifest.precisions}
@@ -176,7 +178,7 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
     return first_manifest(
         task,
         source.family,
-        {precision: graphs_member(tuple(GENERATION_GRAPHS), precision) for precision in precisions},
+        {p: graphs_member(tuple(GENERATION_GRAPHS), p, kept=isinstance(source.model, OnnxGpt)) for p in precisions},
         vocabulary_size=config.output_count,
         tokens={"pad": source.pad, "ends": list(source.ends), **({} if source.start is None else {"start": source.start})},
         limits={"max_context": most},

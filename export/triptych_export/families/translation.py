@@ -37,7 +37,9 @@ from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import trace_translation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import decoder_shape, fold_cache_scales, fold_scales, fuse_norms
+from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.parity.comparison import spread
+from triptych_export.parity.gate import FP32
 from triptych_export.parity.sentences import FramedPair, draw_sentences
 from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
 from triptych_export.parity.translation import (
@@ -48,6 +50,7 @@ from triptych_export.parity.translation import (
     decode,
     make_framed_sample,
     make_sample,
+    speeds,
     translate_framed,
 )
 from triptych_export.quantization.calibration import calibrate
@@ -103,8 +106,9 @@ class TranslationFamily:
         self.lexicon_pairs = lexicon_pairs
         self._alignment: AlignmentChoice | None = None  # made when the graphs are written
         self.languages = FramedPair.first(source)
-        self.precisions = written_precisions(shipped)
-        self.default_precisions = shipped
+        self.kept = source.model if isinstance(source.model, OnnxSeq2Seq) else None
+        self.default_precisions = (self.kept.precision,) if self.kept else shipped
+        self.precisions = self.default_precisions if self.kept else written_precisions(shipped)
         if lexicon_pairs:
             check_shortlist(source)
 
@@ -133,7 +137,7 @@ class TranslationFamily:
 
     def write(self, folder: Path, say: Say) -> None:
         say("decoding in PyTorch")
-        sample = self._calibration() if "int8" in self.precisions else None
+        sample = self._calibration() if "int8" in self.precisions and not self.kept else None
         short = SHORT_PRECISION in self.default_precisions
         self._alignment = write_translation(self.source, folder, say, sample, self.lexicon_pairs, self.precisions, short)
 
@@ -150,19 +154,24 @@ class TranslationFamily:
         self._release()
         say("comparing the bundle with PyTorch, token by token")
         override = {"allow_untrained": True} if self.untrained else {}
-        parity: Report = {"fp32": {**check_parity(folder, "fp32", sample), **override}}
-        bundle = open_bundle(folder)
-        for precision in [p for p in bundle.manifest.precisions if p != "fp32"]:
+        parity: Report = {}
+        if FP32 in self.precisions:
+            parity[FP32] = {**check_parity(folder, FP32, sample), **override}
+        bundle, metrics = open_bundle(folder), Report()
+        for precision in [p for p in bundle.manifest.precisions if p != FP32]:
             outputs = decode(
                 bundle, precision, sample.sources, sample.max_length, affordable(bundle, QUALITY_SLOTS), sample.prefixes
             )
             parity[precision] = agreement(sample.expected, outputs)
+            if self.kept:
+                parity[precision] |= {"sentences": len(outputs), "distinct_outputs": len(set(map(tuple, outputs)))}
             if precision == HALF_PRECISION:
                 parity[precision] |= self._force(bundle, sample)
-        metrics: Report = {}
+        if self.kept:
+            metrics = speeds(bundle, self.kept.precision, sample)
         if references:
             say("measuring BLEU")
-            metrics = self._quality(bundle, sources, references)
+            metrics |= self._quality(bundle, sources, references)
         if SHORT_PRECISION in bundle.manifest.precisions:
             shortlist = read_shortlist(bundle.path(SHORT_FILES["shortlist"]), self.source.model.config.vocabulary_size)
             metrics |= coverage(shortlist, sample.sources, sample.expected)
@@ -187,6 +196,8 @@ class TranslationFamily:
 
     def _release(self) -> None:
         """Free the weights, even where the tracing library still holds a reference to the module."""
+        if isinstance(self.source.model, OnnxSeq2Seq):
+            return
         for parameter in self.source.model.parameters():
             parameter.data = torch.empty(0)
         trim_heap()
@@ -207,6 +218,7 @@ class TranslationFamily:
         """PyTorch's translations of sentences that are given or, for a model trained elsewhere, drawn at random."""
         (sources, _), model, longest = self._known_pairs, self.source.model, self.source.max_target - 1
         if self.source.family in CONFIGS:
+            assert not isinstance(model, OnnxSeq2Seq)
             return make_sample(model, spread(sources, PARITY_SENTENCES), longest, self.untrained)
         if sources:
             chosen = spread(sources, self._random_sentences)
@@ -218,9 +230,8 @@ class TranslationFamily:
     @property
     def _random_sentences(self) -> int:
         """Number of sentences to draw or to choose for a model trained elsewhere: fewer for a large model."""
-        return max(
-            FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // sum(p.numel() for p in self.source.model.parameters()))
-        )
+        size = self.kept.file.bytes // 4 if self.kept else sum(p.numel() for p in self.source.model.parameters())
+        return max(FEWEST_SENTENCES, min(RANDOM_SENTENCES, RANDOM_WORK // size))
 
     def _calibration(self) -> ParitySample:
         """Return the sentences that calibrate int8: those of the parity check, and random tokens for other texts."""
@@ -269,7 +280,7 @@ def write_translation(
         settings = replace(settings, alignment=None if choice is None else choice.heads)
     for precision in [each for each in precisions if each != INT8_CACHES]:
         weights, traced = WeightsFile(folder / f"weights.{precision}.bin"), source
-        if precision == INT8:
+        if precision == INT8 and not isinstance(source.model, OnnxSeq2Seq):
             assert sample is not None
             say(f"calibrating int8 with {len(sample.sources)} sentences")
             start, pairs = source.model.config.bos_id, zip(sample.sources, sample.expected, strict=True)
@@ -297,8 +308,8 @@ def translation_manifest(
     alignment: AlignmentChoice | None = None,
 ) -> dict[str, Any]:
     """Compose the manifest."""
-    kinds = CACHE_KINDS if isinstance(source.model, Rnn) else (*KINDS, ATTEND)
-    graphs = {p: graphs_member(kinds, p) for p in precisions}
+    kinds = CACHE_KINDS if isinstance(source.model, Rnn | OnnxSeq2Seq) else (*KINDS, ATTEND)
+    graphs = {p: graphs_member(kinds, p, kept=isinstance(source.model, OnnxSeq2Seq)) for p in precisions}
     if INT8_CACHES in graphs:  # the other graphs have no caches
         graphs[INT8_CACHES] |= {kind: graphs[INT8][kind] for kind in (*KINDS, ATTEND) if kind not in CACHE_KINDS}
     if shortlist:
@@ -323,11 +334,10 @@ def _write_graphs(
     source: TranslationSource, settings: GraphSettings, folder: Path, precision: str, weights: WeightsFile
 ) -> None:
     """Write every graph in a precision; no graph is kept while the next one is traced."""
-    if isinstance(source.model, Rnn):
+    if isinstance(source.model, Rnn | OnnxSeq2Seq):
+        written = FP32 if isinstance(source.model, OnnxSeq2Seq) else precision  # nothing is converted
         for kind in CACHE_KINDS:
-            write_graph(
-                trace_translation(kind, source.model, settings), folder / f"{kind}.{precision}.onnx", weights, precision
-            )
+            write_graph(trace_translation(kind, source.model, settings), folder / f"{kind}.{precision}.onnx", weights, written)
         return
     folded, plain = fold_scales(source.model), fuse_norms(source.model)
     kinds: Sequence[str] = KINDS

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.external_data_helper import load_external_data_for_model
 
+from triptych_export.onnx_files.checks import tensor_bytes
+
 LARGE = 1_024  # bytes; smaller tensors stay in the message
 
 Array = NDArray[Any]
@@ -53,7 +55,7 @@ class Graph:
         tensors: dict[str, Maker] = {}
         hollow.CopyFrom(model)
         for stored, tensor in zip(model.graph.initializer, hollow.graph.initializer, strict=True):
-            if tensor_bytes(stored) >= LARGE:
+            if is_large(stored):
                 tensors[stored.name] = partial(numpy_helper.to_array, stored, str(folder))
                 tensor.CopyFrom(hollow_tensor(stored.name, stored.data_type, stored.dims))
         load_external_data_for_model(hollow, str(folder))  # small ones, and those of nested graphs
@@ -101,7 +103,6 @@ def hollow_tensor(name: str, kind: int, shape: Sequence[int]) -> TensorProto:
     return TensorProto(name=name, data_type=kind, dims=list(shape))
 
 
-def tensor_bytes(tensor: TensorProto) -> int:
-    """Size in bytes of a tensor's values."""
-    size = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    return size * int(np.prod(tensor.dims, dtype=np.int64))
+def is_large(tensor: TensorProto) -> bool:
+    """Tell whether a tensor's values belong into a file beside the graph; strings always stay in the message."""
+    return tensor.data_type != TensorProto.STRING and tensor_bytes(tensor) >= LARGE

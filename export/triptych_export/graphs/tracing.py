@@ -14,7 +14,7 @@ from triptych_export.graphs.float16 import to_float16
 from triptych_export.graphs.generation import GenerationScore, GenerationSearch, GenerationStep
 from triptych_export.graphs.image import image_graph
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.onnx_decoder import insert_decoder
+from triptych_export.graphs.onnx_decoder import encoder_graph, insert_decoder
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.graphs.recurrent import RecurrentEncoderGraph
 from triptych_export.graphs.skip_norms import fuse_skip_norms
@@ -31,11 +31,11 @@ from triptych_export.graphs.translation import (
     capacity,
 )
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
-from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
-from triptych_training.models.rnn import Rnn, TranslationModel
+from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import Transformer
 
 OPSET = 21
@@ -58,7 +58,7 @@ EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
-def trace_translation(kind: str, model: TranslationModel, settings: GraphSettings, half: bool = False) -> Graph:
+def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool = False) -> Graph:
     """Trace one graph of a translation bundle.
 
     Args:
@@ -70,6 +70,8 @@ def trace_translation(kind: str, model: TranslationModel, settings: GraphSetting
     """
     if kind in STEP_GRAPHS:
         return _trace_step(kind, model, settings, half)
+    if isinstance(model, OnnxSeq2Seq):
+        return encoder_graph(model, OPSET)
     source, lengths, shapes = _source(settings)
     if isinstance(model, Rnn):
         return _trace(RecurrentEncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
@@ -100,7 +102,7 @@ class _Examples:
     shapes: tuple[Any, ...]
 
 
-def _trace_step(kind: str, model: TranslationModel, settings: GraphSettings, half: bool) -> Graph:
+def _trace_step(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool) -> Graph:
     """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
     graph: nn.Module = STEP_GRAPHS[kind](model, settings)
     if half and isinstance(model, Transformer):
@@ -109,6 +111,7 @@ def _trace_step(kind: str, model: TranslationModel, settings: GraphSettings, hal
     if kind.endswith("search"):
         between.append(_edits())
     if kind.startswith("short"):
+        assert isinstance(model, Transformer)
         between.append(_columns(model.config.model_dim))
     names = cache_names(decoder_shape(model).layers)
     row = {0: torch.export.Dim("rows", min=1, max=65_535)}
@@ -121,7 +124,8 @@ def _trace_step(kind: str, model: TranslationModel, settings: GraphSettings, hal
     if settings.int8_caches:
         outputs += [f"present_memory_{name}" for name in names]
     module = to_float16(graph) if half else graph
-    return _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
+    traced = _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
+    return insert_decoder(traced, model) if isinstance(model, OnnxSeq2Seq) else traced
 
 
 def _vectors(row: dict[int, Any], half: bool) -> _Examples:
@@ -131,7 +135,7 @@ def _vectors(row: dict[int, Any], half: bool) -> _Examples:
     return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([row] * 4,))
 
 
-def _caches(model: TranslationModel, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
+def _caches(model: Seq2Seq, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
     """Example caches of targets and sources."""
     shape = decoder_shape(model)
     heads, size, names = shape.heads, shape.head_dim, cache_names(shape.layers)

@@ -29,12 +29,12 @@ from triptych_export.graphs.operators import (
 )
 from triptych_export.graphs.recurrent import RecurrentDecoder
 from triptych_export.graphs.weight_folding import cache_scales
-from triptych_export.onnx_files.decoder import Logits
+from triptych_export.onnx_files.decoder import Logits, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_training.models.attention import AttentionShape
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.positions import RelativeBias
-from triptych_training.models.rnn import Rnn, TranslationModel
+from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import DecoderLayer, Transformer
 
 Projection = nn.Linear | Logits
@@ -179,13 +179,30 @@ class CachedDecoder(nn.Module):
         return attend
 
 
+class KeptDecoder(nn.Module):
+    """One step of a decoder that is an ONNX file, with CachedDecoder's interface; returns logits `[B, 1, V]`."""
+
+    def __init__(self, model: OnnxSeq2Seq, weights: bool) -> None:
+        super().__init__()
+        self.model, self.weights = model, weights
+
+    def forward(
+        self, places: list[Tensor], cache: list[Tensor], memory: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor], Tensor | None]:
+        """Compute logits, the caches, and with `weights` the attention `[B, 1, 1, S]`."""
+        tokens, positions, last = places
+        logits, others = self.model.trace(tokens[:, None], positions, cache, (*memory, last), self.weights)
+        attention = others.pop()[:, None] if self.weights else None
+        return logits, others, attention
+
+
 class StepGraph(nn.Module):
     """Step graph: last token of every row -> most likely next token; caches are updated in place."""
 
     inputs: ClassVar[tuple[str, ...]] = VECTORS
     outputs: ClassVar[tuple[str, ...]] = ("next",)
 
-    def __init__(self, model: TranslationModel, settings: GraphSettings) -> None:
+    def __init__(self, model: Seq2Seq, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder = step_decoder(model, settings, weights=False)
         self.projection = suppress(model.projection, settings.suppressed)
@@ -246,7 +263,7 @@ class SearchGraph(nn.Module):
     inputs: ClassVar[tuple[str, ...]] = (*VECTORS, *EDITS, "candidates")
     outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
-    def __init__(self, model: TranslationModel, settings: GraphSettings) -> None:
+    def __init__(self, model: Seq2Seq, settings: GraphSettings) -> None:
         super().__init__()
         self.decoder = step_decoder(model, settings, weights=True)
         self.projection = model.projection
@@ -372,8 +389,10 @@ class TargetLayer(nn.Module):
         return fused_attention(query, key, value, own.heads, None, own.scale, bias, causal=True)
 
 
-def step_decoder(model: TranslationModel, settings: GraphSettings, weights: bool) -> CachedDecoder | RecurrentDecoder:
+def step_decoder(model: Seq2Seq, settings: GraphSettings, weights: bool) -> CachedDecoder | RecurrentDecoder | KeptDecoder:
     """Make the decoder of a step graph."""
+    if isinstance(model, OnnxSeq2Seq):
+        return KeptDecoder(model, weights)
     return RecurrentDecoder(model) if isinstance(model, Rnn) else CachedDecoder(model, settings, weights)
 
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.operators import rms_norm
-from triptych_export.onnx_files.decoder import OnnxGpt
+from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest import DecoderShape
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.gpt import ROTARY, Gpt
-from triptych_training.models.rnn import Rnn, TranslationModel
+from triptych_training.models.rnn import Rnn
 from triptych_training.models.rotary import RotaryAttention
 from triptych_training.models.transformer import Transformer
 
@@ -34,8 +34,10 @@ def head_dim(model: Transformer) -> int:
     return size + -size % HEAD_MULTIPLE
 
 
-def decoder_shape(model: TranslationModel) -> DecoderShape:
+def decoder_shape(model: Seq2Seq) -> DecoderShape:
     """Return the shape of the decoder's caches."""
+    if isinstance(model, OnnxSeq2Seq):
+        return DecoderShape(model.layers, model.heads, model.head_dim)
     if isinstance(model, Rnn):
         return DecoderShape(layers=1, heads=1, head_dim=model.config.model_dim, state_vectors=model.config.state_vectors)
     return DecoderShape(model.config.decoder_layers, model.config.decoder_block.heads, head_dim(model))

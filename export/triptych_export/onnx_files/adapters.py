@@ -252,7 +252,7 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     )
 
 
-def prefixed(model: ModelProto) -> ModelProto:
+def prefixed(model: ModelProto, prefix: str = PREFIX) -> ModelProto:
     """Copy a model, give all values a prefix, and list only what a caller gives among the inputs.
 
     Raises:
@@ -260,7 +260,7 @@ def prefixed(model: ModelProto) -> ModelProto:
     """
     if (opset := opset_of(model)) < LEAST_OPSET:
         raise SourceError(f"opset {opset}, at least {LEAST_OPSET} is needed; convert it with onnx.version_converter")
-    copy = compose.add_prefix(model, PREFIX, rename_nodes=False, rename_functions=False)
+    copy = compose.add_prefix(model, prefix, rename_nodes=False, rename_functions=False)
     given = graph_inputs(copy)
     del copy.graph.input[:]
     copy.graph.input.extend(given)

@@ -3,7 +3,7 @@
 Source: https://github.com/onnx/onnx/blob/main/docs/IR.md and ExternalData.md
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path, PurePosixPath
 
@@ -18,8 +18,15 @@ OLDEST_OPSET = 7
 DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})  # that ONNX Runtime implements in every build
 DEEPEST = 32  # nested graphs
 MOST_FAULTS = 10  # shown
-MOST_PACKED = 2  # values in one element of a typed field: of 4-bit types
+MOST_PACKED = 4  # values in one element of a typed field: of 2-bit types
 EXTERNAL = TensorProto.EXTERNAL
+BITS: Mapping[int, int] = {
+    TensorProto.UINT4: 4,
+    TensorProto.INT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+    TensorProto.UINT2: 2,
+    TensorProto.INT2: 2,
+}
 
 
 def read_model(path: Path) -> ModelProto:
@@ -62,11 +69,22 @@ def tensors_of(graph: GraphProto | Sequence[NodeProto]) -> Iterator[TensorProto]
     for node in nodes:
         for attribute in node.attribute:
             yield from ([attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors)
-            for inner in _graphs(attribute):
+            for inner in graphs_of(attribute):
                 yield from tensors_of(inner)
 
 
-def _graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
+def tensor_bytes(tensor: TensorProto) -> int:
+    """Size in bytes of a tensor's values in a file, where those of 2 or 4 bits are packed; of strings 8 bytes each.
+
+    Raises:
+        KeyError: the type is unknown.
+    """
+    bits = BITS.get(tensor.data_type) or 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return -(-prod(tensor.dims) * bits // 8)
+
+
+def graphs_of(attribute: AttributeProto) -> Sequence[GraphProto]:
+    """Return the graphs in an attribute of a node."""
     return [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
 
 
@@ -95,7 +113,7 @@ def _node_faults(graph: GraphProto | Sequence[NodeProto], local: set[tuple[str, 
         if node.domain not in DOMAINS and (node.domain, node.op_type) not in local:
             yield f"operator {node.op_type!r:.40} of the domain {node.domain!r:.40} is not part of ONNX Runtime"
         for attribute in node.attribute:
-            for inner in _graphs(attribute):
+            for inner in graphs_of(attribute):
                 yield from _node_faults(inner, local, depth + 1)
 
 
@@ -104,7 +122,7 @@ def _tensor_fault(tensor: TensorProto, model: Path) -> str:
     if min(tensor.dims, default=1) < 0:
         return f"dimensions {list(tensor.dims)}"
     try:
-        size = prod(tensor.dims) * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        size = tensor_bytes(tensor)
     except (KeyError, TypeError, ValueError):
         return f"unknown type {tensor.data_type}"
     if tensor.data_location == EXTERNAL:
@@ -113,8 +131,6 @@ def _tensor_fault(tensor: TensorProto, model: Path) -> str:
         held, wanted = len(tensor.string_data), prod(tensor.dims)
     elif tensor.HasField("raw_data"):
         held, wanted = len(tensor.raw_data), size
-        if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4):  # two values in a byte
-            wanted = -(-prod(tensor.dims) // 2)
     else:
         counts = len(tensor.float_data), len(tensor.int32_data), len(tensor.int64_data), len(tensor.double_data)
         held, wanted = max(*counts, len(tensor.uint64_data)) * MOST_PACKED, prod(tensor.dims)

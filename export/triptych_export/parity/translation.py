@@ -4,13 +4,16 @@ The engine runs with 1, 3 and 16 slots over sentences of mixed length and refill
 of a step are at different positions and have sources of different lengths.
 """
 
-from collections.abc import Sequence, Set
+import time
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from triptych_export.errors import ParityError, SourceError
+from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
@@ -60,7 +63,7 @@ def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int
 
 
 def make_framed_sample(
-    model: TranslationModel,
+    model: Seq2Seq,
     sources: Sequence[Ids],
     prefixes: Sequence[tuple[int, ...]],
     max_length: int,
@@ -82,13 +85,15 @@ def make_framed_sample(
 
 
 def translate_framed(
-    model: TranslationModel,
+    model: Seq2Seq,
     sources: Sequence[Ids],
     prefixes: Sequence[tuple[int, ...]],
     max_length: int,
     suppressed: tuple[int, ...],
 ) -> list[Ids]:
-    """Decode framed `sources` greedily in PyTorch, each with its prefix."""
+    """Decode framed `sources` greedily in PyTorch, or with the ONNX files that are kept, each with its prefix."""
+    if isinstance(model, OnnxSeq2Seq):
+        return [model.translate(ids, max_length, prefix, suppressed) for ids, prefix in zip(sources, prefixes, strict=True)]
     found: list[Ids] = [[] for _ in sources]
     for prefix in sorted(set(prefixes)):
         places = [place for place, each in enumerate(prefixes) if each == prefix]
@@ -99,9 +104,7 @@ def translate_framed(
 
 
 @torch.inference_mode()
-def find_ties(
-    model: TranslationModel, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()
-) -> list[Ties]:
+def find_ties(model: Seq2Seq, sources: Sequence[Ids], answers: Sequence[Ids], suppressed: tuple[int, ...] = ()) -> list[Ties]:
     """Find positions and tokens whose logit is within TIE of the generated token's."""
     found: list[Ties] = []
     for source, answer in zip(sources, answers, strict=True):
@@ -174,15 +177,39 @@ def decode(
     prefixes: Sequence[tuple[int, ...]] = (),
 ) -> list[Ids]:
     """Decode greedily with the serving engine: one worker with `slots` rows."""
-    limits = DecodeLimits(waiting_rows=len(sources), waiting_tokens=1 << 30, refill_rows=1)
+    with _open_translator(bundle, precision, slots, len(sources)) as translator:
+        return _translate(translator, sources, max_length, prefixes)
+
+
+def speeds(bundle: Bundle, precision: str, sample: ParitySample) -> dict[str, float]:
+    """Measure tokens per second of greedy decoding on the CPU, with one row and with several."""
+    found = {}
+    for rows in BATCHES[::2]:
+        with _open_translator(bundle, precision, affordable(bundle, rows), rows) as translator:
+            start = time.perf_counter()
+            outputs = _translate(translator, sample.sources[:rows], sample.max_length, sample.prefixes[:rows])
+            seconds = time.perf_counter() - start
+        found[f"tokens_per_second_{rows}_rows"] = round(sum(map(len, outputs)) / seconds, 1)
+    return found
+
+
+@contextmanager
+def _open_translator(bundle: Bundle, precision: str, slots: int, waiting: int) -> Iterator[Translator]:
+    limits = DecodeLimits(waiting_rows=waiting, waiting_tokens=1 << 30, refill_rows=1)
     translator = Translator("parity", 1, bundle, TranslatorOptions(precision, EngineOptions(1, slots, limits)))
     try:
-        starts = prefixes or [()] * len(sources)
-        rows = [Row(source, max_length, prefix=prefix) for source, prefix in zip(sources, starts, strict=True)]
-        translator.run(rows)
-        return [row.tokens for row in rows]
+        yield translator
     finally:
         translator.close()
+
+
+def _translate(
+    translator: Translator, sources: Sequence[Ids], max_length: int, prefixes: Sequence[tuple[int, ...]]
+) -> list[Ids]:
+    starts = prefixes or [()] * len(sources)
+    rows = [Row(source, max_length, prefix=prefix) for source, prefix in zip(sources, starts, strict=True)]
+    translator.run(rows)
+    return [row.tokens for row in rows]
 
 
 def _compare(sample: ParitySample, outputs: Sequence[Ids], slots: int, end: int) -> set[int]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from onnx import StringStringEntryProto, TensorProto, numpy_helper
 
-from triptych_export.graphs.lazy_graph import LARGE, Graph, tensor_bytes
+from triptych_export.graphs.lazy_graph import Graph, is_large
+from triptych_export.onnx_files.checks import BITS
 
 ALIGNMENT = 4_096  # bytes; required for memory mapping
 
@@ -26,8 +27,10 @@ class WeightsFile:
     def externalize(self, graph: Graph) -> None:
         """Move the large initializers of `graph` into the file, one at a time; the graph then refers to the file by name."""
         for tensor in graph.model.graph.initializer:
-            if tensor_bytes(tensor) >= LARGE:
-                data = np.ascontiguousarray(graph.values(tensor)).data.cast("B")
+            if is_large(tensor):
+                values = np.ascontiguousarray(graph.values(tensor))
+                packed = tensor.data_type in BITS  # numpy has one of these values in a byte
+                data = memoryview(numpy_helper.from_array(values).raw_data) if packed else values.ravel().view(np.uint8).data
                 self._refer(tensor, self._store(data), len(data))
             elif tensor.name in graph.tensors:
                 tensor.CopyFrom(numpy_helper.from_array(graph.values(tensor), tensor.name))

@@ -5,13 +5,11 @@ Radford et al. 2019; Touvron et al. 2023; Yang et al. 2024; Jiang et al. 2023.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.checkpoint.config import COMMON, activation, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
@@ -26,8 +24,6 @@ from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
 from triptych_training.models.rotary import RotaryScaling
 
-LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx", "seq_length")
-WITH_PAST = ("decoder_with_past_model.onnx",)
 LOCAL, GLOBAL = "sliding_attention", "full_attention"
 DECODER = {**COMMON, **neutral("attention_dropout", is_encoder_decoder=(False,))}
 GPT2_NEUTRAL = {
@@ -66,30 +62,9 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
     if isinstance(folder, GgufFolder):
         weights, made, chat = folder.weights(), folder.tokenizer(), folder.chat()
     else:
-        weights, made, chat = open_weights(folder.path), decoder_tokenizer(folder), _read_chat(folder)
+        weights, made, chat = open_weights(folder.path), decoder_tokenizer(folder), read_chat(folder)
     model = load_gpt(folder, mapping, weights)
     return make_source(folder, model, limit_tokens(made, model.config.vocabulary_size), *chat)
-
-
-def keep_decoder(folder: Folder, files: Sequence[Path]) -> GenerationSource:
-    """Take an ONNX file of a decoder as it is, whatever its architecture.
-
-    Args:
-        folder: config.json and the tokenizer.
-        files: ONNX files in Optimum's layout, the decoder first.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other, or something is not supported.
-    """
-    if len(files) > 1:
-        raise SourceError(f"{files[0]}: encoder-decoders are not served as they are")
-    path = next((path for name in WITH_PAST if (path := files[0].with_name(name)).is_file()), files[0])
-    limit = next((int(size) for name in LONGEST if (size := folder.config.get(name))), 0)
-    if not limit:
-        raise folder.config_error(f"none of {', '.join(LONGEST)} says how long a text may be")
-    model = OnnxGpt(path, limit)
-    tokenizer = limit_tokens(decoder_tokenizer(folder), model.config.vocabulary_size)
-    return make_source(folder, model, tokenizer, *_read_chat(folder))
 
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
@@ -130,7 +105,7 @@ def make_source(
     )
 
 
-def _read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
+def read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
     """Return the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens."""
     config = folder.members(TOKENIZER_CONFIG)
     given = config.get("chat_template") or folder.members("chat_template.json").get("chat_template") or ""

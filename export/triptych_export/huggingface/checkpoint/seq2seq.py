@@ -14,6 +14,7 @@ from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, lo
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.folder import Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import TranslationTokenizers, limit_tokens
+from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.translation_source import TranslationSource
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
@@ -167,7 +168,7 @@ def load_model(
 
 def make_source(
     folder: Folder,
-    model: Transformer,
+    model: Transformer | OnnxSeq2Seq,
     tokenizers: TranslationTokenizers,
     languages: CheckpointLanguages,
     generation: GenerationSettings,

@@ -90,7 +90,8 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
         made = TranslationTokenizers(family.make(folder, tokens))
     for tokenizer in (made.source, made.target):
         if tokenizer is not None:
-            _end_texts(tokenizer, folder, tokens)
+            end = tokens.name("eos_token")
+            end_texts(tokenizer, end, _id(tokenizer, folder, end))
     return made
 
 
@@ -308,11 +309,10 @@ def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: S
         )
 
 
-def _end_texts(tokenizer: Tokenizer, folder: Folder, tokens: SpecialTokens) -> None:
-    end = tokens.name("eos_token")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=["$A", end], pair=["$A", "$B", end], special_tokens=[(end, _id(tokenizer, folder, end))]
-    )
+def end_texts(tokenizer: Tokenizer, end: str, number: int) -> None:
+    """Append the end token to texts, and nothing else."""
+    single, pair = ["$A", end], ["$A", "$B", end]
+    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[(end, number)])
 
 
 def _id(tokenizer: Tokenizer, folder: Folder, name: str) -> int:

@@ -208,6 +208,42 @@ def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, t
         model.close()
 
 
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_of_four_bits_and_strings_are_kept(external: bool, tmp_path: Path) -> None:
+    """`y = x @ weights + (words[place] == "b")`, weights of 4 bits; both are larger than what stays inside a graph."""
+    chance = np.random.default_rng(4)
+    weights = helper.make_tensor("weights", TensorProto.INT4, [64, 63], chance.integers(-8, 8, 64 * 63))
+    words = helper.make_tensor("words", TensorProto.STRING, [300], [b"a", b"b", b"longer"] * 100)
+    node = helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["weights", "scale"], ["whole"]),
+        node("MatMul", ["x", "whole"], ["product"]),
+        node("Gather", ["words", "place"], ["word"]),
+        node("Equal", ["word", "wanted"], ["equal"]),
+        node("Cast", ["equal"], ["one"], to=FLOAT),
+        node("Add", ["product", "one"], ["y"]),
+    ]
+    others = [
+        numpy_helper.from_array(np.array(0.1, np.float32), "scale"),
+        helper.make_tensor("wanted", TensorProto.STRING, [1], [b"b"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", FLOAT, [2, 64]), helper.make_tensor_value_info("place", INT64, [1])]
+    outputs = [helper.make_tensor_value_info("y", FLOAT, [2, 63])]
+    graph = helper.make_graph(nodes, "packed", inputs, outputs, [weights, words, *others])
+    path = tmp_path / "packed.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, path, save_as_external_data=external, location="packed.bin", size_threshold=1_000)
+    bundle = open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None))
+    served = TensorModel("packed", 1, bundle)
+    try:
+        given = {"x": chance.normal(size=(2, 64)).astype(np.float32), "place": np.array([1])}
+        [wanted] = onnxruntime.InferenceSession(str(path)).run(None, given)
+        np.testing.assert_array_equal(served.run(given)["y"], wanted)
+        assert bundle.path("weights.fp32.bin").stat().st_size == 64 * 63 // 2
+    finally:
+        served.close()
+
+
 def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop with 2^62 turns; another process runs it, and the limit of its CPU time ends it."""
     body = helper.make_graph(

@@ -62,13 +62,32 @@ def test_a_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path)
     onnx.save(merged(model), tmp_path / name)
     manifest = read_manifest(export(tmp_path, ExportOptions(tmp_path / "models"), lambda _: None))
     assert (manifest.task, manifest.family) == ("text-generation", "gpt_new")
-    assert manifest.provenance["original"].startswith(f"{name} is served as it is, since its weights cannot be read: ")
+    assert manifest.provenance["original"].startswith(f"{name}: served as it is, since no weights can be read from it: ")
     assert manifest.parity["fp32"]["identical"]
     assert manifest.metrics["tokens_per_second_16_rows"] > 0
     model.graph.input[1].name = "past"
     onnx.save(model, tmp_path / name)
     with pytest.raises(SourceError, match=r"'gpt_new'.*nor can the file be served as it is: .*input 'past' has no"):
         open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
+
+
+def test_an_encoder_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path) -> None:
+    folder = small_model("pegasus", "tied", tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    for file in (OPTIMUM / "pegasus").glob("*.onnx"):
+        shutil.copy(file, folder)
+    options = ExportOptions(tmp_path / "models", source_language="en", target_language="en")
+    manifest = read_manifest(export(folder, options, lambda _: None))
+    assert (manifest.task, manifest.family) == ("translation", "pegasus")
+    names = "decoder_model_merged.onnx and encoder_model.onnx"
+    assert manifest.provenance["original"].startswith(f"{names}: served as it is, since no weights can be read from it: ")
+    assert manifest.parity["fp32"]["identical"]
+    assert manifest.metrics["tokens_per_second_16_rows"] > 0
+    with pytest.raises(SourceError, match=r"precision int8: .* has fp32, and is served as it is"):
+        open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["int8"]))
+    (folder / "encoder_model.onnx").write_bytes((folder / "decoder_model_merged.onnx").read_bytes())
+    with pytest.raises(SourceError, match=r"'pegasus'.*nor can the file be served as it is: "):
+        open_checkpoint(str(folder), ExportOptions(tmp_path))
 
 
 def test_a_folder_of_optimum_becomes_a_bundle_of_our_own_graphs(tmp_path: Path) -> None:
