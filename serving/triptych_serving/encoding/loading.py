@@ -16,7 +16,7 @@ from triptych_serving.encoding.cuda.device_resources import (
 )
 from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
-from triptych_serving.encoding.options import EncoderOptions, describe_devices, describe_runs
+from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import CPU, Device
@@ -69,6 +69,7 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
         EngineError: a device failed.
     """
     size = graph.weight_bytes
+    weights = f"weights of {size / 1e6:,.0f} MB"
     path = graph.bundle.path(graph.graph.graph)
     threads, engine = options.engine(size, usable_cpus())
     if graph.precision == FP16 or (graph.plan is None and CPU not in options.devices):
@@ -80,12 +81,13 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
             if plan is None
             else open_device_resources(spec, options.devices, options.budgets, engine.threads)
         )
-        takes = describe_devices(graph.precision, options.devices, size)
+        names = "CPU" if CPU in options.devices else ", ".join(map(str, options.devices))
+        takes = f"{names}, {graph.precision}, {weights}"
         return LoadedEncoder(_start(graph.device_runner(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
         raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
     session = Session(path, threads, graph.graph.saturation_free)
-    takes = describe_runs(graph.precision, threads, engine.runs, size)
+    takes = f"CPU, {graph.precision}, runs: {engine.runs}, threads in a run: {threads}, {weights}"
     return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
 
 

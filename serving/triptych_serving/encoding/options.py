@@ -64,17 +64,6 @@ class EncoderOptions:
 DEFAULTS = EncoderOptions()
 
 
-def describe_runs(precision: str, threads: int, runs: int, weight_bytes: int) -> str:
-    """Describe a model on the CPU, for the log."""
-    return f"CPU, {precision}, runs: {runs}, threads in a run: {threads}, weights of {weight_bytes / 1e6:,.0f} MB"
-
-
-def describe_devices(precision: str, devices: Sequence[Device], weight_bytes: int) -> str:
-    """Describe a model that is bound to device memory, for the log."""
-    names = "CPU" if CPU in devices else ", ".join(map(str, devices))
-    return f"{names}, {precision}, weights of {weight_bytes / 1e6:,.0f} MB"
-
-
 @dataclass(frozen=True)
 class Work(Generic[Result]):
     """One request, checked and tokenized: `items` go to the engine; once they are done, `read` yields the results in order."""

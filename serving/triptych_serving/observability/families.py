@@ -1,6 +1,7 @@
 """Prometheus metric families, built from plain numbers when metrics are scraped."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
@@ -9,23 +10,18 @@ from triptych_serving.scheduling.step_stats import Histogram
 
 LABELS = ("model", "version")
 Labels = tuple[str, ...]
+Plain = TypeVar("Plain", GaugeMetricFamily, CounterMetricFamily)
 Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
 
 
 def gauge(name: str, text: str, values: Mapping[Labels, float], labels: Labels = LABELS) -> GaugeMetricFamily:
     """Build `triptych_<name>`; `values` by the values of the labels."""
-    family = GaugeMetricFamily(f"triptych_{name}", text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
+    return _filled(GaugeMetricFamily(f"triptych_{name}", text, labels=labels), values)
 
 
 def counter(name: str, text: str, values: Mapping[Labels, float], labels: Labels = LABELS) -> CounterMetricFamily:
     """Build `triptych_<name>_total`."""
-    family = CounterMetricFamily(f"triptych_{name}", text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
+    return _filled(CounterMetricFamily(f"triptych_{name}", text, labels=labels), values)
 
 
 def histogram(name: str, text: str, histograms: Mapping[Labels, Histogram], labels: Labels = LABELS) -> HistogramMetricFamily:
@@ -52,6 +48,12 @@ class FamilyCollector(Collector):
 
     def collect(self) -> Iterable[Family]:
         return self._collect()
+
+
+def _filled(family: Plain, values: Mapping[Labels, float]) -> Plain:
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family
 
 
 def _buckets(one: Histogram) -> list[tuple[str, float]]:

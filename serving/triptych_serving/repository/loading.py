@@ -53,8 +53,13 @@ class Loader:
             return None, fault
 
     def _load(self, entry: VersionFolder) -> Model:
-        translator = replace(self.translator, eager=self.translator.eager or self.warm_up is WarmUp.ALL)
-        model = load_model(entry, translator, self.encoders, self.hardware, self.budgets)
+        """Check a bundle, load its graphs, start its engine and warm it up.
+
+        Raises:
+            BundleError: something is missing, damaged, not loadable by the runtime, or not for the devices.
+            DeviceError: a device failed, or has no room.
+        """
+        model = self._make(entry, open_bundle(entry.folder))
         try:
             warm(model, self.warm_up)
         except BaseException:
@@ -62,47 +67,29 @@ class Loader:
             raise
         return model
 
-
-def load_model(
-    entry: VersionFolder,
-    options: TranslatorOptions,
-    encoders: EncoderOptions,
-    hardware: Hardware = CPU_ALONE,
-    budgets: Budgets | None = None,
-) -> Model:
-    """Check a bundle, load its graphs and start its engine. A precision in `options` applies to every task.
-
-    Args:
-        entry: the bundle's folder.
-        options: how translation models are loaded; their devices are chosen here.
-        encoders: how models of the other tasks are loaded; likewise.
-        hardware: devices that the model may run on.
-        budgets: memory of the GPUs; None: nothing is counted.
-
-    Raises:
-        BundleError: something is missing, damaged, not loadable by the runtime, or not for the devices.
-        DeviceError: a device failed, or has no room.
-    """
-    bundle = open_bundle(entry.folder)
-    about = entry.name, entry.version, bundle
-    if isinstance(bundle.manifest, TextManifest | ImageManifest | TensorsManifest):
-        placement = _place(entry, bundle, encoders.precision or options.precision, hardware)
-        encoders = replace(encoders, precision=placement.precision)
+    def _make(self, entry: VersionFolder, bundle: Bundle) -> Model:
+        """Make the model of a bundle's task, with the precision and on the devices that are chosen for it."""
+        about, manifest = (entry.name, entry.version, bundle), bundle.manifest
+        encoders, translator = self.encoders, self.translator
+        if isinstance(manifest, TextManifest | ImageManifest | TensorsManifest):
+            placement = _place(entry, bundle, encoders.precision or translator.precision, self.hardware)
+            encoders = replace(encoders, precision=placement.precision)
+            if placement.on_gpu:
+                encoders = replace(encoders, devices=placement.devices, budgets=self.budgets)
+            if isinstance(manifest, TensorsManifest):
+                return TensorModel(*about, encoders)
+            return TextModel(*about, encoders) if isinstance(manifest, TextManifest) else ImageModel(*about, encoders)
+        runs_on_cpu = isinstance(manifest, TextGenerationManifest)
+        hardware = replace(self.hardware, gpus=()) if runs_on_cpu else self.hardware
+        placement = _place(entry, bundle, translator.precision, hardware)
+        eager = translator.eager or self.warm_up is WarmUp.ALL
+        translator = replace(translator, precision=placement.precision, eager=eager)
+        if isinstance(manifest, TextGenerationManifest):
+            return (Generator if manifest.colours is None else ImageGenerator)(*about, translator)
         if placement.on_gpu:
-            encoders = replace(encoders, devices=placement.devices, budgets=budgets)
-        if isinstance(bundle.manifest, TensorsManifest):
-            return TensorModel(*about, encoders)
-        return TextModel(*about, encoders) if isinstance(bundle.manifest, TextManifest) else ImageModel(*about, encoders)
-    if isinstance(bundle.manifest, TextGenerationManifest):
-        placement = _place(entry, bundle, options.precision, replace(hardware, gpus=()))
-        kind = Generator if bundle.manifest.colours is None else ImageGenerator
-        return kind(*about, replace(options, precision=placement.precision))
-    placement = _place(entry, bundle, options.precision, hardware)
-    options = replace(options, precision=placement.precision)
-    if placement.on_gpu:
-        engine = replace(options.engine, slots=hardware.slots, devices=placement.devices, budgets=budgets)
-        options = replace(options, engine=engine)
-    return Translator(*about, options)
+            engine = replace(translator.engine, slots=hardware.slots, devices=placement.devices, budgets=self.budgets)
+            translator = replace(translator, engine=engine)
+        return Translator(*about, translator)
 
 
 def _place(entry: VersionFolder, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:

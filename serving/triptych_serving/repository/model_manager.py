@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
 from triptych_serving.models.model import Model
+from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import ModelFolder, VersionFolder, chosen_models, list_models
-from triptych_serving.repository.versions import ModelLoader, VersionRecord, VersionTable
+from triptych_serving.repository.versions import VersionRecord, VersionTable
 from triptych_serving.repository.warmup import WarmUp
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class ModelManager:
         idle: waits until no request uses a model that is no longer in the registry.
     """
 
-    def __init__(self, options: RepositoryOptions, loader: ModelLoader, idle: Callable[[Model], Awaitable[None]]) -> None:
+    def __init__(self, options: RepositoryOptions, loader: Loader, idle: Callable[[Model], Awaitable[None]]) -> None:
         self.options = options
         self.started = False  # the initial models are loaded
         self.on_change: list[Callable[[], None]] = []  # called after each change of the registry

@@ -71,20 +71,7 @@ def newest_versions(root: Path) -> list[VersionFolder]:
     Raises:
         RepositoryError: the folder does not exist, cannot be read, or holds no model.
     """
-    newest = {entry.name: entry for entry in list_versions(root)}
-    return list(newest.values())
-
-
-def list_versions(root: Path) -> list[VersionFolder]:
-    """Return every version of every model, by name, then version.
-
-    Raises:
-        RepositoryError: as for `newest_versions`.
-    """
-    found = _list(root)
-    if not found:
-        raise _empty(root)
-    return found
+    return [folder.versions[-1] for folder in chosen_models(root).values()]
 
 
 def list_models(root: Path) -> dict[str, ModelFolder]:

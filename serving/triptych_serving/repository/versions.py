@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
+from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import FolderStamp, VersionFolder, stamp_of
 from triptych_serving.repository.version_policy import VersionPolicy
@@ -25,13 +26,6 @@ PATIENCE_SECONDS = 60.0  # for requests that use a model which is no longer in t
 Result = TypeVar("Result")
 
 NO_MANIFEST = "bundle.json is missing: not a bundle, or one that is still being copied"
-
-
-class ModelLoader(Protocol):
-    """Makes models of bundles."""
-
-    def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
-        """Return the model, or why it cannot be loaded; called in a thread."""
 
 
 @dataclass(eq=False)
@@ -64,7 +58,7 @@ class VersionTable:
         changed: called after each change of the registry.
     """
 
-    def __init__(self, loader: ModelLoader, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
+    def __init__(self, loader: Loader, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
         self.registry = Registry([])
         self._loader, self._idle, self._changed = loader, idle, changed
         self._known: dict[tuple[str, int], VersionRecord] = {}

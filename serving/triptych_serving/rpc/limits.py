@@ -154,47 +154,39 @@ class ClientLimit:
         """Count a call of its client until it ends.
 
         Raises:
-            OverloadedError: the client has too many calls in progress.
+            OverloadedError: there are too many calls.
         """
-        if not self._limit or call.is_background:
+        if not self._limit or not self._applies(call):
             return None
         client = client_of(call)
-        running = self._running.get(client, 0)
-        if running >= self._limit:
-            raise OverloadedError(
-                f"client {client} has {running:,} calls in progress, at most {self._limit:,} are allowed "
-                "(--max-requests-per-client)",
-                RETRY_SECONDS,
-            )
+        self._check(client)
         return _counted(self._running, client)
 
+    def _applies(self, call: CallContext) -> bool:
+        return not call.is_background
 
-class WatcherLimit:
+    def _check(self, client: str) -> None:
+        if (running := self._running[client]) >= self._limit:
+            problem = f"client {client} has {running:,} calls in progress, at most {self._limit:,} are allowed"
+            raise OverloadedError(f"{problem} (--max-requests-per-client)", RETRY_SECONDS)
+
+
+class WatcherLimit(ClientLimit):
     """Guard that limits the open streams of health checks and reflection, which need no key and no other limit holds.
 
     Args:
         limit: open streams; one client may have a quarter of them.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running: Counter[str] = Counter()
+    def _applies(self, call: CallContext) -> bool:
+        return call.is_background and call.method_type != "unary"
 
-    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
-        """Count a stream of its client until it ends.
-
-        Raises:
-            OverloadedError: there are too many streams.
-        """
-        if not call.is_background or call.method_type == "unary":
-            return None
-        client = client_of(call)
+    def _check(self, client: str) -> None:
         own = max(1, self._limit // WATCHER_SHARE)
         for who, running, most in (("the server", self._running.total(), self._limit), (client, self._running[client], own)):
             if running >= most:
                 problem = f"{who} has {running:,} open streams of health checks and reflection, at most {most:,} are allowed"
                 raise OverloadedError(f"{problem} (--max-health-watchers)", RETRY_SECONDS)
-        return _counted(self._running, client)
 
 
 @contextmanager

@@ -23,9 +23,6 @@ class LaggingMark:
     def wait(self) -> None:
         self._memory.catch_up(self._place)
 
-    def done(self) -> bool:
-        return self._memory.worked >= self._place
-
 
 class LaggingMemory:
     """A Memory that executes work late.

@@ -56,9 +56,6 @@ class StubMark:
     def wait(self) -> None:
         assert self._memory.passes.wait(PATIENCE_SECONDS)
 
-    def done(self) -> bool:
-        return self._memory.passes.is_set()
-
 
 class StubMemory(HostMemory):
     """A memory whose marks are passed while `passes` is set; counts its work."""

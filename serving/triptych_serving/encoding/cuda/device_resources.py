@@ -50,7 +50,7 @@ class DeviceResources(Generic[PoolT]):
         reservations: by GPU.
     """
 
-    def __init__(self, pool: PoolT, reservations: Mapping[Device, "MemoryReservation"]) -> None:
+    def __init__(self, pool: PoolT, reservations: Mapping[Device, Reservation]) -> None:
         self.pool: PoolT = pool
         self._reservations = reservations
         self._closing = Lock()
@@ -64,7 +64,7 @@ class DeviceResources(Generic[PoolT]):
         """Free everything, and return when that is done; no batch may come afterwards. Idempotent."""
         with self._closing, ExitStack() as last:
             for reservation in self._reservations.values():
-                last.callback(reservation.clear)
+                last.callback(reservation.release)
             self.pool.close()
 
 
@@ -90,14 +90,13 @@ def open_device_resources(
         EngineError: a device failed.
     """
     graphs: list[DeviceGraph] = []
-    reservations: dict[Device, MemoryReservation] = {}
+    reservations: dict[Device, Reservation] = {}
     with ExitStack() as undo:
         try:
             for device in devices:
                 memory, transfers = (_opened(device, opened, undo) for _ in range(2))
-                reservation = MemoryReservation(spec.owner, budgets.of(device) if budgets and device.kind == "cuda" else None)
-                undo.callback(reservation.clear)
-                graphs.append(_load(spec, memory, transfers, reservation))
+                reservation, left = _reserved(spec, device, budgets, undo)
+                graphs.append(_load(spec, SessionPlace(memory, left, device.kind == "cuda"), transfers, reservation))
                 undo.callback(graphs[-1].close)
                 if device.kind == "cuda":
                     reservations[device] = reservation
@@ -115,14 +114,13 @@ def open_device_sessions(
     """Load a graph on every device, for inputs of any shapes in host memory; arguments and errors as above."""
     sessions: list[Session] = []
     memories: list[Memory] = []
-    reservations: dict[Device, MemoryReservation] = {}
+    reservations: dict[Device, Reservation] = {}
     with ExitStack() as undo:
         try:
             for device in devices:
                 memories.append(_opened(device, opened, undo))
-                reservations[device] = MemoryReservation(spec.owner, budgets.of(device) if budgets else None)
-                undo.callback(reservations[device].clear)
-                sessions.append(_open(spec, memories[-1], reservations[device], captures=False)[0])
+                reservations[device], left = _reserved(spec, device, budgets, undo)
+                sessions.append(Session(spec.path, spec.threads, place=SessionPlace(memories[-1], left)))
         except BaseException as error:
             sessions.clear()
             forget_frames(error)  # as above
@@ -131,67 +129,28 @@ def open_device_sessions(
     return DeviceResources(SessionPool(sessions, memories), reservations)
 
 
-class MemoryReservation:
-    """Memory that one model has reserved on one device.
-
-    Args:
-        owner: for error messages.
-        budget: of the device; None: not limited.
-    """
-
-    def __init__(self, owner: str, budget: Budget | None) -> None:
-        self._held: Reservation | None = None
-        self._owner = owner
-        self._budget = budget
-
-    @property
-    def bytes(self) -> int:
-        """Reserved bytes."""
-        return self._held.bytes if self._held else 0
-
-    @property
-    def left(self) -> int | None:
-        """Bytes that no model has reserved; None: no limit."""
-        if self._budget is None or self._budget.limit_bytes is None:
-            return None
-        return self._budget.limit_bytes - self._budget.reserved_bytes
-
-    def reserve(self, parts: Mapping[str, int]) -> None:
-        """Reserve more. The model determines all parts, so that an error can suggest no option to lower them.
-
-        Raises:
-            DeviceMemoryError: there is no room.
-        """
-        if self._budget is not None:
-            known = self._held.parts if self._held else {}
-            self._held = self._budget.reserve(self._owner, {**known, **parts}, lower="", instead=self._held)
-
-    def clear(self) -> None:
-        """Give all memory back. Idempotent."""
-        if self._held:
-            self._held.release()
-
-
 def _opened(device: Device, opened: OpenMemory, undo: ExitStack) -> Memory:
     memory = opened(device)
     undo.callback(memory.close)
     return memory
 
 
-def _load(spec: GraphSpec, memory: Memory, transfers: Memory, reservation: MemoryReservation) -> DeviceGraph:
-    """Load the graph after reserving its weights; the rest is known once it is loaded."""
+def _reserved(spec: GraphSpec, device: Device, budgets: Budgets | None, undo: ExitStack) -> tuple[Reservation, int | None]:
+    """Reserve memory for the weights; also return the bytes that were left before, None if there is no limit."""
+    budget = budgets.of(device) if budgets else Budget(device)
+    left = budget.left_bytes
+    reservation = budget.reserve(spec.owner, {"weights": spec.weight_bytes, "libraries": LIBRARY_BYTES}, lower="")
+    undo.callback(reservation.release)
+    return reservation, left
+
+
+def _load(spec: GraphSpec, place: SessionPlace, transfers: Memory, reservation: Reservation) -> DeviceGraph:
+    """Load the graph, and reserve the rest of its memory, which is known then."""
     assert spec.make_plan is not None, "only graphs with a plan are bound"
-    session, place = _open(spec, memory, reservation, captures=memory.device.kind == "cuda")
+    session = Session(spec.path, spec.threads, place=place)
     plan = spec.make_plan(session)
-    reservation.reserve(planned_bytes(plan, spec.width))
+    reservation.budget.extend(reservation, planned_bytes(plan, spec.width))
     return DeviceGraph(session, place, transfers, plan)
-
-
-def _open(spec: GraphSpec, memory: Memory, reservation: MemoryReservation, captures: bool) -> tuple[Session, SessionPlace]:
-    left = reservation.left
-    reservation.reserve({"weights": spec.weight_bytes, "libraries": LIBRARY_BYTES})
-    place = SessionPlace(memory, left, captures)
-    return Session(spec.path, spec.threads, place=place), place
 
 
 def planned_bytes(plan: GraphPlan, width: int) -> dict[str, int]:

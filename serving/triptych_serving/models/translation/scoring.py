@@ -16,7 +16,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.validation import PartNames
-from triptych_text.steps import Steps, finish
+from triptych_text.steps import Steps
 
 LOGIT_BYTES = 64 << 20  # per batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
 DEFAULT_LIMITS = BatchLimits()
@@ -109,10 +109,6 @@ class Scorer:
         limits = replace(limits, batch_tokens=min(limits.batch_tokens, most))
         self.engine = OneShotEngine(ScoreRunner(session, tokens), OneShotOptions(runs, limits, gives_way=gives_way))
         self.engine.start()
-
-    def prepare(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Work[TranslationScore]:
-        """Prepare pairs in one call; arguments and errors as for `prepare_steps`."""
-        return finish(self.prepare_steps(pairs, framing))
 
     def prepare_steps(self, pairs: Sequence[tuple[str, str]], framing: Framing = BARE) -> Steps[Work[TranslationScore]]:
         """Check, tokenize and frame sources and targets in small steps.

@@ -187,16 +187,13 @@ class Translator:
             if not call.over:
                 self.engine.cancel(call)
 
-    def prepare_scores(
-        self, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
-    ) -> Work[TranslationScore]:
-        """Check and tokenize pairs for `score`. The first call loads the graph, which takes some 0.1 s."""
-        return finish(self.score_steps(None, pairs, source_language, target_language))
-
     def score_steps(
         self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
     ) -> Steps[Work[TranslationScore]]:
-        """Prepare pairs in small steps, but first reject them if the engine would; the deadline is in monotonic seconds."""
+        """Prepare pairs in small steps, but first reject them if the engine would; the deadline is in monotonic seconds.
+
+        The first call loads the graph, which takes some 0.1 s.
+        """
         pair = resolve_pair(self.manifest, source_language, target_language)
         check_rows("pairs", len(pairs), self._limits)
         check_characters("pairs", sum(len(source) + len(target) for source, target in pairs), self._limits)
@@ -218,7 +215,7 @@ class Translator:
         Raises:
             ServingError: a pair is not acceptable, the bundle has no graph for scores, or the runtime failed.
         """
-        work = self.prepare_scores(pairs, source_language, target_language)
+        work = finish(self.score_steps(None, pairs, source_language, target_language))
         run_rows(self.scorer.engine, work.items, work.field)
         return list(work.read())
 

@@ -52,18 +52,22 @@ def parse_limit(text: str) -> MemoryLimit:
     return MemoryLimit(bytes=size)
 
 
+@dataclass(eq=False)
 class Reservation:
     """Memory set aside for one owner."""
 
-    def __init__(self, budget: "Budget", what: str, parts: Mapping[str, int]) -> None:
-        self.what = what
-        self.parts = dict(parts)  # bytes
-        self.bytes = sum(self.parts.values())
-        self._budget = budget
+    budget: "Budget"
+    what: str  # the owner: `model NAME version 1`
+    parts: Mapping[str, int]  # bytes, by purpose
+
+    @property
+    def bytes(self) -> int:
+        """Reserved bytes."""
+        return sum(self.parts.values())
 
     def release(self) -> None:
         """Release it. Idempotent."""
-        self._budget.give_back(self)
+        self.budget.give_back(self)
 
 
 class Budget:
@@ -86,28 +90,36 @@ class Budget:
         with self._lock:
             return sum(held.bytes for held in self._held)
 
-    def reserve(
-        self, what: str, parts: Mapping[str, int], lower: str = "--slots", instead: Reservation | None = None
-    ) -> Reservation:
+    @property
+    def left_bytes(self) -> int | None:
+        """Bytes that nobody has reserved; None: no limit."""
+        return None if self.limit_bytes is None else self.limit_bytes - self.reserved_bytes
+
+    def reserve(self, what: str, parts: Mapping[str, int], lower: str = "--slots") -> Reservation:
         """Set memory aside.
 
         Args:
             what: the owner: `model NAME version 1`.
             parts: bytes, by purpose.
             lower: the flag that reduces it, for the error message; empty: none.
-            instead: a reservation to replace, which is kept if the new one does not fit.
 
         Raises:
             DeviceMemoryError: it does not fit.
         """
-        wanted = Reservation(self, what, parts)
+        reservation = Reservation(self, what, {})
+        self.extend(reservation, parts, lower)
+        return reservation
+
+    def extend(self, reservation: Reservation, parts: Mapping[str, int], lower: str = "") -> None:
+        """Set more memory aside for an owner, or nothing more if that does not fit; arguments and errors as for `reserve`."""
+        wanted = Reservation(self, reservation.what, {**reservation.parts, **parts})
         with self._lock:
-            others = [held for held in self._held if held is not instead]
+            others = [held for held in self._held if held is not reservation]
             left = None if self.limit_bytes is None else self.limit_bytes - sum(held.bytes for held in others)
             if left is not None and wanted.bytes > left:
                 raise DeviceMemoryError(self._refusal(wanted, others, left, lower))
-            self._held = [*others, wanted]
-        return wanted
+            reservation.parts = wanted.parts
+            self._held = [*others, reservation]
 
     def give_back(self, reservation: Reservation) -> None:
         """Remove a reservation."""

@@ -81,12 +81,6 @@ class CudaMark(StreamMark):
                 self._memory.cuda.call("cudaEventSynchronize", self._event)
         self._passed = True
 
-    def done(self) -> bool:
-        if not self._passed:
-            with CUDA_GRAPH_LOCK.running():
-                self._passed = self._memory.closed or self._memory.cuda.ready(self._event)
-        return self._passed
-
     def __del__(self) -> None:
         self._memory.spare.append(self._event)
 

@@ -19,7 +19,6 @@ NO_DEVICE = (
     "cudaErrorInitializationError",
     "cudaErrorSystemDriverMismatch",
 )
-NOT_READY = "cudaErrorNotReady"
 
 
 @cache
@@ -58,17 +57,6 @@ class CudaRuntime:
         if error:
             raise self._failure(name, error)
         return values[0] if len(values) == 1 else tuple(values)
-
-    def ready(self, event: object) -> bool:
-        """Return True if all work before the event is done.
-
-        Raises:
-            EngineError: the work failed.
-        """
-        [error] = self.runtime.cudaEventQuery(event)
-        if error and error.name != NOT_READY:
-            raise self._failure("cudaEventQuery", error)
-        return not error
 
     def _failure(self, name: str, error: Any) -> Exception:
         self.runtime.cudaGetLastError()  # otherwise the next call that checks for an error finds it

@@ -18,9 +18,6 @@ class CompletedMark(StreamMark):
     def wait(self) -> None:
         return
 
-    def done(self) -> bool:
-        return True
-
 
 PASSED = CompletedMark()
 

@@ -19,13 +19,6 @@ class StreamMark(Protocol):
             EngineError: the device failed.
         """
 
-    def done(self) -> bool:
-        """Return True if all work before it is done; never waits.
-
-        Raises:
-            EngineError: the device failed.
-        """
-
 
 class Memory(Protocol):
     """One stream of one device, and its allocations.

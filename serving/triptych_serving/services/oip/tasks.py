@@ -1,8 +1,8 @@
 """The table of tasks: text tasks, image classification and translation."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 from triptych_serving.bundle import manifest
@@ -25,12 +25,16 @@ from triptych_serving.models.text.tasks import (
     TextTask,
 )
 from triptych_serving.models.text.token_classification import NONE, SIMPLE, LabelledText
+from triptych_serving.models.translation.options import DecodingOptions
+from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.engine_call import Arrival
+from triptych_serving.services.decode_calls import DecodeEvent
 from triptych_serving.services.image_calls import ImageQuery
-from triptych_serving.services.oip.parameters import FLAG, INTEGER, TEXTS, choice
+from triptych_serving.services.oip.parameters import FLAG, INTEGER, TEXT, TEXTS, choice, type_of_option
 from triptych_serving.services.oip.task import (
     LABELS,
+    PIECES,
     TEXT_INPUT,
     TOKEN_COUNT,
     InferQuery,
@@ -38,13 +42,18 @@ from triptych_serving.services.oip.task import (
     OutputTensor,
     TaskCalls,
     TaskResults,
+    decoded_outputs,
+    of_each,
 )
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
 from triptych_serving.services.oip.text_generation import GENERATION, IMAGE_COMPLETION
-from triptych_serving.services.oip.translation import TRANSLATION
 from triptych_serving.services.text_calls import TextQuery
+from triptych_serving.services.translation_calls import TranslationQuery
 
 TASK_PARAMETER = "task"
+LANGUAGES = {"source_language_code": TEXT, "target_language_code": TEXT}
+OPTIONS = {option.name: type_of_option(option) for option in fields(DecodingOptions)}
+SCORE, ALIGNMENT = "score", "alignment"
 
 RunTask = Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
 CheckWork = Callable[[Work[Any], Sequence[OutputTensor], int], None]  # tokenized texts, outputs, most bytes of a response
@@ -144,8 +153,62 @@ async def _classify_images(calls: TaskCalls, query: InferQuery, context: GrpcCon
     return results
 
 
+def _of_hypotheses(translation: Translation) -> int:
+    return 100 * len(translation.hypotheses)
+
+
+def _of_alignments(translation: Translation) -> int:
+    return sum(10 * one.alignment.size for one in translation.hypotheses if one.alignment is not None)
+
+
+def _alignment(hypothesis: TranslationHypothesis) -> str:
+    assert hypothesis.alignment is not None, "requesting this output sets return_alignment"
+    return json.dumps(hypothesis.alignment.astype(float).round(6).tolist())
+
+
+def _translation_query(query: InferQuery) -> TranslationQuery:
+    values = dict(query.values)
+    languages = {name.removesuffix("_code"): values.pop(name, "") for name in LANGUAGES}
+    if query.has_output(SCORE):
+        values["return_scores"] = True
+    if query.has_output(ALIGNMENT):
+        values["return_alignment"] = True
+    return TranslationQuery(query.selector(**languages), query.inputs.texts("text"), DecodingOptions(**values))
+
+
+async def _translate(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
+    translations, _ = await calls.translations.translate(_translation_query(query), context)
+    return translations
+
+
+def _translate_stream(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
+    return calls.translations.stream(_translation_query(query), context)
+
+
 TASKS: Mapping[str, InferTask] = {
-    manifest.TRANSLATION: TRANSLATION,
+    manifest.TRANSLATION: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(
+            OutputTensor("translated_text", BYTES, lambda translation: translation.text, weight=_of_hypotheses),
+            OutputTensor(
+                "hypotheses",
+                BYTES,
+                of_each("hypotheses", lambda one: one.text),
+                (-1,),
+                _of_hypotheses,
+                requested_by="num_hypotheses",
+            ),
+            *decoded_outputs("hypotheses"),
+            OutputTensor("source_token_count", UINT32, lambda one: one.source_token_count, requested_by=None),
+            OutputTensor(
+                ALIGNMENT, BYTES, of_each("hypotheses", _alignment), (-1,), _of_alignments, requested_by="return_alignment"
+            ),
+        ),
+        parameters={**LANGUAGES, **OPTIONS},
+        run=_translate,
+        stream=_translate_stream,
+        pieces=PIECES,
+    ),
     FILL_MASK_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(  # with as many masks for each text as the text with most of them; others are padded

@@ -16,6 +16,7 @@ from triptych_serving.models.translation.translator import Translator, Translato
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import FrameTokens, Item, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
+from triptych_text.steps import finish
 
 from ....fixtures.framed import BEGINNING, INSTRUCTION, copy_framed, forced_ids
 from ....fixtures.toy import BUNDLE, SOURCE, SOURCES, TARGETS
@@ -131,10 +132,10 @@ def test_a_frame_reduces_the_maximum_length(framed: Translator, codec: Translati
             framed.prepare([LONG], DecodingOptions(), "en", target)
         message = rf"pairs\[0\]\.source: 61 tokens are too long, the model takes at most {room} tokens"
         with pytest.raises(InvalidInputError, match=message):
-            framed.prepare_scores([(LONG, TARGETS[0])], "en", target)
+            finish(framed.score_steps(None, [(LONG, TARGETS[0])], "en", target))
     room = 64 - len(FORCED)
     with pytest.raises(InvalidInputError, match=rf"pairs\[0\]\.target: 61 tokens .* at most {room} tokens"):
-        framed.prepare_scores([(SOURCE, LONG)], "de", "nl")
+        finish(framed.score_steps(None, [(SOURCE, LONG)], "de", "nl"))
 
 
 @pytest.mark.parametrize("target", ["deu_Latn", "nld_Latn", "fra_Latn", "ita_Latn"])
@@ -163,7 +164,7 @@ def test_scores_exclude_the_frame(framed: Translator, plain: Translator, codec: 
 def test_an_unknown_code_names_its_field_and_the_choices(framed: Translator, pair: tuple[str, str], message: str) -> None:
     for prepare in (
         lambda: framed.prepare([SOURCE], DecodingOptions(), *pair),
-        lambda: framed.prepare_scores([(SOURCE, TARGETS[0])], *pair),
+        lambda: finish(framed.score_steps(None, [(SOURCE, TARGETS[0])], *pair)),
     ):
         with pytest.raises(InvalidInputError) as error:
             prepare()

@@ -8,9 +8,9 @@ import pytest
 
 from triptych.version import __version__
 from triptych_serving.errors import UnsupportedError
-from triptych_serving.observability import tracing
+from triptych_serving.observability import observability
+from triptych_serving.observability.observability import Tracing, wants_traces
 from triptych_serving.observability.spans import make_provider
-from triptych_serving.observability.tracing import Tracing, wants_traces
 
 from .calls import run_call
 
@@ -20,7 +20,7 @@ UNREACHABLE = "http://127.0.0.1:1"
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES")
-    for name in (*names, *tracing.ENDPOINTS):
+    for name in (*names, *observability.ENDPOINTS):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -70,7 +70,7 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shutdown_does_not_wait_for_an_unreachable_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(observability, "FLUSH_SECONDS", 0.2)
 
     async def scenario() -> float:
         tracing_ = Tracing(UNREACHABLE)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.errors import RepositoryError
-from triptych_serving.repository.repository import list_versions, newest_versions
+from triptych_serving.repository.repository import list_models, newest_versions
 
 
 def add(repository: Path, *folders: str) -> None:
@@ -18,7 +18,7 @@ def test_versions_are_numbers_and_sorted_as_such(repository: Path) -> None:
     add(repository, "b/2", "b/10", "a/1", "a/0", "a/-1", "a/v2", "a/.export-3", "a/²", "a/١", "empty")
     (repository / "a" / "7").touch()
     (repository / "README.md").touch()
-    assert [(entry.name, entry.version) for entry in list_versions(repository)] == [("a", 1), ("b", 2), ("b", 10)]
+    assert {name: folder.numbers for name, folder in list_models(repository).items()} == {"a": [1], "b": [2, 10]}
     assert [(entry.name, entry.version) for entry in newest_versions(repository)] == [("a", 1), ("b", 10)]
 
 
@@ -60,7 +60,7 @@ def test_an_unreadable_folder_is_left_out(
 
     monkeypatch.setattr(Path, "iterdir", refuse)
     for _ in range(3):
-        assert [entry.name for entry in list_versions(repository)] == ["a"]
+        assert list(list_models(repository)) == ["a"]
     assert caplog.messages == [f"{unreadable} cannot be read and is left out: Permission denied"]
     unreadable = repository
     with pytest.raises(RepositoryError, match=f"{repository}: cannot be read: Permission denied"):

@@ -11,6 +11,7 @@ from triptych_serving.models.translation.scoring import LOGIT_BYTES, Scorer, Tra
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
+from triptych_text.steps import finish
 
 from .....fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
@@ -33,7 +34,7 @@ class StubSession:
 
 
 def scores(scorer: Scorer, pairs: Sequence[tuple[str, str]]) -> list[TranslationScore]:
-    work = scorer.prepare(pairs)
+    work = finish(scorer.prepare_steps(pairs))
     run_rows(scorer.engine, work.items, work.field)
     return list(work.read())
 
@@ -83,5 +84,5 @@ def test_batches_stay_below_the_limit_of_the_logits(codec: TranslationTokenizer,
 )
 def test_a_bad_pair_is_named(scorer: Scorer, pair: tuple[str, str], message: str) -> None:
     with pytest.raises(InvalidInputError) as error:
-        scorer.prepare([(SOURCE, TARGET), pair])
+        finish(scorer.prepare_steps([(SOURCE, TARGET), pair]))
     assert str(error.value).startswith(message)

@@ -181,11 +181,6 @@ class FakeCuda:
             _do(*event.until)
         return (cudaError_t.cudaSuccess,)
 
-    def _cudaEventQuery(self, event: Handle) -> tuple[Any, ...]:
-        assert event.alive
-        late = event.until and event.until[0].done < event.until[1]
-        return (cudaError_t.cudaErrorNotReady if late else cudaError_t.cudaSuccess,)
-
     def _cudaEventDestroy(self, event: Handle) -> tuple[Any, ...]:
         assert event.alive
         event.alive = False

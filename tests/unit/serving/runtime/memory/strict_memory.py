@@ -40,14 +40,6 @@ class StrictMark:
     def wait(self) -> None:
         self._memory.settle(self._count)
 
-    def done(self) -> bool:
-        """Return True at random, and always the second time."""
-        self._memory.asked += 1
-        if self._memory.asked % 2:
-            return False
-        self.wait()
-        return True
-
 
 class StrictMemory(HostMemory):
     """Runs of sessions are done when they return, so only transfers can be late. Marks may be waited for in any thread.

@@ -62,18 +62,17 @@ def test_a_reservation_that_does_not_fit_is_rejected_with_all_numbers() -> None:
     assert budget.reserved_bytes == 5 * GIB
 
 
-def test_a_reservation_can_replace_another() -> None:
-    """The replaced reservation does not count, and stays if the new one does not fit."""
+def test_a_reservation_grows_or_stays_as_it_is() -> None:
     budget = Budget(GPU, 8 * GIB)
     first = budget.reserve("model a version 1", {"weights": 5 * GIB})
     with pytest.raises(DeviceMemoryError) as refused:
-        budget.reserve("model a version 1", {"weights": 5 * GIB, "outputs": 4 * GIB}, lower="", instead=first)
+        budget.extend(first, {"outputs": 4 * GIB})
     assert str(refused.value) == (
         "model a version 1 takes 9 GiB of cuda:0 (weights 5 GiB, outputs 4 GiB), 8 GiB are left of 8 GiB: "
         "raise --gpu-memory-limit"
     )
     assert budget.reserved_bytes == 5 * GIB
-    budget.reserve("model a version 1", {"weights": 5 * GIB, "outputs": GIB}, instead=first)
+    budget.extend(first, {"outputs": GIB})
     assert budget.reserved_bytes == 6 * GIB
     with pytest.raises(
         DeviceMemoryError, match=r"\(model a version 1 6 GiB\): serve fewer models, or raise --gpu-memory-limit"

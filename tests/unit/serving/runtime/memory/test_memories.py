@@ -96,8 +96,6 @@ def test_downloads_wait_for_nothing_else(memory: Memory) -> None:
         mark.wait()
         assert host.tolist() == [number]
         mark.wait()
-        while not mark.done():
-            pass
     memory.wait()
 
 
