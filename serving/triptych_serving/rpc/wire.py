@@ -3,11 +3,12 @@
 An element of two bytes takes thirty in a parsed message.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from google.protobuf.descriptor import Descriptor
 
+CHUNK = 1 << 20  # bytes
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 
 
@@ -27,10 +28,16 @@ class LongListError(Exception):
     """A list has too many elements; the message is its path, such as `options.target_prefix`."""
 
 
-def nested(number: int, parts: Iterable[bytes | bytearray | memoryview]) -> list[Any]:
+def nested(number: int, parts: Iterable[bytes]) -> Parts:
     """Return the parts of a field that holds bytes or a message, given in parts itself."""
     content = list(parts)
     return [varint(number << 3 | BYTES) + varint(sum(map(len, content))), *content]
+
+
+def chunks(content: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    """Copy bytes chunk by chunk: one copy of all would keep the GIL for too long."""
+    view = memoryview(content)
+    return (bytes(view[start : start + CHUNK]) for start in range(0, len(view), CHUNK))
 
 
 def join(parts: Parts) -> bytes:

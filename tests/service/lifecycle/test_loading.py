@@ -22,13 +22,13 @@ from ..support.processes import PATIENCE_SECONDS
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Models are not loaded before this is set."""
-    load, released = loading.load_model, threading.Event()
+    load, released = loading.open_bundle, threading.Event()
 
     def held_up(*arguments: Any) -> Any:
         assert released.wait(PATIENCE_SECONDS)
         return load(*arguments)
 
-    monkeypatch.setattr(loading, "load_model", held_up)
+    monkeypatch.setattr(loading, "open_bundle", held_up)
     yield released
     released.set()
 

@@ -1,5 +1,6 @@
 """Text embedding: texts as vectors."""
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ EMBEDDING = "embedding"  # the capability; every model of the text family has it
 class TextEmbedding:
     """The vector of one text."""
 
-    values: tuple[float, ...]
+    values: Sequence[float]  # an array of 4 bytes each: as a tuple, vectors take eight times as much
     token_count: int  # including [CLS] and [SEP]
     truncated: bool = False
 
@@ -74,7 +75,7 @@ def _read(
         if normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         for vector, item, cut in zip(vectors, items[some], truncated[some], strict=True):
-            yield TextEmbedding(tuple(vector.tolist()), item.size, cut)
+            yield TextEmbedding(array("f", vector.tobytes()), item.size, cut)
 
 
 EMBEDDING_TASK = TextTask(EMBEDDING, "embeds text", prepare_embedding)

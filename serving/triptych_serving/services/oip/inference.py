@@ -17,11 +17,11 @@ from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Offload
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
-from triptych_serving.rpc.wire import nested
+from triptych_serving.rpc.wire import Parts, chunks, nested
 from triptych_serving.services.decode_calls import FinishedText, TextPiece
 from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
 from triptych_serving.services.oip.plain_tensors import infer_tensors
-from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls
+from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls, TaskResults
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
 from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from
 
@@ -63,13 +63,14 @@ class InferCall:
         response.raw_output_contents.extend(map(bytes, contents))
         return response
 
-    def serialized(self, outputs: Sequence[OutputTensor], results: Sequence[Any], limit: MessageLimit | None) -> bytes:
-        """Encode outputs of results as a whole message, with one copy of the contents; otherwise as `response`."""
+    def serialized(self, outputs: Sequence[OutputTensor], results: TaskResults, limit: MessageLimit | None) -> Parts:
+        """Encode outputs of results as the parts of a message, and drop the results; otherwise as `response`."""
         response, contents = self._encoded(outputs, results, limit)
-        parts: list[Buffer] = [response.SerializeToString()]
-        for content in contents:
-            parts += nested(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, [content])
-        return b"".join(parts)
+        results.clear()  # they are as large as the contents, or larger
+        parts = [response.SerializeToString()]
+        while contents:
+            parts += nested(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, chunks(contents.pop(0)))
+        return parts
 
     def _encoded(
         self, outputs: Sequence[OutputTensor], results: Sequence[Any], limit: MessageLimit | None
@@ -142,8 +143,8 @@ class Inference:
         self._offload = Offload(pool)
         self._limit = MessageLimit(calls.response_bytes)
 
-    async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes:
-        """Return the serialized response to a request.
+    async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes | Parts:
+        """Return the serialized response to a request, or its parts.
 
         Raises:
             ServingError: the request cannot be served.
@@ -209,11 +210,11 @@ class Inference:
         model = self._registry().named(ModelSelector(request.model_name, request.model_version)) if request.model_name else None
         return model if isinstance(model, TensorModel) else None
 
-    async def _results(self, call: InferCall, context: GrpcContext) -> Sequence[Any]:
+    async def _results(self, call: InferCall, context: GrpcContext) -> TaskResults:
         with call.renamed_fields():
             return await call.task.run(self._calls, call.query, context)
 
-    async def _made(self, call: InferCall, results: Sequence[Any], make: Callable[..., Response]) -> Response:
+    async def _made(self, call: InferCall, results: TaskResults, make: Callable[..., Response]) -> Response:
         """Return the response with the complete results; a large one is made in a thread."""
         outputs = [output for output in call.query.outputs if output not in call.task.pieces]
         return await self._offload.run(_weight(outputs, results), make, outputs, results, self._limit)

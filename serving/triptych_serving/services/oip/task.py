@@ -59,7 +59,7 @@ class InferQuery:
         return any(output.name == name for output in self.outputs)
 
 
-TaskResults = Sequence[Any]  # one for each text or image
+TaskResults = list[Any]  # one for each text or image
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Lists are counted before a message is parsed."""
+"""Lists are counted before a message is parsed; large messages are made of parts."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from triptych.inference import open_inference_pb2 as oip
 from triptych.v1 import embedding_pb2, translation_pb2
-from triptych_serving.rpc.wire import LongListError, check_lists, lists_of
+from triptych_serving.rpc.wire import CHUNK, LongListError, check_lists, chunks, join, lists_of, nested
 
 MOST = 100
 Options = translation_pb2.DecodingOptions
@@ -45,3 +45,13 @@ def test_messages_without_lists_and_packed_numbers_are_not_counted() -> None:
     check_lists(score.SerializeToString(), lists_of(score.DESCRIPTOR), MOST)
     assert lists_of(translation_pb2.TextSpan.DESCRIPTOR) == {}
     assert [field.name for field in lists_of(embedding_pb2.EmbedTextRequest.DESCRIPTOR).values()] == ["contents"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, CHUNK, CHUNK + 5])
+def test_a_field_made_of_chunks_is_the_field(size: int) -> None:
+    content = bytearray(range(256)) * (size // 256 + 1)
+    parts = nested(oip.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, chunks(memoryview(content)[:size]))
+    assert all(type(part) is bytes for part in parts), "to join other types keeps the GIL"
+    expected = oip.ModelInferResponse(raw_output_contents=[bytes(content[:size])]).SerializeToString()
+    assert join(parts) == expected
+    assert not parts
