@@ -45,11 +45,7 @@ class ExportOptions:
     config_from: Path | None = None
 
     def check(self) -> None:
-        """Reject contradictory options.
-
-        Raises:
-            SourceError: a precision is unknown or does not fit the other options.
-        """
+        """Reject contradictory options; raises SourceError if a precision is unknown or does not fit the other options."""
         if SHORT_PRECISION in self.shipped and not self.shortlist:
             raise SourceError(f"precision: {SHORT_PRECISION} needs sentence pairs to learn from; add --shortlist FILE")
         known = (*PRECISIONS, *EXTRAS, *([SHORT_PRECISION] if self.shortlist else []))

@@ -124,6 +124,15 @@ def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch:
     assert not (tmp_path / "models").exists()
 
 
+def test_a_single_text_is_too_little_for_the_parity_check(tmp_path: Path) -> None:
+    folder = save_text(tmp_path / "checkpoint", "question-answering")
+    (tmp_path / "one.txt").write_text("\t".join(PAIRS[0]) + "\n", encoding="utf-8")
+    options = ExportOptions(tmp_path / "models", precisions=("fp32",), valid=[str(tmp_path / "one.txt")])
+    with pytest.raises(ParityError, match="fp32: samples: 1, at least 32 required; different outputs: 1, at least 16 required"):
+        export(folder, options, lambda line: None)
+    assert not (tmp_path / "models").exists()
+
+
 def test_a_checkpoint_without_texts_asks_for_some(tmp_path: Path) -> None:
     save_bert_checkpoint(BertCheckpoint(BertForQuestionAnswering(SHAPE), TOKENIZER), tmp_path / "checkpoint")
     with pytest.raises(SourceError, match="holds no texts for the parity check; name a file of texts with --valid"):

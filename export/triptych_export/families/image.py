@@ -124,11 +124,7 @@ def _sides(size: tuple[int, int]) -> str:
 
 
 def image_spec(image: ImagePreprocessing) -> ImageSpec:
-    """Convert preprocessing to serving's form.
-
-    Raises:
-        SourceError: a member is out of range.
-    """
+    """Convert preprocessing to serving's form; raises SourceError if a member is out of range."""
     stretched = image.resize_height, image.resize_width
     try:
         return ImageSpec(image.height, image.width, image.resize, image.resize_size, image.interpolation, *stretched)
@@ -137,11 +133,7 @@ def image_spec(image: ImagePreprocessing) -> ImageSpec:
 
 
 def read_image(path: str, spec: ImageSpec) -> Pixels:
-    """Read and decode an image file.
-
-    Raises:
-        SourceError: it cannot be read, or is no image.
-    """
+    """Read and decode an image file; raises SourceError if it cannot be read, or is no image."""
     return _decode(path, _read(path), spec)
 
 

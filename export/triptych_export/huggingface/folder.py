@@ -61,11 +61,7 @@ class Folder:
 
     @cached_property
     def config(self) -> Members:
-        """Members of config.json.
-
-        Raises:
-            SourceError: it is missing, or not a JSON object.
-        """
+        """Members of config.json; raises SourceError if it is missing, or not a JSON object."""
         config = self.read_json(CONFIG)
         if config is None:
             raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")

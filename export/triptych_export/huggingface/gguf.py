@@ -122,11 +122,7 @@ class GgufFolder(Folder):
         return StoredWeights({self.path: _Shard(self)})
 
     def tokenizer(self) -> Tokenizer:
-        """Make the tokenizer.
-
-        Raises:
-            SourceError: its kind is not supported.
-        """
+        """Make the tokenizer; raises SourceError if its kind is not supported."""
         tokens, kinds = (self.metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
         special = [special_token(token) for token, kind in zip(tokens, kinds, strict=True) if kind == PieceType.CONTROL]
         model = self.metadata.get("tokenizer.ggml.model")

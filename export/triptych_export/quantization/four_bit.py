@@ -23,11 +23,7 @@ Bytes = NDArray[np.uint8]
 
 
 def quantize_four_bit(graph: Graph) -> Graph:
-    """Copy a float32 graph with projections in 4 bits.
-
-    Raises:
-        GraphError: the graph has no projection to quantize.
-    """
+    """Copy a float32 graph with projections in 4 bits; raises GraphError if the graph has no projection to quantize."""
     result = graph.copy()
     _FourBitQuantizer(result, LARGEST[8]).run()
     return result

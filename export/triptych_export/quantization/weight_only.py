@@ -17,11 +17,7 @@ BLOCK, SMALLEST_BLOCK = 64, 16  # inputs of a column that share a scale
 
 
 def quantize_weights(graph: Graph) -> Graph:
-    """Copy a float32 graph with matrices and tables in int8.
-
-    Raises:
-        GraphError: the graph has no projection to quantize.
-    """
+    """Copy a float32 graph with matrices and tables in int8; raises GraphError if the graph has no projection to quantize."""
     result = graph.copy()
     _WeightQuantizer(result, LARGEST[8]).run()
     return result

@@ -60,11 +60,7 @@ def named_architecture(path: Path) -> str:
 
 
 def need_files(folder: Path, names: Sequence[str]) -> None:
-    """Reject a folder that lacks one of `names`.
-
-    Raises:
-        CheckpointError: lists the missing files.
-    """
+    """Reject a folder that lacks one of `names`; raises CheckpointError, which lists the missing files."""
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise CheckpointError(f"{folder}: not a checkpoint folder, missing {', '.join(missing)}")
 
@@ -150,11 +146,7 @@ def save_weights(model: nn.Module, folder: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read names and tensors of a safetensors file.
-
-    Raises:
-        CheckpointError: the file cannot be read, or is damaged.
-    """
+    """Read names and tensors of a safetensors file; raises CheckpointError if the file cannot be read, or is damaged."""
     try:
         return load_file(str(path))
     except SafetensorError as error:

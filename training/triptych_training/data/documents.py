@@ -38,11 +38,7 @@ class Documents:
 
 
 def read_documents(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Read the sentences of each document.
-
-    Raises:
-        CorpusError: as `read_texts`.
-    """
+    """Read the sentences of each document; raises CorpusError as `read_texts` does."""
     for text in read_texts(paths):
         yield [sentence for line in text.split("\n") for sentence in SPLITTER.split(line).texts]
 
@@ -87,11 +83,7 @@ def save_documents(documents: Documents, path: Path) -> None:
 
 
 def load_documents(path: Path) -> Documents:
-    """Read a file that `save_documents` wrote.
-
-    Raises:
-        CorpusError: the file is damaged.
-    """
+    """Read a file that `save_documents` wrote; raises CorpusError if the file is damaged."""
     try:
         with np.load(path) as arrays:
             return Documents(arrays["ids"], arrays["sentences"], arrays["documents"])

@@ -87,11 +87,7 @@ class ImageStore:
         return len(self.images)
 
     def load(self, indices: Sequence[int] | Indices) -> Pixels:
-        """Return pixels `[B, size, size, 3]`.
-
-        Raises:
-            CorpusError: a file is not an image.
-        """
+        """Return pixels `[B, size, size, 3]`; raises CorpusError if a file is not an image."""
         if self._cache is None:
             return np.stack(list(self._pool.map(self._decode, indices)))
         missing = [index for index in indices if not self._cached[index]]

@@ -30,11 +30,7 @@ class ModelLanguages:
 
     @classmethod
     def parse(cls, member: Any) -> "ModelLanguages":
-        """Read the member of config.json.
-
-        Raises:
-            TypeError, ValueError: it is malformed.
-        """
+        """Read the member of config.json; raises TypeError or ValueError if it is malformed."""
         if not isinstance(member, Mapping) or not isinstance(member.get("targets"), Mapping):
             raise TypeError("not an object with sources and targets")
         targets = {str(code): int(number) for code, number in member["targets"].items()}

@@ -66,11 +66,7 @@ def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read `tokenizer.json`.
-
-    Raises:
-        CheckpointError: the file cannot be read or is not a tokenizer.
-    """
+    """Read `tokenizer.json`; raises CheckpointError if the file cannot be read or is not a tokenizer."""
     try:
         return literal(Tokenizer.from_file(str(path)))
     except Exception as error:  # tokenizers raises bare Exception

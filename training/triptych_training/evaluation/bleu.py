@@ -167,11 +167,7 @@ APOSTROPHES_ELSEWHERE = _rules((r"'", " ' "))
 
 
 def prepare(texts: Sequence[str], language: str) -> list[str]:
-    """Lower-case, normalise and tokenise texts.
-
-    Raises:
-        ValueError: there are no rules for the language.
-    """
+    """Lower-case, normalise and tokenise texts; raises ValueError if there are no rules for the language."""
     if language not in LANGUAGES:
         raise ValueError(f"language: no rules for {language!r}; supported: {', '.join(LANGUAGES)}")
     tokenize = MosesTokenizer(language)

@@ -45,11 +45,7 @@ class MovingAverage:
         return {"steps": self._steps, "mean": self._mean}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Continue from a saved state.
-
-        Raises:
-            KeyError, ValueError: the state belongs to another model.
-        """
+        """Continue from a saved state; raises KeyError or ValueError if the state belongs to another model."""
         mean = state["mean"]
         if not isinstance(mean, dict) or mean.keys() != self._mean.keys():
             raise ValueError("the moving average is of another model")

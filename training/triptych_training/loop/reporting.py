@@ -36,11 +36,7 @@ class Meter:
         self._unread: tuple[int, Tensor, float] | None = None
 
     def add(self, step: int, loss: Tensor, units: int, seconds: float) -> None:
-        """Add step number `step`, counted from 1.
-
-        Raises:
-            DivergedError: the previous step's loss is not finite.
-        """
+        """Add step number `step`, counted from 1; raises DivergedError if the previous step's loss is not finite."""
         self.read()
         self.units += units
         self._weight = 0.98 * self._weight + 0.02
@@ -49,11 +45,7 @@ class Meter:
         self.speed += share * (units / max(seconds, 1e-9) - self.speed)
 
     def read(self) -> None:
-        """Wait for the last step's loss.
-
-        Raises:
-            DivergedError: it is not finite.
-        """
+        """Wait for the last step's loss; raises DivergedError if it is not finite."""
         if self._unread is None:
             return
         (step, tensor, share), self._unread = self._unread, None

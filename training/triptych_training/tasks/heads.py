@@ -258,11 +258,7 @@ class QuestionHead(Head):
 
 
 def make_head(name: str, train: Sequence[str], stride: int) -> Head:
-    """Build the head `name` with the labels of the training files.
-
-    Raises:
-        CorpusError: the files cannot be used.
-    """
+    """Build the head `name` with the labels of the training files; raises CorpusError if the files cannot be used."""
     if name == "question-answering":
         return QuestionHead(stride)
     return TextHead(train) if name == "text-classification" else TokenHead(train)

@@ -80,11 +80,7 @@ SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classifi
 
 
 def activation(folder: Folder, member: str, default: str = "gelu") -> str:
-    """Translate the activation named in config.json to our name.
-
-    Raises:
-        SourceError: the activation is not supported.
-    """
+    """Translate the activation named in config.json to our name; raises SourceError if the activation is not supported."""
     name = folder.config.get(member, default)
     if name not in ACTIVATIONS:
         raise folder.config_error(f"{member}: {name!r} is not supported; supported: {', '.join(ACTIVATIONS)}")
@@ -92,11 +88,7 @@ def activation(folder: Folder, member: str, default: str = "gelu") -> str:
 
 
 def integer(folder: Folder, name: str, default: int | None = None) -> int:
-    """Read an integer of config.json.
-
-    Raises:
-        SourceError: the member is missing without a default, or is not an integer.
-    """
+    """Read an integer of config.json; raises SourceError if the member is missing without a default, or is not an integer."""
     value = folder.config.get(name)
     value = default if value is None else value
     if type(value) is not int:

@@ -118,11 +118,7 @@ def read_generation(
 
 
 def read_decoder_generation(folder: Folder, limit: int) -> GenerationSettings:
-    """Read the settings of a decoder-only model with `limit` positions.
-
-    Raises:
-        SourceError: as `read_generation`.
-    """
+    """Read the settings of a decoder-only model with `limit` positions; raises SourceError as `read_generation` does."""
     return _Reader(folder, {}, {}).read_decoder(limit)
 
 

@@ -15,11 +15,7 @@ from triptych_training.checkpoints.encoder import ImagePreprocessing
 
 
 def sides(name: str, value: object) -> tuple[int, int]:
-    """Read a size given as one number or as height and width.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Read a size given as one number or as height and width; raises ValueError if it is neither."""
     match value:
         case bool():
             pass

@@ -63,11 +63,7 @@ class StoredWeights(Mapping[str, torch.Size]):
         return len(self._stored)
 
     def tensor(self, name: str) -> Tensor:
-        """Read one tensor as float32 on the CPU.
-
-        Raises:
-            KeyError: there is no tensor of that name.
-        """
+        """Read one tensor as float32 on the CPU; raises KeyError if there is no tensor of that name."""
         stored = self._stored[name]
         return stored.shard.read(stored.name).to(torch.float32)
 
