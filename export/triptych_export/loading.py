@@ -9,6 +9,7 @@ from torch import nn
 
 from triptych_export.bundle_files import FOUR_BITS, HALF_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
+from triptych_export.families.autoencoder import AutoencoderFamily
 from triptych_export.families.family import Family
 from triptych_export.families.generation import GenerationFamily
 from triptych_export.families.image import ImageFamily
@@ -41,12 +42,13 @@ from triptych_training.checkpoints.encoder import (
 )
 from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
 from triptych_training.checkpoints.translation import CONFIGS, RNN, load_checkpoint
+from triptych_training.checkpoints.vae import VAE, load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
-OURS = (*CONFIGS, BERT, *IMAGE_CONFIGS, GPT, WORD2VEC)
+OURS = (*CONFIGS, BERT, *IMAGE_CONFIGS, GPT, WORD2VEC, VAE)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -183,7 +185,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         if getattr(options, name):
             raise SourceError(f"{name}: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
     if architecture == RNN:
-        options = _only_float32(folder, options)
+        options = _only_float32(folder, options, "recurrent models")
     if architecture in CONFIGS:
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
         source = TranslationSource.of(load_checkpoint(folder.path))
@@ -202,6 +204,9 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         return TextFamily(text, samples, options.shipped)
     if architecture == WORD2VEC:
         return _static(load_word_vectors(folder.path), str(folder.path), options)
+    if architecture == VAE:
+        _only_float32(folder, options, "autoencoders")
+        return AutoencoderFamily(load_vae_checkpoint(folder.path), options.valid)
     image = load_vit_checkpoint(folder.path)
     _require_samples(folder, "images", "images", bool(options.valid or image.samples))
     return ImageFamily(image, options.valid, options.shipped)
@@ -239,12 +244,12 @@ def _translation_precisions(options: ExportOptions) -> Sequence[str]:
     return shipped if options.precisions is not None else (*shipped[:1], INT8_CACHES, *shipped[1:])
 
 
-def _only_float32(folder: Folder, options: ExportOptions) -> ExportOptions:
-    """Check the options for a recurrent model, and set its only precision."""
+def _only_float32(folder: Folder, options: ExportOptions, kind: str) -> ExportOptions:
+    """Check the options for a model that has no other precision, and set that one."""
     if options.shortlist:
         raise SourceError(f"shortlist: only for Transformers; {folder.path} is a {_kind(folder)}")
     if wrong := [precision for precision in options.precisions or () if precision != "fp32"]:
-        raise SourceError(f"precision {', '.join(wrong)}: recurrent models have fp32 only; {folder.path} is a {_kind(folder)}")
+        raise SourceError(f"precision {', '.join(wrong)}: {kind} have fp32 only; {folder.path} is a {_kind(folder)}")
     return replace(options, precisions=("fp32",))
 
 

@@ -213,6 +213,24 @@ class CompleteImageArguments(ModelArguments, DecodingArguments, total=False):
     height if there are as many or more."""
 
 
+class GenerateImagesArguments(ModelArguments, total=False):
+    """The arguments of `generate_images`."""
+
+    count: int | None
+    """Number of images of random latents; 1 by default."""
+    seed: int | None
+    """The same seed gives the same images; a random one by default."""
+    latents: Sequence[Sequence[float]]
+    """The latents of each image, instead of `count` and `seed`."""
+
+
+class InterpolateArguments(ModelArguments, total=False):
+    """The arguments of `interpolate`."""
+
+    steps: int | None
+    """Number of images, with both ends, 2 or more; 8 by default."""
+
+
 class ClassifyImageArguments(ModelArguments, total=False):
     """The arguments of `classify_image`, `classify_image_many` and `classify_images`."""
 

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
 import grpc
 
 from triptych_client import arguments as named
 from triptych_client import results, tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call, separate
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -230,9 +230,26 @@ class AsyncClient(BaseClient):
         """Complete an image of which the upper part is given. See `Client.complete_image`; the file is read in a thread."""
         return await self._one(tasks.COMPLETE_IMAGE, await asyncio.to_thread(read_image, image), arguments)
 
+    async def generate_images(self, **arguments: Unpack[named.GenerateImagesArguments]) -> results.GeneratedImages:
+        """Generate images of random or given latents. See `Client.generate_images`."""
+        fields, call = separate("generate_images", named.GenerateImagesArguments, arguments)
+        return await self._send(tasks.GENERATE_IMAGES, fields, call)
+
+    async def reconstruct_image(self, image: ImageSource, **arguments: Unpack[named.ModelArguments]) -> results.GeneratedImages:
+        """Encode an image and decode it again. See `Client.reconstruct_image`; the file is read in a thread."""
+        separated = partial(separate, "reconstruct_image", named.ModelArguments, arguments, images=[image])
+        return await self._send(tasks.RECONSTRUCT_IMAGE, *await asyncio.to_thread(separated))
+
+    async def interpolate(
+        self, first: ImageSource, last: ImageSource, **arguments: Unpack[named.InterpolateArguments]
+    ) -> results.GeneratedImages:
+        """Generate images between two. See `Client.interpolate`; the files are read in a thread."""
+        separated = partial(separate, "interpolate", named.InterpolateArguments, arguments, images=[first, last])
+        return await self._send(tasks.INTERPOLATE, *await asyncio.to_thread(separated))
+
     async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image. See `Client.attend`."""
-        fields, call = await asyncio.to_thread(attend_arguments, text, arguments)  # reads the image file
+        fields, call = await asyncio.to_thread(partial(separate, "attend", named.AttendArguments, arguments, text=text))
         return await self._send(tasks.ATTEND, fields, call)
 
     async def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:

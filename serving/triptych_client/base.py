@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import grpc
 
 from triptych_client.arguments import (
-    AttendArguments,
     CallArguments,
     ClassifyImageArguments,
     DocumentArguments,
@@ -131,13 +130,24 @@ class BaseClient:
         return ImageExchange(others, call, in_flight, self._settings.max_message_bytes)
 
 
-def attend_arguments(text: str, arguments: AttendArguments) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate the fields of a request to attend, with the content of the image, from the arguments of the call."""
-    check_names("attend", arguments, AttendArguments)
-    fields: dict[str, Any] = {"text": text, **arguments}
+def separate(method: str, known: Any, arguments: Mapping[str, Any], **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separate the fields of a simple call's request, with the content of images, from the arguments of the call.
+
+    Args:
+        method: Of the client, for errors.
+        known: TypedDict of the arguments.
+        arguments: Named ones, of the request and of the call.
+        fields: Others of the request.
+    """
+    check_names(method, arguments, known)
+    fields |= arguments
     call = {name: fields.pop(name) for name in CallArguments.__optional_keys__ if name in fields}
     if "image" in fields:
         fields["image"] = read_image(fields["image"])
+    if "images" in fields:
+        fields["images"] = [read_image(image) for image in fields["images"]]
+    if "latents" in fields:
+        fields["latents"] = [{"values": map(float, values)} for values in fields["latents"]]
     return {WIRE_NAMES.get(name, name): value for name, value in fields.items() if value is not None}, call
 
 

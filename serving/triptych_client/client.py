@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
 from triptych_client import results, tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, attend_arguments, health_call
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call, separate
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -349,6 +349,42 @@ class Client(BaseClient):
         """
         return self._one(tasks.COMPLETE_IMAGE, read_image(image), arguments)
 
+    def generate_images(self, **arguments: Unpack[named.GenerateImagesArguments]) -> results.GeneratedImages:
+        """Generate images of random or given latents, the numbers that stand for an image in an autoencoder.
+
+            Path("new.png").write_bytes(client.generate_images(seed=7).images[0].image)
+
+        Args:
+            arguments: Of GenerateImagesArguments: `count` and `seed`, or `latents`; model.
+        """
+        fields, call = separate("generate_images", named.GenerateImagesArguments, arguments)
+        return self._send(tasks.GENERATE_IMAGES, fields, call)
+
+    def reconstruct_image(self, image: ImageSource, **arguments: Unpack[named.ModelArguments]) -> results.GeneratedImages:
+        """Encode an image and decode it again; the result has one image, and its latents.
+
+        Raises:
+            OSError: The image cannot be read.
+        """
+        fields, call = separate("reconstruct_image", named.ModelArguments, arguments, images=[image])
+        return self._send(tasks.RECONSTRUCT_IMAGE, fields, call)
+
+    def interpolate(
+        self, first: ImageSource, last: ImageSource, **arguments: Unpack[named.InterpolateArguments]
+    ) -> results.GeneratedImages:
+        """Generate images on the line from one image's latents to another's.
+
+        Args:
+            first: Its reconstruction is the first image of the result.
+            last: Likewise the last.
+            arguments: Of InterpolateArguments: `steps`, model.
+
+        Raises:
+            OSError: An image cannot be read.
+        """
+        fields, call = separate("interpolate", named.InterpolateArguments, arguments, images=[first, last])
+        return self._send(tasks.INTERPOLATE, fields, call)
+
     def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image.
 
@@ -364,7 +400,7 @@ class Client(BaseClient):
             InvalidArgumentError: The text is empty or too long, or an argument does not apply to the model.
             FailedPreconditionError: The model's bundle has no attention graph.
         """
-        fields, call = attend_arguments(text, arguments)
+        fields, call = separate("attend", named.AttendArguments, arguments, text=text)
         return self._send(tasks.ATTEND, fields, call)
 
     def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:

@@ -306,6 +306,26 @@ class ImageCompletion(Served):
 
 
 @dataclass(frozen=True, slots=True)
+class GeneratedImage:
+    """One generated image."""
+
+    image: bytes
+    """PNG file."""
+    latents: tuple[float, ...]
+    """The numbers that it was decoded from."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedImages:
+    """The images of one call, in order."""
+
+    images: tuple[GeneratedImage, ...]
+    model: str
+    model_version: str
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
 class ClassifiedImage(Served):
     """The labels of one image."""
 

@@ -5,6 +5,7 @@ Text tasks are in `triptych_client.text_tasks`.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -35,6 +36,7 @@ from triptych_client.messages import (
 )
 from triptych_client.results import (
     ClassifiedImage,
+    GeneratedImages,
     ImageCompletion,
     Model,
     Results,
@@ -74,6 +76,10 @@ GET_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "GetModel"), lambda
 LOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "LoadModel"), _models)
 UNLOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
 ATTEND = SimpleCall(*method_of(attention_pb2, "AttentionService", "Attend"), attention_from)
+GENERATE_IMAGES, RECONSTRUCT_IMAGE, INTERPOLATE = (
+    SimpleCall(*method_of(image_generation_pb2, "ImageGenerationService", name), partial(read, GeneratedImages))
+    for name in ("GenerateImages", "ReconstructImage", "Interpolate")
+)
 # Without the package of grpc.health.v1: its two messages have one field each, number 1, and so the same bytes as protobuf's
 # wrappers of a string and an int32. SERVING is 1.
 CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)

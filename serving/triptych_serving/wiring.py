@@ -28,7 +28,7 @@ from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
 from triptych_serving.services.generation_calls import GenerationCalls
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
-from triptych_serving.services.image_calls import ImageCalls
+from triptych_serving.services.image_calls import ImageCalls, LatentCalls
 from triptych_serving.services.oip.inference import Inference
 from triptych_serving.services.oip.servicer import OpenInferenceServicer
 from triptych_serving.services.oip.statistics import Statistics
@@ -66,8 +66,9 @@ def add_services(router: Router, parts: ServerParts) -> None:
     translations = TranslationCalls(parts.registry, parts.pool, get_results)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
     images = ImageCalls(parts.registry, parts.pool, get_results)
+    latents = LatentCalls(parts.registry, parts.pool, get_results)
     generations = GenerationCalls(parts.registry, parts.pool, get_results)
-    calls = TaskCalls(translations, texts, images, generations, parts.limits.message_bytes)
+    calls = TaskCalls(translations, texts, images, latents, generations, parts.limits.message_bytes)
     inference = Inference(parts.registry, calls, parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(translations, documents), server)
@@ -76,7 +77,8 @@ def add_services(router: Router, parts: ServerParts) -> None:
         getattr(stub_module(name, "_pb2_grpc"), add)(TextServicer(texts), server)
     image_classification_pb2_grpc.add_ImageClassificationServiceServicer_to_server(ImageClassificationServicer(images), server)
     text_generation_pb2_grpc.add_TextGenerationServiceServicer_to_server(TextGenerationServicer(generations), server)
-    image_generation_pb2_grpc.add_ImageGenerationServiceServicer_to_server(ImageGenerationServicer(generations), server)
+    generation = ImageGenerationServicer(generations, latents)
+    image_generation_pb2_grpc.add_ImageGenerationServiceServicer_to_server(generation, server)
     attention = AttentionServicer(parts.registry, translations, parts.pool)
     attention_pb2_grpc.add_AttentionServiceServicer_to_server(attention, server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(parts.registry, parts.manager), server)

@@ -26,6 +26,7 @@ from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.pvt import VERSION_1, Pvt, PvtLayer, PvtStage
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
+from triptych_training.models.vae import Vae
 from triptych_training.models.vit import Vit
 
 
@@ -187,3 +188,15 @@ def _mean_classifier(model: Vit) -> nn.Linear:
     both.weight = nn.Parameter(torch.cat((first.weight.detach(), second.weight.detach()), dim=1) / 2)
     both.bias = nn.Parameter((first.bias.detach() + second.bias.detach()) / 2)
     return both
+
+
+class AutoencoderGraph(nn.Module):
+    """One half of a variational autoencoder, `encode` or `decode`: the parameters of q(z|x) or p(x|z)."""
+
+    def __init__(self, model: Vae, kind: str) -> None:
+        super().__init__()
+        self.model, self.kind = model, kind
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """uint8 `[B, S, S, 3]` -> `[B, Z]` twice; or `[B, Z]` -> `[B, S, S, 3]` twice."""
+        return tuple(self.model.encode(x) if self.kind == "encode" else self.model.decode(x))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
 from triptych_export.graphs.float16 import to_float16
 from triptych_export.graphs.generation import GenerationScore, GenerationSearch, GenerationStep
-from triptych_export.graphs.image import image_graph
+from triptych_export.graphs.image import AutoencoderGraph, image_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.onnx_decoder import encoder_graph, insert_decoder
 from triptych_export.graphs.operators import DOMAIN
@@ -37,6 +37,7 @@ from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
 from triptych_training.models.rnn import Rnn
 from triptych_training.models.transformer import Transformer
+from triptych_training.models.vae import Vae
 
 OPSET = 21
 HALF_OPSET = 24  # of CUDA graphs: the first with `nonpad_kv_seqlen`
@@ -228,6 +229,19 @@ def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], 
     arguments = (torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8), torch.tensor([EXAMPLE_TOP]))
     module = to_float16(graph, lambda name: name.startswith("classifier.")) if half else graph
     return _name_ranks(_trace(module, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs), half))
+
+
+def trace_autoencoder(model: Vae) -> dict[str, Graph]:
+    """Trace `encode` and `decode` of a variational autoencoder, dynamic in rows."""
+    size, rows = model.config.image_size, {0: torch.export.Dim("rows", min=1, max=65_535)}
+    arguments = {
+        "encode": (torch.zeros(EXAMPLE_ROWS, size, size, 3, dtype=torch.uint8), "pixels", ["latents", "log_variances"]),
+        "decode": (torch.zeros(EXAMPLE_ROWS, model.config.latent_dim), "latents", ["pixels", "log_scales"]),
+    }
+    return {
+        kind: _trace(AutoencoderGraph(model, kind), (example,), (rows,), [name], outputs, half=False)
+        for kind, (example, name, outputs) in arguments.items()
+    }
 
 
 def _name_ranks(graph: Graph) -> Graph:

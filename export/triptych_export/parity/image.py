@@ -36,6 +36,22 @@ def _run(session: Session, pixels: NDArray[Any], classes: int) -> list[Outputs]:
     return [{"probabilities": row} for row in ordered]
 
 
+def answer_autoencoder(
+    encoder: Session, decoder: Session, images: Sequence[Pixels], expected: Sequence[Outputs], size: int
+) -> list[Outputs]:
+    """Compute the graphs' outputs, `size` images per batch; the decoder's are of the expected latents."""
+    answers: list[Outputs] = []
+    for chunk in chunks(list(zip(images, expected, strict=True)), size):
+        outputs: dict[str, Floats] = {}
+        for session, inputs in (
+            (encoder, {"pixels": np.stack([pixels for pixels, _ in chunk])}),
+            (decoder, {"latents": np.stack([answer["latents"] for _, answer in chunk])}),
+        ):
+            outputs |= dict(zip(session.outputs, session.run(inputs), strict=True))
+        answers += [{name: values[row] for name, values in outputs.items()} for row in range(len(chunk))]
+    return answers
+
+
 BLOBS = 6
 STRONGEST_NOISE = 40.0  # standard deviation, of 255
 

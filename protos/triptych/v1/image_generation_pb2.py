@@ -26,7 +26,7 @@ from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 from triptych.v1 import translation_pb2 as triptych_dot_v1_dot_translation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/image_generation.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\x1a\x1dtriptych/v1/translation.proto\"\xad\x01\n\x14\x43ompleteImageRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x0e\n\x01n\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04rows\x18\x06 \x01(\rH\x01\x88\x01\x01\x42\x04\n\x02_nB\x07\n\x05_rows\"\x95\x01\n\x15\x43ompleteImageResponse\x12\x31\n\x0b\x63ompletions\x18\x01 \x03(\x0b\x32\x1c.triptych.v1.ImageCompletion\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"L\n\x0fImageCompletion\x12+\n\x06images\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.CompletedImage\x12\x0c\n\x04rows\x18\x02 \x01(\r\"=\n\x0e\x43ompletedImage\x12\r\n\x05image\x18\x01 \x01(\x0c\x12\x12\n\x05score\x18\x02 \x01(\x02H\x00\x88\x01\x01\x42\x08\n\x06_score2p\n\x16ImageGenerationService\x12V\n\rCompleteImage\x12!.triptych.v1.CompleteImageRequest\x1a\".triptych.v1.CompleteImageResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"triptych/v1/image_generation.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\x1a\x1dtriptych/v1/translation.proto\"\xad\x01\n\x14\x43ompleteImageRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.triptych.v1.DecodingOptions\x12\x0e\n\x01n\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04rows\x18\x06 \x01(\rH\x01\x88\x01\x01\x42\x04\n\x02_nB\x07\n\x05_rows\"\x95\x01\n\x15\x43ompleteImageResponse\x12\x31\n\x0b\x63ompletions\x18\x01 \x03(\x0b\x32\x1c.triptych.v1.ImageCompletion\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"L\n\x0fImageCompletion\x12+\n\x06images\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.CompletedImage\x12\x0c\n\x04rows\x18\x02 \x01(\r\"=\n\x0e\x43ompletedImage\x12\r\n\x05image\x18\x01 \x01(\x0c\x12\x12\n\x05score\x18\x02 \x01(\x02H\x00\x88\x01\x01\x42\x08\n\x06_score\"\x9e\x01\n\x15GenerateImagesRequest\x12\x12\n\x05\x63ount\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12%\n\x07latents\x18\x05 \x03(\x0b\x32\x14.triptych.v1.LatentsB\x08\n\x06_countB\x07\n\x05_seed\"\x90\x01\n\x16GenerateImagesResponse\x12+\n\x06images\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.GeneratedImage\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"O\n\x17ReconstructImageRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\"\x92\x01\n\x18ReconstructImageResponse\x12+\n\x06images\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.GeneratedImage\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"h\n\x12InterpolateRequest\x12\x0e\n\x06images\x18\x01 \x03(\x0c\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12\x12\n\x05steps\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_steps\"\x8d\x01\n\x13InterpolateResponse\x12+\n\x06images\x18\x01 \x03(\x0b\x32\x1b.triptych.v1.GeneratedImage\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"\x19\n\x07Latents\x12\x0e\n\x06values\x18\x01 \x03(\x02\"0\n\x0eGeneratedImage\x12\r\n\x05image\x18\x01 \x01(\x0c\x12\x0f\n\x07latents\x18\x02 \x03(\x02\x32\xfe\x02\n\x16ImageGenerationService\x12V\n\rCompleteImage\x12!.triptych.v1.CompleteImageRequest\x1a\".triptych.v1.CompleteImageResponse\x12Y\n\x0eGenerateImages\x12\".triptych.v1.GenerateImagesRequest\x1a#.triptych.v1.GenerateImagesResponse\x12_\n\x10ReconstructImage\x12$.triptych.v1.ReconstructImageRequest\x1a%.triptych.v1.ReconstructImageResponse\x12P\n\x0bInterpolate\x12\x1f.triptych.v1.InterpolateRequest\x1a .triptych.v1.InterpolateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,6 +41,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMAGECOMPLETION']._serialized_end=512
   _globals['_COMPLETEDIMAGE']._serialized_start=514
   _globals['_COMPLETEDIMAGE']._serialized_end=575
-  _globals['_IMAGEGENERATIONSERVICE']._serialized_start=577
-  _globals['_IMAGEGENERATIONSERVICE']._serialized_end=689
+  _globals['_GENERATEIMAGESREQUEST']._serialized_start=578
+  _globals['_GENERATEIMAGESREQUEST']._serialized_end=736
+  _globals['_GENERATEIMAGESRESPONSE']._serialized_start=739
+  _globals['_GENERATEIMAGESRESPONSE']._serialized_end=883
+  _globals['_RECONSTRUCTIMAGEREQUEST']._serialized_start=885
+  _globals['_RECONSTRUCTIMAGEREQUEST']._serialized_end=964
+  _globals['_RECONSTRUCTIMAGERESPONSE']._serialized_start=967
+  _globals['_RECONSTRUCTIMAGERESPONSE']._serialized_end=1113
+  _globals['_INTERPOLATEREQUEST']._serialized_start=1115
+  _globals['_INTERPOLATEREQUEST']._serialized_end=1219
+  _globals['_INTERPOLATERESPONSE']._serialized_start=1222
+  _globals['_INTERPOLATERESPONSE']._serialized_end=1363
+  _globals['_LATENTS']._serialized_start=1365
+  _globals['_LATENTS']._serialized_end=1390
+  _globals['_GENERATEDIMAGE']._serialized_start=1392
+  _globals['_GENERATEDIMAGE']._serialized_end=1440
+  _globals['_IMAGEGENERATIONSERVICE']._serialized_start=1443
+  _globals['_IMAGEGENERATIONSERVICE']._serialized_end=1825
 # @@protoc_insertion_point(module_scope)

@@ -158,3 +158,254 @@ class CompletedImage(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___CompletedImage: _TypeAlias = CompletedImage  # noqa: Y015
+
+@_typing.final
+class GenerateImagesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    LATENTS_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Number of images of random latents. Default: 1."""
+    model: _builtins.str
+    """The model's name. May be empty where one model generates images."""
+    model_version: _builtins.str
+    """The model's version; empty is the newest."""
+    seed: _builtins.int
+    """Seed of the random latents: the same seed gives the same images, of a larger count the same first ones. Absent: a random seed."""
+    @_builtins.property
+    def latents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Latents]:
+        """Latents of each image, instead of count and seed."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        seed: _builtins.int | None = ...,
+        latents: _abc.Iterable[Global___Latents] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_seed", b"_seed", "count", b"count", "seed", b"seed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_seed", b"_seed", "count", b"count", "latents", b"latents", "model", b"model", "model_version", b"model_version", "seed", b"seed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
+    _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+
+Global___GenerateImagesRequest: _TypeAlias = GenerateImagesRequest  # noqa: Y015
+
+@_typing.final
+class GenerateImagesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    model_version: _builtins.str
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___GeneratedImage]: ...
+    @_builtins.property
+    def timing(self) -> _common_pb2.Timing: ...
+    def __init__(
+        self,
+        *,
+        images: _abc.Iterable[Global___GeneratedImage] | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        timing: _common_pb2.Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "model_version", b"model_version", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GenerateImagesResponse: _TypeAlias = GenerateImagesResponse  # noqa: Y015
+
+@_typing.final
+class ReconstructImageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model's name. May be empty where one model generates images."""
+    model_version: _builtins.str
+    """The model's version; empty is the newest."""
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """JPEG, PNG or WebP files, each stretched to the size of the model's images."""
+
+    def __init__(
+        self,
+        *,
+        images: _abc.Iterable[_builtins.bytes] | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "model_version", b"model_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconstructImageRequest: _TypeAlias = ReconstructImageRequest  # noqa: Y015
+
+@_typing.final
+class ReconstructImageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    model_version: _builtins.str
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___GeneratedImage]:
+        """One for each image, in order; its latents are the mean of those that the encoder thinks likely."""
+
+    @_builtins.property
+    def timing(self) -> _common_pb2.Timing: ...
+    def __init__(
+        self,
+        *,
+        images: _abc.Iterable[Global___GeneratedImage] | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        timing: _common_pb2.Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "model_version", b"model_version", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconstructImageResponse: _TypeAlias = ReconstructImageResponse  # noqa: Y015
+
+@_typing.final
+class InterpolateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model's name. May be empty where one model generates images."""
+    model_version: _builtins.str
+    """The model's version; empty is the newest."""
+    steps: _builtins.int
+    """Number of images, with the reconstructions of both files, 2 or more. Default: 8."""
+    @_builtins.property
+    def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Two JPEG, PNG or WebP files, the first and the last."""
+
+    def __init__(
+        self,
+        *,
+        images: _abc.Iterable[_builtins.bytes] | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        steps: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "steps", b"steps"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_steps", b"_steps", "images", b"images", "model", b"model", "model_version", b"model_version", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__steps: _TypeAlias = _typing.Literal["steps"]  # noqa: Y015
+    _WhichOneofArgType__steps: _TypeAlias = _typing.Literal["_steps", b"_steps"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps) -> _WhichOneofReturnType__steps | None: ...
+
+Global___InterpolateRequest: _TypeAlias = InterpolateRequest  # noqa: Y015
+
+@_typing.final
+class InterpolateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MODEL_VERSION_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    model_version: _builtins.str
+    @_builtins.property
+    def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___GeneratedImage]: ...
+    @_builtins.property
+    def timing(self) -> _common_pb2.Timing: ...
+    def __init__(
+        self,
+        *,
+        images: _abc.Iterable[Global___GeneratedImage] | None = ...,
+        model: _builtins.str = ...,
+        model_version: _builtins.str = ...,
+        timing: _common_pb2.Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["images", b"images", "model", b"model", "model_version", b"model_version", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InterpolateResponse: _TypeAlias = InterpolateResponse  # noqa: Y015
+
+@_typing.final
+class Latents(_message.Message):
+    """The numbers that stand for one image; before anything is known of the image, each has mean 0 and standard deviation 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Latents: _TypeAlias = Latents  # noqa: Y015
+
+@_typing.final
+class GeneratedImage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_FIELD_NUMBER: _builtins.int
+    LATENTS_FIELD_NUMBER: _builtins.int
+    image: _builtins.bytes
+    """PNG file of the model's height and width."""
+    @_builtins.property
+    def latents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The latents that it was decoded from."""
+
+    def __init__(
+        self,
+        *,
+        image: _builtins.bytes = ...,
+        latents: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "latents", b"latents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GeneratedImage: _TypeAlias = GeneratedImage  # noqa: Y015

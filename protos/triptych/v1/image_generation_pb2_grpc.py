@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ImageGenerationServiceStub:
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT).
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
     """
 
     def __init__(self, channel):
@@ -40,10 +41,26 @@ class ImageGenerationServiceStub:
                 request_serializer=triptych_dot_v1_dot_image__generation__pb2.CompleteImageRequest.SerializeToString,
                 response_deserializer=triptych_dot_v1_dot_image__generation__pb2.CompleteImageResponse.FromString,
                 _registered_method=True)
+        self.GenerateImages = channel.unary_unary(
+                '/triptych.v1.ImageGenerationService/GenerateImages',
+                request_serializer=triptych_dot_v1_dot_image__generation__pb2.GenerateImagesRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_image__generation__pb2.GenerateImagesResponse.FromString,
+                _registered_method=True)
+        self.ReconstructImage = channel.unary_unary(
+                '/triptych.v1.ImageGenerationService/ReconstructImage',
+                request_serializer=triptych_dot_v1_dot_image__generation__pb2.ReconstructImageRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_image__generation__pb2.ReconstructImageResponse.FromString,
+                _registered_method=True)
+        self.Interpolate = channel.unary_unary(
+                '/triptych.v1.ImageGenerationService/Interpolate',
+                request_serializer=triptych_dot_v1_dot_image__generation__pb2.InterpolateRequest.SerializeToString,
+                response_deserializer=triptych_dot_v1_dot_image__generation__pb2.InterpolateResponse.FromString,
+                _registered_method=True)
 
 
 class ImageGenerationServiceServicer:
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT).
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
     """
 
     def CompleteImage(self, request, context):
@@ -57,6 +74,36 @@ class ImageGenerationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GenerateImages(self, request, context):
+        """Generates images of random or given latents, the numbers that stand for an image in the model.
+
+        INVALID_ARGUMENT: count is 0 or too large, latents are not as many finite numbers as the model has, or count and seed are given
+        beside them. FAILED_PRECONDITION: the model does not generate images. Other statuses as for FillMaskService.FillMask.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReconstructImage(self, request, context):
+        """Encodes images and decodes what the model has kept of them; `images` is in the order of the request.
+
+        INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or there are
+        too many. Other statuses as for GenerateImages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Interpolate(self, request, context):
+        """Generates the images of latents on the straight line between those of two images.
+
+        INVALID_ARGUMENT: as for ReconstructImage; or there are not two images, or steps is below 2 or too large. Other statuses as for
+        GenerateImages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ImageGenerationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -64,6 +111,21 @@ def add_ImageGenerationServiceServicer_to_server(servicer, server):
                     servicer.CompleteImage,
                     request_deserializer=triptych_dot_v1_dot_image__generation__pb2.CompleteImageRequest.FromString,
                     response_serializer=triptych_dot_v1_dot_image__generation__pb2.CompleteImageResponse.SerializeToString,
+            ),
+            'GenerateImages': grpc.unary_unary_rpc_method_handler(
+                    servicer.GenerateImages,
+                    request_deserializer=triptych_dot_v1_dot_image__generation__pb2.GenerateImagesRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_image__generation__pb2.GenerateImagesResponse.SerializeToString,
+            ),
+            'ReconstructImage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReconstructImage,
+                    request_deserializer=triptych_dot_v1_dot_image__generation__pb2.ReconstructImageRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_image__generation__pb2.ReconstructImageResponse.SerializeToString,
+            ),
+            'Interpolate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Interpolate,
+                    request_deserializer=triptych_dot_v1_dot_image__generation__pb2.InterpolateRequest.FromString,
+                    response_serializer=triptych_dot_v1_dot_image__generation__pb2.InterpolateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -74,7 +136,8 @@ def add_ImageGenerationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ImageGenerationService:
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT).
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
     """
 
     @staticmethod
@@ -94,6 +157,87 @@ class ImageGenerationService:
             '/triptych.v1.ImageGenerationService/CompleteImage',
             triptych_dot_v1_dot_image__generation__pb2.CompleteImageRequest.SerializeToString,
             triptych_dot_v1_dot_image__generation__pb2.CompleteImageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GenerateImages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.ImageGenerationService/GenerateImages',
+            triptych_dot_v1_dot_image__generation__pb2.GenerateImagesRequest.SerializeToString,
+            triptych_dot_v1_dot_image__generation__pb2.GenerateImagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReconstructImage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.ImageGenerationService/ReconstructImage',
+            triptych_dot_v1_dot_image__generation__pb2.ReconstructImageRequest.SerializeToString,
+            triptych_dot_v1_dot_image__generation__pb2.ReconstructImageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Interpolate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/triptych.v1.ImageGenerationService/Interpolate',
+            triptych_dot_v1_dot_image__generation__pb2.InterpolateRequest.SerializeToString,
+            triptych_dot_v1_dot_image__generation__pb2.InterpolateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ImageGenerationServiceStub:
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT)."""
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,10 +42,30 @@ class ImageGenerationServiceStub:
     pixel to generate, the request has too many pixels to generate, or an option is out of range or does not apply.
     FAILED_PRECONDITION: the model does not complete images. Other statuses as for TextGenerationService.Generate.
     """
+    GenerateImages: _grpc.UnaryUnaryMultiCallable[_image_generation_pb2.GenerateImagesRequest, _image_generation_pb2.GenerateImagesResponse]
+    """Generates images of random or given latents, the numbers that stand for an image in the model.
+
+    INVALID_ARGUMENT: count is 0 or too large, latents are not as many finite numbers as the model has, or count and seed are given
+    beside them. FAILED_PRECONDITION: the model does not generate images. Other statuses as for FillMaskService.FillMask.
+    """
+    ReconstructImage: _grpc.UnaryUnaryMultiCallable[_image_generation_pb2.ReconstructImageRequest, _image_generation_pb2.ReconstructImageResponse]
+    """Encodes images and decodes what the model has kept of them; `images` is in the order of the request.
+
+    INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or there are
+    too many. Other statuses as for GenerateImages.
+    """
+    Interpolate: _grpc.UnaryUnaryMultiCallable[_image_generation_pb2.InterpolateRequest, _image_generation_pb2.InterpolateResponse]
+    """Generates the images of latents on the straight line between those of two images.
+
+    INVALID_ARGUMENT: as for ReconstructImage; or there are not two images, or steps is below 2 or too large. Other statuses as for
+    GenerateImages.
+    """
 
 @_typing.type_check_only
 class ImageGenerationServiceAsyncStub(ImageGenerationServiceStub):
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT)."""
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CompleteImage: _aio.UnaryUnaryMultiCallable[_image_generation_pb2.CompleteImageRequest, _image_generation_pb2.CompleteImageResponse]  # type: ignore[assignment]
@@ -53,9 +75,29 @@ class ImageGenerationServiceAsyncStub(ImageGenerationServiceStub):
     pixel to generate, the request has too many pixels to generate, or an option is out of range or does not apply.
     FAILED_PRECONDITION: the model does not complete images. Other statuses as for TextGenerationService.Generate.
     """
+    GenerateImages: _aio.UnaryUnaryMultiCallable[_image_generation_pb2.GenerateImagesRequest, _image_generation_pb2.GenerateImagesResponse]  # type: ignore[assignment]
+    """Generates images of random or given latents, the numbers that stand for an image in the model.
+
+    INVALID_ARGUMENT: count is 0 or too large, latents are not as many finite numbers as the model has, or count and seed are given
+    beside them. FAILED_PRECONDITION: the model does not generate images. Other statuses as for FillMaskService.FillMask.
+    """
+    ReconstructImage: _aio.UnaryUnaryMultiCallable[_image_generation_pb2.ReconstructImageRequest, _image_generation_pb2.ReconstructImageResponse]  # type: ignore[assignment]
+    """Encodes images and decodes what the model has kept of them; `images` is in the order of the request.
+
+    INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or there are
+    too many. Other statuses as for GenerateImages.
+    """
+    Interpolate: _aio.UnaryUnaryMultiCallable[_image_generation_pb2.InterpolateRequest, _image_generation_pb2.InterpolateResponse]  # type: ignore[assignment]
+    """Generates the images of latents on the straight line between those of two images.
+
+    INVALID_ARGUMENT: as for ReconstructImage; or there are not two images, or steps is below 2 or too large. Other statuses as for
+    GenerateImages.
+    """
 
 class ImageGenerationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT)."""
+    """Completes images with a decoder-only model whose tokens are colours of pixels (ImageGPT), and generates images with a
+    variational autoencoder.
+    """
 
     @_abc_1.abstractmethod
     def CompleteImage(
@@ -68,6 +110,42 @@ class ImageGenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, leaves no
         pixel to generate, the request has too many pixels to generate, or an option is out of range or does not apply.
         FAILED_PRECONDITION: the model does not complete images. Other statuses as for TextGenerationService.Generate.
+        """
+
+    @_abc_1.abstractmethod
+    def GenerateImages(
+        self,
+        request: _image_generation_pb2.GenerateImagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_image_generation_pb2.GenerateImagesResponse, _abc.Awaitable[_image_generation_pb2.GenerateImagesResponse]]:
+        """Generates images of random or given latents, the numbers that stand for an image in the model.
+
+        INVALID_ARGUMENT: count is 0 or too large, latents are not as many finite numbers as the model has, or count and seed are given
+        beside them. FAILED_PRECONDITION: the model does not generate images. Other statuses as for FillMaskService.FillMask.
+        """
+
+    @_abc_1.abstractmethod
+    def ReconstructImage(
+        self,
+        request: _image_generation_pb2.ReconstructImageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_image_generation_pb2.ReconstructImageResponse, _abc.Awaitable[_image_generation_pb2.ReconstructImageResponse]]:
+        """Encodes images and decodes what the model has kept of them; `images` is in the order of the request.
+
+        INVALID_ARGUMENT: a file is not a JPEG, PNG or WebP image, is damaged, truncated or larger than the server allows, or there are
+        too many. Other statuses as for GenerateImages.
+        """
+
+    @_abc_1.abstractmethod
+    def Interpolate(
+        self,
+        request: _image_generation_pb2.InterpolateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_image_generation_pb2.InterpolateResponse, _abc.Awaitable[_image_generation_pb2.InterpolateResponse]]:
+        """Generates the images of latents on the straight line between those of two images.
+
+        INVALID_ARGUMENT: as for ReconstructImage; or there are not two images, or steps is below 2 or too large. Other statuses as for
+        GenerateImages.
         """
 
 def add_ImageGenerationServiceServicer_to_server(servicer: ImageGenerationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

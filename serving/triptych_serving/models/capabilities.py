@@ -3,6 +3,7 @@
 from triptych_serving.bundle.manifest import (
     IMAGE_CLASSIFICATION,
     IMAGE_GENERATION,
+    IMAGE_SAMPLING,
     TENSORS,
     TEXT_CLASSIFICATION,
     TEXT_EMBEDDING,
@@ -23,6 +24,7 @@ VERBS = {
     IMAGE_CLASSIFICATION: "classifies images",
     TEXT_GENERATION: "continues texts",
     IMAGE_GENERATION: "completes images",
+    IMAGE_SAMPLING: "generates images",
     TENSORS: "takes plain tensors",
 }
 

@@ -5,11 +5,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import ImageManifest, TensorsManifest, TextGenerationManifest, TextManifest
+from triptych_serving.bundle.manifest import (
+    AutoencoderManifest,
+    ImageManifest,
+    TensorsManifest,
+    TextGenerationManifest,
+    TextManifest,
+)
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
+from triptych_serving.models.image.autoencoder import Autoencoder
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
@@ -79,6 +86,9 @@ class Loader:
             if isinstance(manifest, TensorsManifest):
                 return TensorModel(*about, encoders)
             return TextModel(*about, encoders) if isinstance(manifest, TextManifest) else ImageModel(*about, encoders)
+        if isinstance(manifest, AutoencoderManifest):
+            placement = _place(entry, bundle, encoders.precision or translator.precision, replace(self.hardware, gpus=()))
+            return Autoencoder(*about, replace(encoders, precision=placement.precision))
         runs_on_cpu = isinstance(manifest, TextGenerationManifest)
         hardware = replace(self.hardware, gpus=()) if runs_on_cpu else self.hardware
         placement = _place(entry, bundle, translator.precision, hardware)

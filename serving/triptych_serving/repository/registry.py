@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, TEXT_GENERATION, TRANSLATION
+from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, TEXT_GENERATION, TRANSLATION
 from triptych_serving.errors import InvalidInputError, NotFoundError, ServingError, UnavailableError
 from triptych_serving.models.capabilities import VERBS, unsupported
 from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.image.autoencoder import Autoencoder
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
@@ -160,6 +161,14 @@ class Registry:
             ServingError: as for `find_text`.
         """
         return _only([model for model in self._some_able(selector, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
+
+    def find_autoencoder(self, selector: ModelSelector) -> Autoencoder:
+        """Return the one model that a request to generate images selects.
+
+        Raises:
+            ServingError: as for `find_text`.
+        """
+        return _only([model for model in self._some_able(selector, IMAGE_SAMPLING) if isinstance(model, Autoencoder)])
 
     def find_generator(self, selector: ModelSelector, capability: str = TEXT_GENERATION) -> Generator:
         """Return the one model that a request to continue texts, or images, selects.

@@ -18,6 +18,7 @@ from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
+from triptych_serving.models.image.autoencoder import Autoencoder, LatentQuery
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.tasks import TEXT_TASKS, TextTask
@@ -87,6 +88,9 @@ def _requests(model: Model, warm_up: WarmUp) -> Iterator[tuple[RunInputs, Sizes]
         case ImageModel():
             picture = _picture(model.manifest.image)
             yield lambda count, _: model.classify([picture] * count), SIZES
+        case Autoencoder():
+            picture = _picture(model.manifest.image)
+            yield lambda count, _: model.run(LatentQuery(images=[picture] * count)), SIZES
 
 
 def _run_text(model: TextModel, task: TextTask[object], count: int, text: str) -> None:

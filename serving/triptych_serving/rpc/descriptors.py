@@ -10,7 +10,13 @@ from google.protobuf.descriptor_pool import Default, DescriptorPool
 from triptych.inference import open_inference_pb2
 from triptych.inference.pool import POOL
 from triptych.v1 import attention_pb2, model_pb2
-from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_GENERATION, TEXT_GENERATION, TRANSLATION
+from triptych_serving.bundle.manifest import (
+    IMAGE_CLASSIFICATION,
+    IMAGE_GENERATION,
+    IMAGE_SAMPLING,
+    TEXT_GENERATION,
+    TRANSLATION,
+)
 from triptych_serving.models.text.tasks import TEXT_TASKS
 
 Found = TypeVar("Found")
@@ -31,8 +37,9 @@ ATTENTION_SERVICE = _only_service(attention_pb2).full_name
 INFERENCE_SERVICE = _only_service(open_inference_pb2).full_name
 CAPABILITIES = (TRANSLATION, *TEXT_TASKS, IMAGE_CLASSIFICATION, TEXT_GENERATION, IMAGE_GENERATION)
 DESCRIPTOR_BY_CAPABILITY = {name: _only_service(stub_module(name)) for name in CAPABILITIES}
+DESCRIPTOR_BY_CAPABILITY[IMAGE_SAMPLING] = DESCRIPTOR_BY_CAPABILITY[IMAGE_GENERATION]
 SERVICE_BY_CAPABILITY = {name: service.full_name for name, service in DESCRIPTOR_BY_CAPABILITY.items()}
-ALL_SERVICES = (*SERVICE_BY_CAPABILITY.values(), ATTENTION_SERVICE, MODEL_SERVICE, INFERENCE_SERVICE)
+ALL_SERVICES = (*dict.fromkeys(SERVICE_BY_CAPABILITY.values()), ATTENTION_SERVICE, MODEL_SERVICE, INFERENCE_SERVICE)
 
 
 def services_of(capabilities: frozenset[str]) -> list[str]:

@@ -1,18 +1,22 @@
-"""Classification of images, for every protocol."""
+"""Classification and generation of images, for every protocol."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.image.autoencoder import Autoencoder, GeneratedImage, LatentQuery
 from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.rpc.call_context import ModelUse, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.services.model_calls import ModelCalls
+from triptych_serving.services.text_calls import converted
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,42 @@ async def _collect(jobs: Iterable[ImageJob], use: ModelUse) -> list[ClassifiedIm
     use.stages["queue"] = (slowest.started - slowest.waited, slowest.started)
     use.stages["inference"] = (min(job.started for job in done), max(job.ended for job in done))
     return results
+
+
+class LatentCalls(ModelCalls):
+    """Generate images with autoencoders, for every protocol."""
+
+    async def generate(
+        self, selector: ModelSelector, query: LatentQuery, context: GrpcContext
+    ) -> tuple[list[GeneratedImage], ModelUse]:
+        """Return the images of a request, in order.
+
+        Raises:
+            ServingError: the request cannot be served.
+        """
+        arrival = Arrival.now(context)
+        model = self._registry().find_autoencoder(selector)
+        with UseModel(model) as use:
+            compute = partial(self._compute, model, query, arrival, use)
+            return await self._get_results(model, use, partial(_latent_content, query), arrival.deadline, compute), use
+
+    async def _compute(self, model: Autoencoder, query: LatentQuery, arrival: Arrival, use: ModelUse) -> list[GeneratedImage]:
+        work = await self._offload.run_steps(sum(map(len, query.images)), arrival.deadline, model.read_steps(query))
+        if work.items:
+            await EngineCall.run(model.encoder, work, arrival, use)
+        encoding = dict(use.stages)
+        decoding = model.decoding(query, list(work.read()))
+        call = await EngineCall.run(model.decoder, decoding, Arrival(time.monotonic(), arrival.deadline), use)
+        if encoding:  # the first queue, and inference from the encoder's start to the decoder's end
+            use.stages.update({**encoding, "inference": (encoding["inference"][0], use.stages["inference"][1])})
+        images = converted(decoding.read(), lambda image: image)
+        return await call.postprocessed(self._offload.run_steps(decoding.size, arrival.deadline, images))
+
+
+def _latent_content(query: LatentQuery) -> RequestContent | None:
+    """Return all that the results depend on, except the model; None if they are random."""
+    if not query.images and not query.latents and query.seed is None:
+        return None
+    latents = [list(values) for values in query.latents]
+    size = sum(map(len, query.images)) + 8 * sum(map(len, latents))
+    return RequestContent((list(query.images), query.steps, latents, query.count, query.seed), size)

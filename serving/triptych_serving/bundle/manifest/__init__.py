@@ -4,10 +4,12 @@ Members of every bundle:
 
 format                1; which releases read which is in serving/docs/compatibility.md
 task                  "translation", "text-generation", "fill-mask", "text-classification", "token-classification",
-                      "question-answering", "text-embedding", "image-classification", "image-generation" or "tensors"
+                      "question-answering", "text-embedding", "image-classification", "image-generation",
+                      "unconditional-image-generation" or "tensors"
 family                the architecture's name, such as "triptych-transformer", "triptych-bert" or "triptych-vit"
 precisions            name -> the graphs' file names, {graph} (translation: {encoder, step, search, score} and, with a
-                      shortlist, four more: see TranslationGraphs; text- and image-generation: {step, search, score});
+                      shortlist, four more: see TranslationGraphs; text- and image-generation: {step, search, score};
+                      unconditional-image-generation: {encode, decode});
                       `saturation_free` (optional): the integer weights have 7 bits, their products fit the fast kernels of
                       every processor
                       `attend` (optional): the graph with attention weights
@@ -17,8 +19,8 @@ default_precision     one of them
 files                 name -> {sha256, bytes}; every file of the bundle but this one
 provenance, metrics, parity    for users and tools; not needed to serve
 
-The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest, ImageManifest and
-TensorsManifest.
+The other members belong to a task's family: see TranslationManifest, TextGenerationManifest, TextManifest, ImageManifest,
+AutoencoderManifest and TensorsManifest.
 """
 
 from triptych_serving.bundle.manifest.base import (
@@ -35,7 +37,7 @@ from triptych_serving.bundle.manifest.base import (
     runs_on,
 )
 from triptych_serving.bundle.manifest.frames import BARE, Frames, Framing, SourceFrame, TargetFrame
-from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, ImageManifest
+from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, AutoencoderManifest, ImageManifest
 from triptych_serving.bundle.manifest.reader import TASKS, read_manifest
 from triptych_serving.bundle.manifest.tensors import TENSORS, TensorsManifest
 from triptych_serving.bundle.manifest.text import (
@@ -79,6 +81,7 @@ __all__ = [
     "FP16",
     "IMAGE_CLASSIFICATION",
     "IMAGE_GENERATION",
+    "IMAGE_SAMPLING",
     "INT8",
     "INT8_CACHES",
     "OLDEST_FORMAT",
@@ -92,6 +95,7 @@ __all__ = [
     "TOKEN_CLASSIFICATION",
     "TRANSLATION",
     "AlignmentHeads",
+    "AutoencoderManifest",
     "Chat",
     "Colours",
     "DecoderShape",

@@ -1,4 +1,7 @@
-"""The manifest of a model that labels images (the ViT family). Imports no Pillow, which readers need not have."""
+"""The manifests of models that label images (the ViT family), and of autoencoders, which generate them.
+
+Imports no Pillow, which readers need not have.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -82,6 +85,7 @@ class ImageLimits:
 
 
 IMAGE_CLASSIFICATION = "image-classification"
+IMAGE_SAMPLING = "unconditional-image-generation"
 LABELS_FILE = "labels.txt"
 
 
@@ -115,6 +119,44 @@ def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
         std=image.numbers("std", 3),
     )
     check_common(manifest, {LABELS_FILE}, faults)
+    return manifest
+
+
+@dataclass(frozen=True)
+class AutoencoderGraphs:
+    """One precision of an autoencoder: file names."""
+
+    encode: str  # `pixels` to `latents` and `log_variances`, the parameters of q(z|x)
+    decode: str  # `latents` to `pixels`, the means of p(x|z) from 0 to 1, and `log_scales`
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (self.encode, self.decode)
+
+
+@dataclass(frozen=True)
+class AutoencoderManifest(Manifest):
+    """Manifest of a variational autoencoder, which generates images of random latents. Members besides the common ones:
+
+    image                 as of an image classification model, without mean and std
+    latents               numbers that stand for an image
+    """
+
+    precisions: Mapping[str, AutoencoderGraphs]
+    image: ImageSpec
+    latents: int
+
+
+def parse_autoencoder(fields: JsonFields, faults: list[str]) -> AutoencoderManifest:
+    """Read and check the manifest; errors are added to `faults`."""
+    graphs = fields.objects("precisions")
+    manifest = AutoencoderManifest(
+        **parse_common(fields),
+        precisions={name: AutoencoderGraphs(each.get("encode", str), each.get("decode", str)) for name, each in graphs.items()},
+        image=_parse_spec(fields.object("image"), faults),
+        latents=fields.positive("latents"),
+    )
+    check_common(manifest, set(), faults)
     return manifest
 
 

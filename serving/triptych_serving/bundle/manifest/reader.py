@@ -5,14 +5,14 @@ from pathlib import Path
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import FILE_NAME, FORMAT, OLDEST_FORMAT, Manifest
-from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, parse_image
+from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, parse_autoencoder, parse_image
 from triptych_serving.bundle.manifest.tensors import TENSORS, parse_tensors
 from triptych_serving.bundle.manifest.text import TEXT_TASKS, parse_text
 from triptych_serving.bundle.manifest.text_generation import IMAGE_GENERATION, TEXT_GENERATION, parse_text_generation
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
-TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION, IMAGE_GENERATION, TENSORS)
+TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION, IMAGE_GENERATION, IMAGE_SAMPLING, TENSORS)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -71,6 +71,8 @@ def _parse(task: str, fields: JsonFields, faults: list[str]) -> Manifest:
         return parse_text(fields, faults)
     if task == IMAGE_CLASSIFICATION:
         return parse_image(fields, faults)
+    if task == IMAGE_SAMPLING:
+        return parse_autoencoder(fields, faults)
     if task in (TEXT_GENERATION, IMAGE_GENERATION):
         return parse_text_generation(fields, faults)
     if task == TENSORS:

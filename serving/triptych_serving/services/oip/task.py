@@ -9,7 +9,7 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.decode_calls import DecodeEvent
 from triptych_serving.services.generation_calls import GenerationCalls
-from triptych_serving.services.image_calls import ImageCalls
+from triptych_serving.services.image_calls import ImageCalls, LatentCalls
 from triptych_serving.services.oip.parameters import ParameterTypes
 from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, InputSpec, InputTensors
 from triptych_serving.services.text_calls import TextCalls
@@ -23,6 +23,7 @@ class TaskCalls:
     translations: TranslationCalls
     texts: TextCalls
     images: ImageCalls
+    latents: LatentCalls
     generations: GenerationCalls
     response_bytes: int  # most of a response
 

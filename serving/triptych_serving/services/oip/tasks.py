@@ -9,6 +9,7 @@ from triptych_serving.bundle import manifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.image.autoencoder import LatentQuery
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
@@ -31,7 +32,7 @@ from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.services.decode_calls import DecodeEvent
 from triptych_serving.services.image_calls import ImageQuery
-from triptych_serving.services.oip.parameters import FLAG, INTEGER, TEXT, TEXTS, choice, type_of_option
+from triptych_serving.services.oip.parameters import FLAG, INTEGER, INTEGER_64, TEXT, TEXTS, choice, type_of_option
 from triptych_serving.services.oip.task import (
     LABELS,
     PIECES,
@@ -150,6 +151,12 @@ def _check_masks(work: Work[Any], outputs: Sequence[OutputTensor], limit: int) -
 async def _classify_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
     image_query = ImageQuery(query.selector(), query.inputs.elements["image"], query.values.get("top_k"))
     results, _ = await calls.images.classify(image_query, Arrival.now(context).deadline)
+    return results
+
+
+async def _generate_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
+    latent_query = LatentQuery(images=query.inputs.elements.get("image", ()), **query.values)
+    results, _ = await calls.latents.generate(query.selector(), latent_query, context)
     return results
 
 
@@ -284,6 +291,15 @@ TASKS: Mapping[str, InferTask] = {
     ),
     manifest.TEXT_GENERATION: GENERATION,
     manifest.IMAGE_GENERATION: IMAGE_COMPLETION,
+    manifest.IMAGE_SAMPLING: InferTask(
+        inputs=(InputSpec("image", optional=True),),
+        outputs=(
+            OutputTensor("generated_image", BYTES, lambda generated: generated.image, weight=lambda one: len(one.image)),
+            OutputTensor("latents", FP32, lambda one: one.latents, (-1,), lambda one: len(one.latents), requested_by=None),
+        ),
+        parameters={"count": INTEGER, "seed": INTEGER_64, "steps": INTEGER},
+        run=_generate_images,
+    ),
 }
 
 

@@ -57,12 +57,12 @@ def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> In
     raw = raw_contents(request)
     shapes = {tensor.name: tuple(tensor.shape) for tensor in request.inputs}
     elements = {tensor.name: _elements(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
-    first = specs[0].name
-    count = len(elements[first])
+    first = next((spec.name for spec in specs if spec.name in elements), "")
+    count = len(elements[first]) if first else 0
     for name, own in elements.items():
         if len(own) != count:
             raise InvalidInputError(name, f"it has {len(own):,} elements, {first} has {count:,}")
-    return InputTensors(count, len(shapes[first]) == 2, elements)
+    return InputTensors(count, len(shapes.get(first, ())) == 2, elements)
 
 
 def count_of(name: str, shape: Sequence[int]) -> int:

@@ -1,5 +1,6 @@
 """triptych.v1.ImageGenerationService."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from triptych.v1 import image_generation_pb2 as pb
@@ -9,22 +10,22 @@ from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import Generation
+from triptych_serving.models.image.autoencoder import DEFAULT_STEPS, GeneratedImage, LatentQuery
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.generation_calls import GenerationCalls, GenerationQuery
+from triptych_serving.services.image_calls import LatentCalls
 from triptych_serving.services.v1.codec import joined, optional_from, options_from, selector_from, served_by
 
 
 class ImageGenerationServicer(image_generation_pb2_grpc.ImageGenerationServiceServicer):
-    """Serve CompleteImage. Responses are returned packed."""
+    """Serve CompleteImage, whose responses are returned packed, and the methods of autoencoders."""
 
-    def __init__(self, calls: GenerationCalls) -> None:
-        self._calls = calls
+    def __init__(self, calls: GenerationCalls, latents: LatentCalls) -> None:
+        self._calls, self._latents = calls, latents
 
     async def CompleteImage(self, request: pb.CompleteImageRequest, context: GrpcContext) -> Any:
-        if not request.images:
-            raise InvalidInputError("images", "there are no images")
         generation = GenerationRequest(
-            images=list(request.images),
+            images=_files(request.images),
             rows=optional_from(request, "rows"),
             options=options_from(request.options),
             n=optional_from(request, "n"),
@@ -32,6 +33,33 @@ class ImageGenerationServicer(image_generation_pb2_grpc.ImageGenerationServiceSe
         query = GenerationQuery(selector_from(request), generation, _packed)
         completions, use = await self._calls.generate(query, context)
         return joined(completions, pb.CompleteImageResponse(**served_by(use)))
+
+    async def GenerateImages(self, request: pb.GenerateImagesRequest, context: GrpcContext) -> pb.GenerateImagesResponse:
+        latents = [each.values for each in request.latents]
+        query = LatentQuery(latents=latents, count=optional_from(request, "count"), seed=optional_from(request, "seed"))
+        images, use = await self._latents.generate(selector_from(request), query, context)
+        return pb.GenerateImagesResponse(images=map(_image_to, images), **served_by(use))
+
+    async def ReconstructImage(self, request: pb.ReconstructImageRequest, context: GrpcContext) -> pb.ReconstructImageResponse:
+        query = LatentQuery(images=_files(request.images))
+        images, use = await self._latents.generate(selector_from(request), query, context)
+        return pb.ReconstructImageResponse(images=map(_image_to, images), **served_by(use))
+
+    async def Interpolate(self, request: pb.InterpolateRequest, context: GrpcContext) -> pb.InterpolateResponse:
+        steps = optional_from(request, "steps")
+        query = LatentQuery(images=_files(request.images), steps=DEFAULT_STEPS if steps is None else steps)
+        images, use = await self._latents.generate(selector_from(request), query, context)
+        return pb.InterpolateResponse(images=map(_image_to, images), **served_by(use))
+
+
+def _files(images: Sequence[bytes]) -> list[bytes]:
+    if not images:
+        raise InvalidInputError("images", "there are no images")
+    return list(images)
+
+
+def _image_to(image: GeneratedImage) -> pb.GeneratedImage:
+    return pb.GeneratedImage(image=image.image, latents=image.latents)
 
 
 def _packed(generator: Generator, generation: Generation) -> bytes:
