@@ -1,8 +1,10 @@
-"""`triptych generate` and `triptych complete-image`: continue a text, chat, or generate the lower part of an image."""
+"""`triptych generate`, `complete-image`, `generate-image`, `reconstruct-image` and `interpolate-images`."""
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -13,10 +15,12 @@ from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, take_decoding
 from triptych_cli.common.engine import open_engine
+from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import json_row, open_writer, score_number
 from triptych_embedded.request import ModelChoice
 
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
+IMAGE_SAMPLING = "unconditional-image-generation"
 STDIN = "-"
 NOT_OF_IMAGES = (*NOT_GENERATED, *NEEDS_JSON, "suppress_sequences", "min_length")
 SERVER_SECONDS = 3_600.0  # deadline of one generation
@@ -135,11 +139,7 @@ def complete_image(image: str, output: Path, n: int | None, rows: int | None, **
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
     choice = options.take_choice(values)
-    try:
-        data = sys.stdin.buffer.read() if image == STDIN else Path(image).read_bytes()
-    except OSError as error:
-        raise click.ClickException(f"{image}: cannot be read: {error.strerror}") from error
-    found = _complete(choice, data, n, rows, take_decoding(values))
+    found = _complete(choice, _read(image), n, rows, take_decoding(values))
     for number, content in enumerate(found, 1):
         target = output if len(found) == 1 else output.with_stem(f"{output.stem}-{number}")
         target.write_bytes(content)
@@ -157,3 +157,84 @@ def _complete(choice: ModelChoice, data: bytes, n: int | None, rows: int | None,
         generator = registry.find_generator(selector, IMAGE_GENERATION)
         [generation] = generator.generate(GenerationRequest(images=[data], rows=rows, n=n, options=decoding))
         return [each.image for each in generation.choices]
+
+
+def _read(image: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if image == STDIN else Path(image).read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"{image}: cannot be read: {error.strerror}") from error
+
+
+_grid = click.option(
+    "-o", "--output", type=options.NEW_FILE, required=True, help="PNG file to write; several images in a grid."
+)
+
+
+@click.command(name="generate-image")
+@_grid
+@options.model_choice
+@options.option("--count", type=click.IntRange(min=1), default=1, help="Number of images.")
+@options.optional("--seed", type=click.IntRange(min=0), help="The same seed gives the same images.  [default: a random one]")
+def generate_image(output: Path, count: int, seed: int | None, **values: Any) -> None:
+    """Generate images of random latents with an autoencoder.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    """
+    found = _decode(options.take_choice(values), count=count, seed=seed)
+    _write_grid(output, found, columns=math.ceil(math.sqrt(count)))
+
+
+@click.command(name="reconstruct-image")
+@click.argument("image")
+@_grid
+@options.model_choice
+def reconstruct_image(image: str, output: Path, **values: Any) -> None:
+    """Encode IMAGE, a JPEG, PNG or WebP file, with an autoencoder and decode it again; - is standard input.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    """
+    _write_grid(output, _decode(options.take_choice(values), _read(image)), columns=1)
+
+
+@click.command(name="interpolate-images")
+@click.argument("first")
+@click.argument("last")
+@_grid
+@options.model_choice
+@options.option("--steps", type=click.IntRange(min=2), default=8, help="Number of images, both ends included.")
+def interpolate_images(first: str, last: str, output: Path, steps: int, **values: Any) -> None:
+    """Generate images between FIRST and LAST, JPEG, PNG or WebP files, with an autoencoder; they stand in a row.
+
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    """
+    _write_grid(output, _decode(options.take_choice(values), _read(first), _read(last), steps=steps), columns=steps)
+
+
+def _decode(choice: ModelChoice, *images: bytes, **fields: Any) -> list[bytes]:
+    """Return generated images, PNG files, from a server if the command is for one, else of a model in this process."""
+    if options.asks_server():
+        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
+            methods: Sequence[Any] = (client.generate_images, client.reconstruct_image, client.interpolate)
+            return [each.image for each in methods[len(images)](*images, model=choice.model or None, **fields).images]
+    with open_engine(choice, IMAGE_SAMPLING) as (registry, selector):
+        from triptych_serving.models.image.autoencoder import LatentQuery
+
+        return [each.image for each in registry.find_autoencoder(selector).run(LatentQuery(images, **fields))]
+
+
+def _write_grid(output: Path, files: Sequence[bytes], columns: int) -> None:
+    """Write one image as it is, and several row by row into one."""
+    if len(files) == 1:
+        output.write_bytes(files[0])
+        return
+    needs("PIL", "serve")
+    from PIL import Image
+
+    pictures = [Image.open(BytesIO(file)) for file in files]
+    width, height = pictures[0].size
+    grid = Image.new("RGB", (columns * width, math.ceil(len(files) / columns) * height))
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        grid.paste(picture, (column * width, row * height))
+    grid.save(output, "PNG")

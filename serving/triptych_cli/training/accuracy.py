@@ -4,26 +4,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from triptych.decoding import DecodingOptions
 from triptych_cli.common.engine import open_engine
 from triptych_embedded.request import BackendError, ModelChoice
-from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, TEXT_GENERATION
+from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, IMAGE_SAMPLING, TEXT_GENERATION
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
+from triptych_serving.images.decode import decode_image
 from triptych_serving.models.generation.options import GenerationRequest
+from triptych_serving.models.image.autoencoder import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents, read_texts
 from triptych_training.data.images import hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
-from triptych_training.evaluation.metrics import masked_metrics, next_token_metrics, ranked_metrics
+from triptych_training.evaluation.metrics import bound_metrics, masked_metrics, next_token_metrics, ranked_metrics
+from triptych_training.models.vae import Gaussian, Logistic, log_evidence, log_weights
 from triptych_training.tasks.pretraining import VALID_SHARE, draw_valid
 
 CALL_TEXTS = 64  # prompts per call
 CALL_ROWS = 512  # rows per call of the engine
+EVIDENCE_SEED = 1  # of the samples
 
 
 def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: int) -> dict[str, Any]:
@@ -129,3 +134,41 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float)
                 first, fifth = first + (ranked[0] == names[picture.label]), fifth + (names[picture.label] in ranked)
         found = ranked_metrics(first, fifth, len(pictures))
         return {"model": model.name, "precision": model.precision, **{name: round(value, 4) for name, value in found.items()}}
+
+
+def image_evidence(folders: Sequence[str], choice: ModelChoice, held_out: float, samples: int) -> dict[str, Any]:
+    """Return an autoencoder's bound on the evidence of images, and the evidence from `samples` samples of each image's latents.
+
+    Raises:
+        TrainingError: a folder cannot be used.
+        BackendError: the model cannot be used.
+    """
+    with open_engine(choice, IMAGE_SAMPLING) as (registry, selector):
+        model = registry.find_autoencoder(selector)
+        spec = model.manifest.image
+        pictures = read_folders(folders)[0]
+        if held_out:
+            pictures = hold_out(pictures, held_out)[1]
+        torch.manual_seed(EVIDENCE_SEED)
+        bound, evidence = 0.0, 0.0
+        for start in range(0, len(pictures), CALL_ROWS):
+            files = (picture.path for picture in pictures[start : start + CALL_ROWS])
+            pixels = np.stack([decode_image(path.read_bytes(), spec, str(path)).pixels for path in files])
+            q = Gaussian(*_outputs(model.encoder, model.items({PIXELS: pixels}, LATENTS, LOG_VARIANCES)))
+
+            def decode(z: torch.Tensor) -> Logistic:
+                return Logistic(*_outputs(model.decoder, model.items({LATENTS: z.numpy()}, PIXELS, LOG_SCALES)))
+
+            weights = log_weights(torch.from_numpy(pixels), q, decode, samples)
+            bound, evidence = bound + float(weights.mean(0).sum()), evidence + float(log_evidence(weights).sum())
+    found: dict[str, Any] = {"model": model.name, "precision": model.precision, "images": len(pictures), "samples": samples}
+    for kind, nats in (("bound", -bound), ("evidence", -evidence)):
+        metrics = bound_metrics(nats, len(pictures), 3 * spec.height * spec.width)
+        found |= {f"{kind}_{name}": round(metrics[name], 4) for name in ("nats", "nats_per_dimension", "bits_per_dimension")}
+    return found
+
+
+def _outputs(engine: Engine[Item], items: Sequence[Item]) -> list[torch.Tensor]:
+    """Run rows; return each output of all of them."""
+    run_rows(engine, items)
+    return [torch.from_numpy(np.concatenate([item.result[name] for item in items])) for name in items[0].payload.outputs]

@@ -16,6 +16,10 @@ from triptych_cli.training.checkpoint import show_scores
 from triptych_cli.translation.backend import Backend, open_backend
 from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
 
+_hold_out = click.option(
+    "--hold-out", default=0.0, help="Use this many files in all (below 1: this share), the last of each class; 0: every file."
+)
+
 
 @click.group(name="evaluate", help="Measure the quality of a model.")
 def command() -> None:
@@ -95,9 +99,7 @@ def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool,
 @command.command(name="image-classification")
 @click.argument("folders", nargs=-1, required=True)
 @options.local_choice
-@click.option(
-    "--hold-out", default=0.0, help="Use this many files in all (below 1: this share), the last of each class; 0: every file."
-)
+@_hold_out
 @options.as_json
 def image_classification(folders: tuple[str, ...], hold_out: float, as_json: bool, **values: Any) -> None:
     """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
@@ -107,6 +109,26 @@ def image_classification(folders: tuple[str, ...], hold_out: float, as_json: boo
 
     with one_line(TrainingError, BackendError):
         _show(image_accuracy(folders, ModelChoice(**values), hold_out), as_json)
+
+
+@command.command(name="image-generation")
+@click.argument("folders", nargs=-1, required=True)
+@options.local_choice
+@_hold_out
+@click.option("--samples", type=click.IntRange(min=1), default=64, show_default=True, help="Of each image's latents.")
+@options.as_json
+def image_generation(folders: tuple[str, ...], hold_out: float, samples: int, as_json: bool, **values: Any) -> None:
+    """Print how likely an autoencoder finds the images of FOLDERS, each of <class>/<image> files.
+
+    The figures are negative logarithms for an image, in nats, and for a number of it, in nats and bits: an upper bound, and the
+    estimate of importance sampling, which is closer with more samples.
+    """
+    needs("triptych_training.data.images", "train")
+    from triptych_cli.training.accuracy import image_evidence
+    from triptych_training.errors import TrainingError
+
+    with one_line(TrainingError, BackendError):
+        _show(image_evidence(folders, ModelChoice(**values), hold_out, samples), as_json)
 
 
 def _show(result: Mapping[str, Any], as_json: bool) -> None:

@@ -113,18 +113,23 @@ def log_likelihood(pixels: Tensor, p: Logistic) -> Tensor:
     return torch.where(pixels == 0, below, torch.where(pixels == 255, above, inner)).flatten(1).sum(1)
 
 
-def log_evidence(pixels: Tensor, q: Gaussian, decode: Callable[[Tensor], Logistic], samples: int) -> Tensor:
-    """Estimate log p(x) `[B]` by importance sampling: log 1/K sum_k p(x|z_k) p(z_k) / q(z_k|x), the z_k drawn from q(z|x).
-
-    On average the estimate rises with K = `samples`, from L to log p(x) (Burda et al. 2016, theorem 1).
-    """
+def log_weights(pixels: Tensor, q: Gaussian, decode: Callable[[Tensor], Logistic], samples: int) -> Tensor:
+    """log p(x|z) p(z) / q(z|x), `[K, B]`, of K = `samples` z from q(z|x); on average L."""
     weights = []
     for _ in range(samples):
         epsilon = torch.randn_like(q.mean)
         z = q.mean + torch.exp(q.log_variance / 2) * epsilon
         ratio = (epsilon**2 + q.log_variance - z**2).sum(1) / 2  # log p(z) / q(z|x)
         weights.append(log_likelihood(pixels, decode(z)) + ratio)
-    return torch.logsumexp(torch.stack(weights), 0) - math.log(samples)
+    return torch.stack(weights)
+
+
+def log_evidence(weights: Tensor) -> Tensor:
+    """Estimate log p(x) `[B]` by importance sampling, from `log_weights`: log 1/K sum_k w_k.
+
+    On average the estimate rises with K, from L to log p(x) (Burda et al. 2016, theorem 1).
+    """
+    return torch.logsumexp(weights, 0) - math.log(len(weights))
 
 
 def _centred(pixels: Tensor) -> Tensor:

@@ -10,11 +10,13 @@ from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import Generation
-from triptych_serving.models.image.autoencoder import DEFAULT_STEPS, GeneratedImage, LatentQuery
+from triptych_serving.models.image.autoencoder import DEFAULT_STEPS, LatentQuery
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.generation_calls import GenerationCalls, GenerationQuery
 from triptych_serving.services.image_calls import LatentCalls
-from triptych_serving.services.v1.codec import joined, optional_from, options_from, selector_from, served_by
+from triptych_serving.services.v1.codec import converter, joined, optional_from, options_from, selector_from, served_by
+
+_image_to = converter(pb.GeneratedImage.DESCRIPTOR)
 
 
 class ImageGenerationServicer(image_generation_pb2_grpc.ImageGenerationServiceServicer):
@@ -56,10 +58,6 @@ def _files(images: Sequence[bytes]) -> list[bytes]:
     if not images:
         raise InvalidInputError("images", "there are no images")
     return list(images)
-
-
-def _image_to(image: GeneratedImage) -> pb.GeneratedImage:
-    return pb.GeneratedImage(image=image.image, latents=image.latents)
 
 
 def _packed(generator: Generator, generation: Generation) -> bytes:

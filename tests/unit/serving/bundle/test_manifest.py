@@ -235,7 +235,8 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
     faults = faults_of(read, lambda raw: raw.update(task="speech", decoder=None))
     assert faults == [
         "task 'speech' is not supported; this release serves: translation, text-generation, fill-mask, text-classification, "
-        "token-classification, question-answering, text-embedding, image-classification, image-generation, tensors"
+        "token-classification, question-answering, text-embedding, image-classification, image-generation, "
+        "unconditional-image-generation, tensors"
     ]
 
 
@@ -251,6 +252,25 @@ def test_an_unknown_task_is_the_only_fault(read: Callable[[Edit], Manifest]) -> 
 )
 def test_a_manifest_of_incomplete_images_is_rejected(tmp_path: Path, changes: Any, fault: str) -> None:
     raw = json.loads((MANIFESTS / "1/image-generation-least.json").read_text(encoding="utf-8"))
+    (tmp_path / FILE_NAME).write_text(json.dumps({**raw, **changes}), encoding="utf-8")
+    with pytest.raises(BundleError) as error:
+        read_manifest(tmp_path)
+    assert any(fault in one for one in error.value.faults), error.value.faults
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"latents": 0}, "latents is 0"),
+        ({"precisions": {"fp32": {"encode": "encode.fp32.onnx"}}}, "precisions.fp32.decode is missing"),
+        (
+            {"image": {"height": 0, "width": 3, "resize": "stretch", "interpolation": "bilinear"}},
+            "image.height is 0, it must be",
+        ),
+    ],
+)
+def test_a_manifest_of_an_incomplete_autoencoder_is_rejected(tmp_path: Path, changes: Any, fault: str) -> None:
+    raw = json.loads((MANIFESTS / "1/unconditional-image-generation-least.json").read_text(encoding="utf-8"))
     (tmp_path / FILE_NAME).write_text(json.dumps({**raw, **changes}), encoding="utf-8")
     with pytest.raises(BundleError) as error:
         read_manifest(tmp_path)
