@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.image.autoencoder import Autoencoder, GeneratedImage, LatentQuery
@@ -18,6 +19,8 @@ from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.services.model_calls import ModelCalls
 from triptych_serving.services.text_calls import converted
 
+LABEL_CHARACTERS = 20  # roughly
+
 
 @dataclass(frozen=True)
 class ImageQuery:
@@ -27,6 +30,7 @@ class ImageQuery:
     files: Sequence[bytes]
     top_k: int | None = None
     field: str = "images[{index}]"  # of the request, for errors
+    convert: Callable[[ClassifiedImage], Any] = lambda image: image  # makes what is returned of each result
 
     def content(self) -> RequestContent:
         """Return all that the results depend on, except the model."""
@@ -36,8 +40,8 @@ class ImageQuery:
 class ImageCalls(ModelCalls):
     """Classify images, for every protocol."""
 
-    async def classify(self, query: ImageQuery, deadline: float | None) -> tuple[list[ClassifiedImage], ModelUse]:
-        """Return the labels of each image, in order; `deadline` in clock seconds.
+    async def classify(self, query: ImageQuery, deadline: float | None) -> tuple[list[Any], ModelUse]:
+        """Return the labels of each image, converted and in order; `deadline` in clock seconds.
 
         Raises:
             ServingError: the images cannot be classified.
@@ -46,17 +50,19 @@ class ImageCalls(ModelCalls):
         if not query.files:
             raise InvalidInputError("images", "there are no images")
         with UseModel(model) as use:
-            compute = partial(_classify, model, query, deadline, use)
+            compute = partial(self._classify, model, query, deadline, use)
             return await self._get_results(model, use, query.content, deadline, compute), use
 
-
-async def _classify(model: ImageModel, query: ImageQuery, deadline: float | None, use: ModelUse) -> list[ClassifiedImage]:
-    with model.limiter.admit(len(query.files), deadline):
-        use.rows = len(query.files)
-        jobs = (
-            model.begin(data, query.top_k, query.field.format(index=index), deadline) for index, data in enumerate(query.files)
-        )
-        return await _collect(jobs, use)
+    async def _classify(self, model: ImageModel, query: ImageQuery, deadline: float | None, use: ModelUse) -> list[Any]:
+        with model.limiter.admit(len(query.files), deadline):
+            use.rows = len(query.files)
+            jobs = (
+                model.begin(data, query.top_k, query.field.format(index=index), deadline)
+                for index, data in enumerate(query.files)
+            )
+            results = await _collect(jobs, use)
+        size = LABEL_CHARACTERS * sum(len(result.labels) for result in results)
+        return await self._offload.run_steps(size, deadline, converted(results, query.convert))
 
 
 async def _collect(jobs: Iterable[ImageJob], use: ModelUse) -> list[ClassifiedImage]:
