@@ -70,7 +70,6 @@ class DecodeWorker(Worker):
 
     Args:
         make_lane: makes a lane of a kind for the worker of a number.
-        number: of this worker.
         kinds: of the rows that it takes.
     """
 
@@ -146,7 +145,6 @@ class DecodeEngine(Engine[Row]):
 
     Args:
         make_lane: makes a lane of a kind for the worker of a number, in its thread.
-        options: workers and limits.
         clock: monotonic seconds.
         first: the kind of lane that is made at the start.
         wide_workers: number of more threads, of a low priority, for rows with many hypotheses: their steps take many times as

@@ -15,7 +15,6 @@ class GreedyLane:
 
     Args:
         slots: over the step graph: `tokens, positions, forced, caches -> next, caches`.
-        tokens: ids of the special tokens.
         subset: part of the output projection, if the graph takes it as an input.
     """
 

@@ -25,11 +25,7 @@ class BoundStep(Protocol):
     """A step graph with its arrays."""
 
     def run(self) -> None:
-        """Run the graph; then the host's output arrays hold the results.
-
-        Raises:
-            EngineError: the runtime failed.
-        """
+        """Run the graph; then the host's output arrays hold the results. Raises EngineError: the runtime failed."""
 
 
 class KVCache(Protocol):
@@ -128,7 +124,6 @@ class HostKVCache(HostArrays):
     Args:
         encoder: graph `source, lengths -> memory`.
         step: graph with at least `caches, memories -> caches`, whose type is that of its inputs.
-        manifest: shapes and limits.
         count: maximum number of rows.
     """
 

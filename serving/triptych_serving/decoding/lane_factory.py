@@ -38,7 +38,6 @@ class LaneGraphs(ABC):
     """The graphs of one model's lanes: loaded when a row first needs them, shared by the workers of a device. Thread-safe.
 
     Args:
-        bundle: contains the graphs.
         graphs: file name of each kind's graph; empty where the bundle has none.
         tokenizer: file name; has the bytes of the tokens that are generated. Empty: they are no texts.
         slots: of each greedy lane.
@@ -63,7 +62,6 @@ class LaneGraphs(ABC):
         """Make a worker's lane over graphs that are loaded.
 
         Args:
-            kind: of the lane.
             worker: its number; workers take the places in turn.
 
         Raises:
@@ -144,7 +142,6 @@ class LaneFactory(LaneGraphs):
     """Makes the lanes of one translation model. Thread-safe.
 
     Args:
-        bundle: contains the graphs.
         precision: of the graphs.
         slots: of each greedy lane.
         places: devices for graphs in fp16, whose lanes keep rows in device memory. Empty: on the CPU, over host arrays.

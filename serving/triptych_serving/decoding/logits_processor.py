@@ -42,8 +42,6 @@ class LogitsProcessor:
     in a beam search, else to logits.
 
     Args:
-        search: the request's options.
-        tokens: ids of the special tokens.
         vocabulary: bytes of each token.
         forced: number of tokens at the start of every translation that belong to the model's frame, not to the text.
     """

@@ -25,8 +25,6 @@ class SearchLane:
     """A lane of which each row takes as many slots as its search has hypotheses.
 
     Args:
-        slots: over the search graph.
-        tokens: ids of the special tokens.
         vocabulary: bytes of each token, for texts that must not occur.
     """
 

@@ -36,7 +36,6 @@ class Slots:
 
     Args:
         cache: over the graph, which has at least the inputs `tokens, positions, last, forced` beside the caches.
-        manifest: limits and special tokens.
     """
 
     def __init__(self, cache: KVCache, manifest: DecoderSpec) -> None:
@@ -112,8 +111,6 @@ class SearchSlots(Slots):
     """Slots of hypotheses over the search graph, with their scores and history.
 
     Args:
-        cache: as for Slots.
-        manifest: as for Slots.
         vocabulary_size: width of the graph's `log_probabilities`; ignored with `subset`, whose graph has no such output.
         subset: part of the output projection, if the graph takes it as an input.
     """

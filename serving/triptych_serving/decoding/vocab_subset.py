@@ -28,11 +28,7 @@ class Projection:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a bundle's `projection.npz`.
-
-        Raises:
-            BundleError: the file cannot be read, or its arrays are inconsistent.
-        """
+        """Read a bundle's `projection.npz`. Raises BundleError: the file cannot be read, or its arrays are inconsistent."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 weights, scales, biases = arrays["weights"], arrays["scales"], arrays["biases"]
@@ -48,7 +44,6 @@ class VocabSubset:
     """The selected columns, and their place in the graph's inputs. Used by one thread.
 
     Args:
-        projection: the whole projection.
         end: id of the end of the sentence; unused columns have it.
     """
 

@@ -39,11 +39,7 @@ class Runner(ABC):
 
 @dataclass(frozen=True)
 class OneShotOptions:
-    """Options of a one-shot engine.
-
-    Raises:
-        ValueError: `runs` or `overlap` is 0, so that nothing would ever run.
-    """
+    """Options of a one-shot engine. Raises ValueError: `runs` or `overlap` is 0, so that nothing would ever run."""
 
     runs: int = 1  # batches that run at once
     limits: BatchLimits = field(default_factory=BatchLimits)
@@ -73,8 +69,6 @@ class OneShotEngine(Engine[Item]):
     """Runs batches of items through a graph.
 
     Args:
-        runner: the model.
-        options: runs and limits.
         clock: monotonic seconds.
     """
 

@@ -26,7 +26,6 @@ class ImageRunner(Runner):
     """Stacks images and runs them.
 
     Args:
-        session: the graph.
         spec: the size of its input.
     """
 

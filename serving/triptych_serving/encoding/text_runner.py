@@ -47,8 +47,6 @@ class TextRunner(Runner):
     """Runs rows of any length and outputs together; fetches only outputs that a row of the batch requests.
 
     Args:
-        session: the graph.
-        tokens: ids of the special tokens.
         vocabulary: its size; no mask has more candidates.
     """
 

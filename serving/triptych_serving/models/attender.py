@@ -22,8 +22,6 @@ class Attender:
     """Computes the attention weights of one model. Thread-safe.
 
     Args:
-        name: the model's.
-        bundle: holds the graph.
         graph: its file name; empty in bundles without one.
         saturation_free: as in the manifest.
         limits: of the queue, and of the response.

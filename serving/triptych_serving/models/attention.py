@@ -46,11 +46,7 @@ class AttentionInput:
     target_language: str = ""
 
     def check(self, model: AttendingModel) -> None:
-        """Reject what does not fit the model.
-
-        Raises:
-            InvalidInputError: a field does not apply to the model; names it.
-        """
+        """Reject what does not fit the model. Raises InvalidInputError: a field does not apply to the model; names it."""
         mine = KINDS[type(model)][0]
         for name in ("text", "target", "text_pair", "image"):
             if getattr(self, name) and name not in mine:

@@ -25,11 +25,7 @@ def rank_labels(probabilities: Array, labels: Sequence[str], top_k: int | None) 
 
 
 def check_range(name: str, value: int, lowest: int, highest: int | None = None) -> int:
-    """Return the value if it is in range.
-
-    Raises:
-        InvalidInputError: it is out of range.
-    """
+    """Return the value if it is in range. Raises InvalidInputError: it is out of range."""
     if value < lowest or (highest is not None and value > highest):
         bounds = f"at least {lowest:,}" if highest is None else f"{lowest:,} to {highest:,}"
         raise InvalidInputError(name, f"{value:,} is out of range, it must be {bounds}")

@@ -8,21 +8,13 @@ ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
 
 
 def check_characters(field: str, characters: int, limits: QueueLimits) -> None:
-    """Reject a request with too much text to split and tokenize.
-
-    Raises:
-        InvalidInputError: above the limit.
-    """
+    """Reject a request with too much text to split and tokenize. Raises InvalidInputError: above the limit."""
     most, remedy = limits.request_characters, "are allowed (--max-request-characters); send fewer texts per request"
     _check(field, characters, most, f"{characters:,} characters in one request", remedy)
 
 
 def check_rows(field: str, rows: int, limits: QueueLimits, at_least: str = "") -> None:
-    """Reject a request with more rows than can wait.
-
-    Raises:
-        InvalidInputError: above the limit.
-    """
+    """Reject a request with more rows than can wait. Raises InvalidInputError: above the limit."""
     problem = f"{at_least}{rows:,} rows in one request"
     _check(field, rows, limits.waiting_rows, problem, "can wait (--max-queue-rows); send fewer")
 
@@ -34,7 +26,6 @@ def check_results(field: str, size: int, what: str, limits: QueueLimits, remedy:
         field: of the request.
         size: bytes of its results, at most.
         what: the results' dimensions, for the error, such as "100 texts x 256 numbers".
-        limits: see QueueLimits.
         remedy: what to do.
 
     Raises:
@@ -55,7 +46,6 @@ class RowLimit:
     Args:
         slots: beams or samples of every row.
         max_tokens: that a row may produce.
-        limits: see QueueLimits.
     """
 
     def __init__(self, slots: int, max_tokens: int, limits: QueueLimits) -> None:
@@ -63,11 +53,7 @@ class RowLimit:
         self.most = min(limits.waiting_rows, limits.decode_tokens // max(1, slots * max_tokens))
 
     def check(self, field: str, rows: int) -> None:
-        """Reject a request with so many rows or more.
-
-        Raises:
-            InvalidInputError: above the limit.
-        """
+        """Reject a request with so many rows or more. Raises InvalidInputError: above the limit."""
         if rows <= self.most:
             return
         check_rows(field, rows, self._limits, "at least ")

@@ -59,11 +59,7 @@ HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class HttpServer:
-    """Serve GET and HEAD requests.
-
-    Args:
-        handlers: by path.
-    """
+    """Serve GET and HEAD requests."""
 
     def __init__(self, handlers: Mapping[str, HttpHandler]) -> None:
         self._handlers = handlers
@@ -162,11 +158,7 @@ def _index(paths: Iterable[str]) -> HttpHandler:
 
 
 def _parse(head: bytes) -> HttpRequest:
-    """Parse the head of a request.
-
-    Raises:
-        ValueError: it is not HTTP/1.
-    """
+    """Parse the head of a request. Raises ValueError: it is not HTTP/1."""
     start, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     parts = start.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):

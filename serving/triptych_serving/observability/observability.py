@@ -28,7 +28,6 @@ class Observability:
     """The observers of one server's calls, and its metrics port.
 
     Args:
-        options: see ObservabilityOptions.
         sources: read by metrics and probes.
 
     Raises:

@@ -51,7 +51,6 @@ class MetricsObserver(Observer):
 
     Args:
         registry: its metrics are registered here.
-        models: returns the loaded models.
         clock: monotonic seconds.
     """
 

@@ -121,11 +121,9 @@ def load_registry(
     A model that cannot be loaded does not stop the others.
 
     Args:
-        root: the repository.
         options: how translation models are loaded; its precision applies to every model.
         only: a model's name, or empty.
         encoders: how models of the other tasks are loaded.
-        hardware: devices that models may run on.
 
     Raises:
         RepositoryError: the repository is missing or empty.

@@ -50,8 +50,6 @@ class ModelManager:
     finishes its requests, and is closed. A model that cannot be loaded leaves everything that serves as it is.
 
     Args:
-        options: see RepositoryOptions.
-        loader: makes models of bundles.
         idle: waits until no request uses a model that is no longer in the registry.
     """
 

@@ -56,11 +56,7 @@ class Hardware:
         return cls(gpus, bool(gpus) and devices != AUTO, slots or GPU_SLOTS, limit, remark)
 
     def describe(self) -> list[str]:
-        """Return lines for the log; none for the CPU alone.
-
-        Raises:
-            ServingError: the driver failed.
-        """
+        """Return lines for the log; none for the CPU alone. Raises ServingError: the driver failed."""
         if self.remark:
             return [f"all models run on the CPU: {self.remark}"]
         if not self.gpus:
@@ -96,10 +92,8 @@ def place(bundle: Bundle, wanted: str | None, hardware: Hardware) -> Placement:
     """Choose devices and precision.
 
     Args:
-        bundle: the model's.
         wanted: a precision; None: on GPUs the one made for them, on the CPU the bundle's default, unless it is made for GPUs or
             another one computes the same faster on this processor.
-        hardware: the available devices.
 
     Raises:
         BundleError: the bundle has no such precision, or nothing for the required device.

@@ -143,7 +143,6 @@ class Registry:
         """Return the one model of the text family that a request selects.
 
         Args:
-            selector: the request's.
             capability: name of a text task, see triptych_serving.models.text.tasks.
 
         Raises:
@@ -155,19 +154,11 @@ class Registry:
         return _only([model for model in self._some_able(selector, capability) if isinstance(model, TextModel)])
 
     def find_image(self, selector: ModelSelector) -> ImageModel:
-        """Return the one model that a request to classify images selects.
-
-        Raises:
-            ServingError: as for `find_text`.
-        """
+        """Return the one model that a request to classify images selects. Raises ServingError: as for `find_text`."""
         return _only([model for model in self._some_able(selector, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
 
     def find_autoencoder(self, selector: ModelSelector) -> Autoencoder:
-        """Return the one model that a request to generate images selects.
-
-        Raises:
-            ServingError: as for `find_text`.
-        """
+        """Return the one model that a request to generate images selects. Raises ServingError: as for `find_text`."""
         return _only([model for model in self._some_able(selector, IMAGE_SAMPLING) if isinstance(model, Autoencoder)])
 
     def find_generator(self, selector: ModelSelector, capability: str = TEXT_GENERATION) -> Generator:

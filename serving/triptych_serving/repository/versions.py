@@ -53,7 +53,6 @@ class VersionTable:
     """The versions of one repository.
 
     Args:
-        loader: makes the models.
         idle: waits until no request uses a model that is no longer in the registry.
         changed: called after each change of the registry.
     """

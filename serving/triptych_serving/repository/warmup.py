@@ -46,11 +46,7 @@ class WarmUp(StrEnum):
 
 
 def warm(model: Model, warm_up: WarmUp) -> None:
-    """Run warm-up requests and reset the model's counters.
-
-    Raises:
-        EngineError: the runtime failed.
-    """
+    """Run warm-up requests and reset the model's counters. Raises EngineError: the runtime failed."""
     if warm_up is WarmUp.NONE:
         return
     began = time.monotonic()

@@ -78,11 +78,7 @@ class Guard(Protocol):
     """Decide which calls are admitted."""
 
     def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
-        """Admit a call; a returned context manager is exited when the call ends.
-
-        Raises:
-            ServingError: the call is rejected.
-        """
+        """Admit a call; a returned context manager is exited when the call ends. Raises ServingError: the call is rejected."""
 
 
 class Observer:

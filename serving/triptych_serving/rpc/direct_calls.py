@@ -69,11 +69,7 @@ class RpcError(Exception):
 
 
 class DirectCalls:
-    """Call methods as gRPC's server does: with all guards and observers, from message to message.
-
-    Args:
-        router: the handlers of all methods.
-    """
+    """Call methods as gRPC's server does: with all guards and observers, from message to message."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
@@ -85,7 +81,6 @@ class DirectCalls:
             path: such as "/triptych.v1.TranslationService/Translate".
             request: a message of the method's request type.
             response: an empty message of the method's response type.
-            caller: see Caller.
 
         Raises:
             RpcError: the call ended with another status than OK.
@@ -112,11 +107,7 @@ class DirectCalls:
 
 
 class DirectContext:
-    """The part of `grpc.aio.ServicerContext` that handlers use.
-
-    Args:
-        caller: see Caller.
-    """
+    """The part of `grpc.aio.ServicerContext` that handlers use."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

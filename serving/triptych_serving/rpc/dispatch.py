@@ -224,11 +224,7 @@ class _CallScope:
         return self
 
     def admit(self) -> None:
-        """Ask all guards.
-
-        Raises:
-            ServingError: a guard rejects the call.
-        """
+        """Ask all guards. Raises ServingError: a guard rejects the call."""
         self._environment.calls.begin()
         self._admitted = True
         for guard in self._environment.guards:

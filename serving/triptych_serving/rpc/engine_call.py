@@ -56,9 +56,7 @@ class EngineCall(Generic[RowT]):
             engine_call.raise_error()
 
     Args:
-        engine: runs the rows.
         call: with an EndListener.
-        arrival: of the request.
         use: of the model; receives the stages' times.
     """
 
@@ -94,11 +92,7 @@ class EngineCall(Generic[RowT]):
 
     @staticmethod
     async def run(engine: Engine[Item], work: Work[Any], arrival: Arrival, use: ModelUse) -> "EngineCall[Item]":
-        """Run prepared work to its end.
-
-        Raises:
-            ServingError: the engine rejected it, or it failed.
-        """
+        """Run prepared work to its end. Raises ServingError: the engine rejected it, or it failed."""
         listener = EndListener()
         engine_call = EngineCall(engine, Call(work.items, listener, arrival.deadline, field=work.field), arrival, use)
         with engine_call:

@@ -37,7 +37,6 @@ class Offload:
         Args:
             size: roughly the number of characters that it processes.
             deadline: clock seconds.
-            steps: the work.
 
         Raises:
             DeadlineError: the deadline passed.

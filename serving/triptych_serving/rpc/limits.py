@@ -97,11 +97,7 @@ class MessageLimit:
         ]
 
     def check_request(self, size: int, has_texts: bool = False) -> None:
-        """Reject an oversized request; `size` in bytes.
-
-        Raises:
-            TooLargeError: above the limit.
-        """
+        """Reject an oversized request; `size` in bytes. Raises TooLargeError: above the limit."""
         limit, flag = self.limit, "--max-message-bytes"
         if has_texts and self.text_limit < limit:
             limit, flag = self.text_limit, "--max-text-message-bytes"
@@ -125,11 +121,7 @@ class MessageLimit:
             raise InvalidInputError(str(error), f"{problem}; send fewer") from None
 
     def check_response(self, size: int) -> None:
-        """Reject an oversized response; `size` in bytes.
-
-        Raises:
-            TooLargeError: above the limit.
-        """
+        """Reject an oversized response; `size` in bytes. Raises TooLargeError: above the limit."""
         if size > self.limit:
             raise TooLargeError(
                 f"response would have {size:,} bytes, at most {self.limit:,} are sent (--max-message-bytes): "
@@ -151,11 +143,7 @@ class ClientLimit:
         self._running: Counter[str] = Counter()
 
     def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
-        """Count a call of its client until it ends.
-
-        Raises:
-            OverloadedError: there are too many calls.
-        """
+        """Count a call of its client until it ends. Raises OverloadedError: there are too many calls."""
         if not self._limit or not self._applies(call):
             return None
         client = client_of(call)

@@ -8,11 +8,7 @@ DeviceKind = Literal["cpu", "cuda"]
 
 @dataclass(frozen=True, order=True)
 class Device:
-    """A device; `str()` is its name on the command line: `cpu`, `cuda:1`.
-
-    Raises:
-        ValueError: the index is impossible.
-    """
+    """A device; `str()` is its name on the command line: `cpu`, `cuda:1`. Raises ValueError: the index is impossible."""
 
     kind: DeviceKind
     index: int = 0  # among the machine's GPUs that are visible to this process

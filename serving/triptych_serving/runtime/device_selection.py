@@ -18,7 +18,6 @@ def parse_devices(
 
     Args:
         text: `cpu`; `cuda` for `cuda:0`; `cuda:1`; `cuda:0,cuda:1`; `auto` for every usable GPU, else the CPU.
-        find: lists the GPUs.
         runtime_has_cuda: returns True if the installed runtime can use them.
 
     Raises:

@@ -43,11 +43,7 @@ def external_files(path: Path) -> set[str]:
 
 
 def external_bytes(path: Path) -> int:
-    """Return the bytes of the tensors outside the graph's own file.
-
-    Raises:
-        BundleError: the file is not a graph.
-    """
+    """Return the bytes of the tensors outside the graph's own file. Raises BundleError: the file is not a graph."""
     return sum(_read(path, LENGTH, int))
 
 

@@ -220,19 +220,11 @@ class Session:
         return nodes[name]
 
     def output_width(self, name: str) -> int:
-        """Return the last dimension of an output, which the graph must fix.
-
-        Raises:
-            KeyError: there is no such output.
-        """
+        """Return the last dimension of an output, which the graph must fix. Raises KeyError: there is no such output."""
         return int(self._node(name).shape[-1])
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Run once and return new arrays: the named outputs in this order, or all.
-
-        Raises:
-            EngineError: the runtime failed.
-        """
+        """Run once and return new arrays: the named outputs in this order, or all. Raises EngineError: the runtime failed."""
         names = None if outputs is None else list(outputs)
         try:
             with self._guard():

@@ -150,7 +150,6 @@ class CallQueue(ABC, Generic[RowT]):
         """Reject a call before the work of making its rows, if `submit` is expected to reject it.
 
         Args:
-            expected: size of the call.
             deadline: clock seconds.
             now: clock seconds.
 

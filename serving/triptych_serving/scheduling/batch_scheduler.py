@@ -29,11 +29,7 @@ class BatchLimits(QueueLimits):
 
 
 class BatchScheduler(CallQueue[Item]):
-    """The queue of a one-shot engine.
-
-    Args:
-        limits: of the queue and of a batch.
-    """
+    """The queue of a one-shot engine."""
 
     def __init__(self, limits: BatchLimits) -> None:
         super().__init__(limits, [LANE], lambda item: item.size)

@@ -96,8 +96,6 @@ class DecodeScheduler(CallQueue[Row]):
         """Choose the rows that leave and join a worker's lane.
 
         Args:
-            kind: of the lane.
-            running: the lane's rows.
             free: its empty slots.
             idle_workers: workers without rows of this kind, this one included if it has none; they share a short queue.
             now: clock seconds.
@@ -179,7 +177,6 @@ class DecodeScheduler(CallQueue[Row]):
         """Forecast for one lane, None if the engine is not busy.
 
         Args:
-            kind: of the lane.
             costs: of all rows and of the last one.
             own: tokens of all rows but the last.
             deadline: clock seconds.

@@ -61,11 +61,7 @@ def new_secret() -> str:
 
 
 def key_line(name: str, role: Role, secret: str, expires: str = "") -> str:
-    """Format the line of a key.
-
-    Raises:
-        ValueError: the name or the last day is invalid.
-    """
+    """Format the line of a key. Raises ValueError: the name or the last day is invalid."""
     words = [name, role, f"sha256:{digest_of(secret).hex()}", *([expires] if expires else [])]
     parse_key(words)
     return " ".join(words)
@@ -93,11 +89,7 @@ def read_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def parse_keys(lines: Sequence[str], source: object) -> tuple[ApiKey, ...]:
-    """Parse the lines of a file; `source` names it in errors.
-
-    Raises:
-        SecurityError: some lines are wrong; lists all of them.
-    """
+    """Parse the lines of a file; `source` names it in errors. Raises SecurityError: some lines are wrong; lists all of them."""
     keys, faults = {}, []
     for number, line in enumerate(lines, 1):
         if words := line.partition(COMMENT)[0].split():
@@ -113,11 +105,7 @@ def parse_keys(lines: Sequence[str], source: object) -> tuple[ApiKey, ...]:
 
 
 def parse_key(words: Sequence[str]) -> ApiKey:
-    """Parse the words of one line.
-
-    Raises:
-        ValueError: a word is missing or invalid.
-    """
+    """Parse the words of one line. Raises ValueError: a word is missing or invalid."""
     if len(words) not in (3, 4):
         raise ValueError(f"{len(words)} columns, expected name, role, hash and optionally last day")
     name, role, digest = words[:3]
@@ -136,11 +124,7 @@ def parse_key(words: Sequence[str]) -> ApiKey:
 
 
 def parse_expiry(text: str) -> datetime:
-    """Parse a last day, which ends at midnight UTC, or a moment with its time zone.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Parse a last day, which ends at midnight UTC, or a moment with its time zone. Raises ValueError: it is neither."""
     try:
         if len(text) == len("2027-06-30"):
             return datetime.combine(date.fromisoformat(text) + timedelta(days=1), datetime.min.time(), UTC)

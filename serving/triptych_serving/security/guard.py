@@ -35,7 +35,6 @@ class AccessGuard:
     """Identify the caller for all guards and observers after this one, and reject callers without permission.
 
     Args:
-        options: see SecurityOptions.
         clock: returns the present time.
 
     Raises:

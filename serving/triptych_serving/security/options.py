@@ -28,11 +28,7 @@ class SecurityOptions:
             raise SecurityError("; ".join(faults))
 
     def check_host(self, host: str) -> None:
-        """Check that it is safe to listen on an address.
-
-        Raises:
-            SecurityError: API keys would cross the network unencrypted.
-        """
+        """Check that it is safe to listen on an address. Raises SecurityError: API keys would cross the network unencrypted."""
         exposed = self.api_keys is not None and self.tls_certificate is None and not is_loopback(host)
         if exposed and not self.allow_plaintext_keys:
             raise SecurityError(

@@ -23,7 +23,6 @@ class ReloadedFiles(Generic[Value]):
 
     Args:
         name: names the value in the log.
-        paths: the files.
         read: reads the value; raises SecurityError.
         every_seconds: least time between two checks of the files' times.
 

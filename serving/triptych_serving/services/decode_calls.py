@@ -119,9 +119,6 @@ class DecodeCall(EngineCall[Row]):
     """One request in a decode engine.
 
     Args:
-        engine: decodes the rows.
-        rows: of the request.
-        arrival: of the request.
         use: of the model; receives the stages' times.
         field: the request's field that the rows come from, for error messages.
         streams: listen to every token.

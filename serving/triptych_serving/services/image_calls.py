@@ -101,11 +101,7 @@ class LatentCalls(ModelCalls):
     async def generate(
         self, selector: ModelSelector, query: LatentQuery, context: GrpcContext
     ) -> tuple[list[GeneratedImage], ModelUse]:
-        """Return the images of a request, in order.
-
-        Raises:
-            ServingError: the request cannot be served.
-        """
+        """Return the images of a request, in order. Raises ServingError: the request cannot be served."""
         arrival = Arrival.now(context)
         model = self._registry().find_autoencoder(selector)
         with UseModel(model) as use:

@@ -13,7 +13,6 @@ class ModelCalls:
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        pool: threads for long work.
         get_results: computes results, or takes them from the response cache.
     """
 

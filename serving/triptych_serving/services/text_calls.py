@@ -49,11 +49,7 @@ class TextCalls(ModelCalls):
     async def run(
         self, selector: ModelSelector, query: TextQuery[Result, Message], context: GrpcContext
     ) -> tuple[list[Message], ModelUse]:
-        """Return one message for each input, in order.
-
-        Raises:
-            ServingError: the request cannot be served.
-        """
+        """Return one message for each input, in order. Raises ServingError: the request cannot be served."""
         arrival = Arrival.now(context)
         model = self._registry().find_text(selector, query.task.name)
         with UseModel(model) as use:

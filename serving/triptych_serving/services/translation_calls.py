@@ -79,19 +79,11 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
     """Translate and score, for every protocol."""
 
     def find(self, selector: ModelSelector) -> Translator:
-        """Find the model of a request.
-
-        Raises:
-            ServingError: there is none.
-        """
+        """Find the model of a request. Raises ServingError: there is none."""
         return self._registry().find(selector)
 
     async def translate(self, query: TranslationQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
-        """Return all translations, converted and in order.
-
-        Raises:
-            ServingError: the texts cannot be translated.
-        """
+        """Return all translations, converted and in order. Raises ServingError: the texts cannot be translated."""
         return await self._run(query, context)
 
     async def translate_with(
@@ -106,11 +98,7 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
             return await self._compute(query, translator, Arrival.now(context), use), use
 
     async def score(self, query: ScoreQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
-        """Return the score of each pair, converted and in order.
-
-        Raises:
-            ServingError: the pairs cannot be scored.
-        """
+        """Return the score of each pair, converted and in order. Raises ServingError: the pairs cannot be scored."""
         arrival = Arrival.now(context)
         translator = self.find(query.selector)
         with UseModel(translator) as use:

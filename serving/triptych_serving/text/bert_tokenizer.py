@@ -25,7 +25,6 @@ class BertTokenizer:
 
     Args:
         path: `tokenizer.json`; its post-processor builds [CLS] A [SEP] B [SEP].
-        tokens: ids of the special tokens.
         max_tokens: maximum input length, including [CLS] and [SEP].
 
     Raises:
@@ -72,7 +71,6 @@ class BertTokenizer:
         Args:
             inputs: as many parts each as `names` has, or fewer.
             read: makes what is returned of each encoding; encodings themselves take a hundred bytes for each token.
-            names: for errors.
             offsets: True if the encodings' offsets are needed.
             most: tokens of all inputs.
 

@@ -16,7 +16,6 @@ def source_spans(text: str, offsets: Iterable[Span], lead: int) -> tuple[Span, .
 
     Args:
         text: the source, without its frame.
-        offsets: from the tokenizer.
         lead: characters of the frame before the text.
 
     Returns:
@@ -39,8 +38,6 @@ def target_spans(text: str, tokens: Sequence[int], decode: Decode) -> tuple[Span
 
     Args:
         text: the decoded translation.
-        tokens: the translation's.
-        decode: of the tokenizer.
 
     Returns:
         Spans in order, without overlap. Of the tokens that share a character, only the last one has a non-empty span.

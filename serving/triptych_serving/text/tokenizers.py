@@ -19,11 +19,7 @@ __all__ = ["Encoding", "KeptEncoding", "Tokenizer", "is_unicode", "make_tokenize
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Read a `tokenizer.json`.
-
-    Raises:
-        BundleError: the file is not a tokenizer.
-    """
+    """Read a `tokenizer.json`. Raises BundleError: the file is not a tokenizer."""
     try:
         return make_tokenizer(path.read_text(encoding="utf-8"))
     except Exception as error:  # tokenizers raises bare Exception

@@ -88,9 +88,7 @@ class TranslationTokenizer:
         """Encode texts with their frames in small steps. Releases the GIL.
 
         Args:
-            texts: sources.
             framing: tokens and text around each.
-            names: for errors.
             spans: True if the spans of their tokens are needed.
             most: tokens of all texts.
 
@@ -115,8 +113,6 @@ class TranslationTokenizer:
         """Encode target texts in small steps: their ids, end of sentence last.
 
         Args:
-            texts: translations.
-            names: for errors.
             forced: number of tokens that the model's frame puts before each.
             most: tokens of all texts.
 
@@ -133,11 +129,6 @@ class TranslationTokenizer:
 
     def encode_prefix_steps(self, prefixes: Sequence[str], max_tokens: int) -> Steps[list[tuple[int, ...]]]:
         """Encode target prefixes in small steps: their ids, without an end of sentence; none for a blank prefix.
-
-        Args:
-            prefixes: beginnings of the translations.
-            max_tokens: maximum length of the translations.
-
         Raises:
             InvalidInputError: a prefix is not shorter than the translation may be, or not Unicode; names it.
         """

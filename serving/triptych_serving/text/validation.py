@@ -109,7 +109,6 @@ def encode_steps(
     Args:
         encode: a batch call of a tokenizer; the length of a result is its number of tokens.
         inputs: as many parts each as `names` has, or fewer.
-        names: for errors.
         limits: for each input.
         most: tokens of all inputs.
         read: makes what is returned of each result of `encode`, which takes much memory.

@@ -49,13 +49,7 @@ class _EnqueuedStep:
 
 
 class DeviceGreedyLane:
-    """A lane with its rows on a device. Used by one thread, the one that warmed it up.
-
-    Args:
-        slots: over the step graph.
-        tokens: ids of the special tokens.
-        memory: of the slots.
-    """
+    """A lane with its rows on a device. Used by one thread, the one that warmed it up."""
 
     def __init__(self, slots: DeviceSlots, tokens: SpecialTokens, memory: Memory) -> None:
         self._slots, self._memory = slots, memory

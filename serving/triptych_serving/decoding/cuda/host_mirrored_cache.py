@@ -20,9 +20,7 @@ class HostMirroredCache:
     """A KVCache with a device copy of every host array that the graph is bound to.
 
     Args:
-        cache: on the device.
         step: the search graph, with `lengths` int64 `[B]` in place of `last`.
-        memory: of the graph's device.
     """
 
     padding = PADDING

@@ -43,7 +43,6 @@ class Prefill:
         encoder: graph `source, lengths -> memory`, `memory` fp16 `[2L, B, H, S, D]`.
         longest: maximum tokens of a source.
         shape: 2L, H and D.
-        memory: of the encoder's device.
     """
 
     def __init__(self, encoder: Session, longest: int, shape: tuple[int, int, int], memory: Memory) -> None:
@@ -114,11 +113,8 @@ class DeviceKVCache:
     """Caches of `count` rows: `2 * 2L * count * H * D * (max_target + max_source)` bytes. Used by one thread.
 
     Args:
-        prefill: the encoder.
         step: graph with at least `caches, memories -> caches`.
-        manifest: shapes and limits.
         count: maximum number of rows.
-        memory: of the graph's device.
     """
 
     def __init__(self, prefill: Prefill, step: Session, manifest: TranslationManifest, count: int, memory: Memory) -> None:

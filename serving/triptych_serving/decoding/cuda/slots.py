@@ -46,10 +46,8 @@ class DeviceSlots:
     """Slots over a step graph. Used by one thread, the one that warmed them up.
 
     Args:
-        cache: of these slots.
         step: graph `tokens, positions, lengths, forced, caches, memories -> next, advanced, caches`.
         start: the token that a translation starts from.
-        memory: of the graph's device.
     """
 
     def __init__(self, cache: DeviceKVCache, step: Session, start: int, memory: Memory) -> None:

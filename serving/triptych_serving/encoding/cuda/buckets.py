@@ -53,7 +53,6 @@ class TextBuckets:
     """Buckets for graphs of the text family.
 
     Args:
-        limits: of batches.
         max_tokens: limit of a row.
         vocabulary: number of candidates for a mask; 0: the graph fills no masks.
     """
@@ -153,7 +152,6 @@ class ImageBuckets:
     """Buckets for graphs of the image family.
 
     Args:
-        limits: of batches.
         row_size: tokens that an image counts as.
         labels: number of labels of the model.
     """

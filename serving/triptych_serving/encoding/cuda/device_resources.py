@@ -78,7 +78,6 @@ def open_device_resources(
     """Load a graph on every device, bound to its memory.
 
     Args:
-        spec: the graph.
         devices: at least one.
         budgets: of the GPUs' memory; None: not limited.
         buffers: as ReplicaPool has it.

@@ -80,9 +80,7 @@ class DeviceGraph:
 
     Args:
         session: the graph; used and referenced only here, so that it is freed by `close`.
-        place: of the session.
         transfers: another stream of the same device.
-        plan: buckets and shapes.
     """
 
     def __init__(self, session: Session, place: SessionPlace, transfers: Memory, plan: GraphPlan) -> None:
@@ -122,7 +120,6 @@ class DeviceGraph:
         """Run a batch; return when its results are on the host.
 
         Args:
-            bucket: its shape.
             staged: page-locked memory with the layout of the bucket's inputs; must not change until then.
             requested: host arrays for the first rows of outputs, by name.
 

@@ -63,10 +63,8 @@ def image_plan(limits: BatchLimits, row_size: int, labels: int, session: Session
     """Plan the buckets and shapes of a graph.
 
     Args:
-        limits: of batches.
         row_size: tokens that an image counts as.
         labels: number of labels of the model.
-        session: the graph, on any device.
     """
     buckets = ImageBuckets(limits, row_size, labels)
     return GraphPlan(buckets, cached_shapes(_shapes, GraphInterface(session)), _leave_black)

@@ -72,11 +72,7 @@ class ReplicaPool:
             self._buffers.put(StagingBuffer(first.staging(inputs), first.staging(results)))
 
     def warm_up(self) -> None:
-        """Warm up all replicas, as DeviceGraph does.
-
-        Raises:
-            EngineError: a device failed, or has no room.
-        """
+        """Warm up all replicas, as DeviceGraph does. Raises EngineError: a device failed, or has no room."""
         for graph in self._graphs:
             graph.warm_up()
 
@@ -142,11 +138,7 @@ class StagedBatch(Protocol):
 
 
 class DeviceRunner(Runner):
-    """Base of the runners over a replica pool; their batches are in page-locked memory.
-
-    Args:
-        pool: of the model's graph.
-    """
+    """Base of the runners over a replica pool; their batches are in page-locked memory."""
 
     def __init__(self, pool: ReplicaPool) -> None:
         self._pool = pool

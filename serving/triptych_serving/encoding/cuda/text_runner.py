@@ -101,10 +101,7 @@ def text_plan(limits: BatchLimits, max_tokens: int, vocabulary: int, session: Se
     """Plan the buckets and shapes of a graph.
 
     Args:
-        limits: of batches.
         max_tokens: limit of a row.
-        vocabulary: its size.
-        session: the graph, on any device.
     """
     interface = GraphInterface(session)
     buckets = TextBuckets(limits, max_tokens, vocabulary if "places" in interface.inputs else 0)

@@ -107,13 +107,7 @@ class ImageParts:
 
 
 class ImageJob(Listener):
-    """The classification of one image. Starts at once; `done` finishes with None, or with the image's error.
-
-    Args:
-        request: the image.
-        parts: the model's.
-        pool: threads that decode.
-    """
+    """The classification of one image. Starts at once; `done` finishes with None, or with the image's error."""
 
     def __init__(self, request: ImageRequest, parts: ImageParts, pool: Executor) -> None:
         self.done: Future[None] = Future()
@@ -131,11 +125,7 @@ class ImageJob(Listener):
         self._decoding.add_done_callback(self._on_decoded)
 
     def result(self) -> ClassifiedImage:
-        """Wait, and return the result.
-
-        Raises:
-            ServingError: the image could not be classified.
-        """
+        """Wait, and return the result. Raises ServingError: the image could not be classified."""
         self.done.result()
         scores, indices = self._item.result
         labels = self._parts.labels

@@ -41,7 +41,6 @@ def prepare_embedding(
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
-        model: see TextParts.
         texts: order is kept.
         pooling: "mean" (over all tokens, including [CLS] and [SEP]) or "cls" (last hidden state of [CLS]).
         normalize: scale each vector to length 1.

@@ -72,7 +72,6 @@ def prepare_fill_mask(
     """Check and tokenize texts with one mask or several each, in small steps.
 
     Args:
-        model: see TextParts.
         texts: order is kept.
         top_k: candidates for each mask, 1 to 1,000; 5 by default.
         targets: rank only these words, each one token of the model.

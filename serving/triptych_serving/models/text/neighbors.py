@@ -45,7 +45,6 @@ def prepare_neighbors(model: TextParts, queries: Sequence[str], *, top_k: int | 
     """Check queries and look up their words in small steps.
 
     Args:
-        model: see TextParts.
         queries: words to add, or with a hyphen before them to subtract, separated by white space.
         top_k: neighbors of each query, 1 to 1,000; 10 by default.
 

@@ -54,7 +54,6 @@ def prepare_question_answering(
     Answers are extended to whole words, and no two of them overlap.
 
     Args:
-        model: see TextParts.
         inputs: order is kept.
         top_k: answers to each question, 1 to 100; 1 by default.
         max_answer_length: tokens; 15 by default.

@@ -52,7 +52,6 @@ def prepare_rerank(
     """Check and tokenize pairs of query and document in small steps; the results are the best documents, best first.
 
     Args:
-        model: see TextParts.
         pairs: equal scores keep their order.
         top_k: number of documents to return; None: all.
         raw_scores: scores are logits, instead of their sigmoid.

@@ -41,7 +41,6 @@ def prepare_text_classification(
     A model with next-sentence prediction tells whether the second text of a pair follows the first.
 
     Args:
-        model: see TextParts.
         inputs: order is kept.
         top_k: labels of each input; None: all.
         raw_scores: scores are logits, instead of probabilities.

@@ -56,7 +56,6 @@ class TextModel(EncoderModel):
         """Check and tokenize a request in small steps; the resulting work's items go to `engine`.
 
         Args:
-            task: one of `models.text.tasks`.
             inputs: texts, or pairs of texts.
             options: the task's; None selects the default.
 

@@ -62,7 +62,6 @@ def prepare_token_classification(
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
     Args:
-        model: see TextParts.
         texts: order is kept.
         aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
         truncate: cut off the end of texts that are too long.

@@ -21,10 +21,8 @@ def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> 
     """Return the bytes on each device by purpose, for lanes of all kinds and scores.
 
     Args:
-        bundle: the model.
         precision: of its graphs, with 16 bits.
         slots: rows of a greedy lane.
-        vocabulary: number of tokens.
 
     Raises:
         BundleError: a file is not a graph.

@@ -76,9 +76,7 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
     and a model whose default is beam search still samples. Without a seed, each sample gets a random one.
 
     Args:
-        options: the request's.
         texts: number of texts in the request.
-        defaults: the model's.
         slots: maximum number of rows that can be searched together for one text.
 
     Raises:

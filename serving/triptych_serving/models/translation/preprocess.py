@@ -51,7 +51,6 @@ class Preprocessor:
     """Turns texts into rows. Thread-safe.
 
     Args:
-        tokenizer: the model's.
         manifest: the model's languages, frames, limits and defaults.
         slots: maximum number of rows that can be searched together for one text.
         limits: of the queue and of one request.
@@ -84,8 +83,6 @@ class Preprocessor:
         """Check options, split texts, tokenize and frame, in small steps.
 
         Args:
-            texts: the request's.
-            options: the request's.
             source_language: any code for one of the model's languages; empty: the only one.
             target_language: likewise.
             admit: called before the texts are examined; may reject the request.

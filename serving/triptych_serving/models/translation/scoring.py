@@ -49,7 +49,6 @@ class ScoreRunner(Runner):
 
     Args:
         session: graph `source [B, S], lengths [B], targets [B, 1 + T] -> log_probabilities [B, T]`, or several sessions of it.
-        tokens: ids of the special tokens.
     """
 
     def __init__(self, session: Session | SessionPool, tokens: SpecialTokens) -> None:
@@ -88,10 +87,7 @@ class Scorer:
 
     Args:
         session: the score graph, as for ScoreRunner.
-        tokenizer: the model's tokenizer.
-        tokens: ids of the special tokens.
         runs: concurrent batches.
-        limits: for the queue and for a batch.
         gives_way: see OneShotOptions.
     """
 

@@ -253,11 +253,7 @@ class Translator:
         return [self.engine, *([] if scorer is None else [scorer.engine]), *self.attender.engines]
 
     def run(self, rows: Sequence[Row]) -> None:
-        """Decode rows that were made elsewhere, and wait for the last one.
-
-        Raises:
-            ServingError: the call as a whole failed.
-        """
+        """Decode rows that were made elsewhere, and wait for the last one. Raises ServingError: the call as a whole failed."""
         self.lanes.assign(rows)
         self.lanes.open_for(rows)
         run_rows(self.engine, rows)

@@ -29,19 +29,11 @@ class DeviceArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def first(self, count: int) -> "DeviceArray":
-        """Return the first `count` entries of the leading dimension.
-
-        Raises:
-            ValueError: there are fewer.
-        """
+        """Return the first `count` entries of the leading dimension. Raises ValueError: there are fewer."""
         return self.part(0, count)
 
     def part(self, start: int, stop: int) -> "DeviceArray":
-        """Return `start` to `stop` of the leading dimension.
-
-        Raises:
-            ValueError: the range is out of bounds.
-        """
+        """Return `start` to `stop` of the leading dimension. Raises ValueError: the range is out of bounds."""
         if not 0 <= start <= stop <= self.shape[0]:
             raise ValueError(f"{start}:{stop} is not within the {self.shape[0]} of the leading dimension")
         inner = self.shape[1:]
@@ -63,11 +55,7 @@ class DeviceArray:
         return found
 
     def shaped(self, shape: Sequence[int]) -> "DeviceArray":
-        """Return the same memory from its start in another shape, which may be smaller.
-
-        Raises:
-            ValueError: it is larger.
-        """
+        """Return the same memory from its start in another shape, which may be smaller. Raises ValueError: it is larger."""
         wanted = replace(self, shape=tuple(shape))
         if wanted.nbytes > self.nbytes:
             raise ValueError(f"shape {wanted.shape} takes {wanted.nbytes} bytes, there are {self.nbytes}")

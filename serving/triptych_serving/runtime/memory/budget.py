@@ -74,7 +74,6 @@ class Budget:
     """The memory budget of one device. Thread-safe.
 
     Args:
-        device: the device.
         limit_bytes: maximum of all reservations together; None: no limit.
     """
 
@@ -144,7 +143,6 @@ class Budgets:
 
     Args:
         limit: of each GPU; None: 0.9 of what is free when its budget is made.
-        look: returns the memory of a GPU.
     """
 
     def __init__(self, limit: MemoryLimit | None = None, look: Callable[[Device], GpuMemory] = gpu_memory) -> None:

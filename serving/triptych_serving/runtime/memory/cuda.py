@@ -92,7 +92,6 @@ class CudaMemory(Memory):
     half a MiB.
 
     Args:
-        device: which GPU.
         runtime: `cuda.bindings.runtime`, or a replacement.
 
     Raises:

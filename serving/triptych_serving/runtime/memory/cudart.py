@@ -23,11 +23,7 @@ NO_DEVICE = (
 
 @cache
 def load_runtime() -> Any:
-    """Import the bindings.
-
-    Raises:
-        DeviceError: they are not installed.
-    """
+    """Import the bindings. Raises DeviceError: they are not installed."""
     try:
         from cuda.bindings import runtime  # noqa: PLC0415
     except (ImportError, RuntimeError) as error:  # RuntimeError: a library that it loads is missing

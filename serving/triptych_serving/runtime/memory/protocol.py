@@ -13,11 +13,7 @@ class StreamMark(Protocol):
     """A point in a stream's order of work."""
 
     def wait(self) -> None:
-        """Wait until all work before it is done.
-
-        Raises:
-            EngineError: the device failed.
-        """
+        """Wait until all work before it is done. Raises EngineError: the device failed."""
 
 
 class Memory(Protocol):
@@ -33,11 +29,7 @@ class Memory(Protocol):
     stream: int  # its address; 0 on the CPU
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> DeviceArray:
-        """Allocate an array; it is zeroed before the next operation.
-
-        Raises:
-            DeviceMemoryError: there is no room.
-        """
+        """Allocate an array; it is zeroed before the next operation. Raises DeviceMemoryError: there is no room."""
 
     def staging(self, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
         """Allocate a page-locked, zeroed host array that the device accesses at full speed, without waiting.
@@ -64,7 +56,6 @@ class Memory(Protocol):
         """Copy from the device.
 
         Args:
-            source: the array.
             host: C-contiguous, of the same shape and type. Filled once a later mark is passed.
 
         Raises:
@@ -72,17 +63,12 @@ class Memory(Protocol):
         """
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
-        """Copy on the device.
-
-        Raises:
-            ValueError: extents, types or devices differ, or the two overlap.
-        """
+        """Copy on the device. Raises ValueError: extents, types or devices differ, or the two overlap."""
 
     def fill(self, target: DeviceArray, value: int) -> None:
         """Set all bytes.
 
         Args:
-            target: the array.
             value: 0 to 255.
         """
 

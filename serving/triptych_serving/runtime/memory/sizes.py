@@ -10,11 +10,7 @@ def show_bytes(count: int) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Parse `8GiB`, `1.5 GiB` or `1073741824`.
-
-    Raises:
-        ValueError: the text is malformed, or 0.
-    """
+    """Parse `8GiB`, `1.5 GiB` or `1073741824`. Raises ValueError: the text is malformed, or 0."""
     stripped = text.strip()
     unit = next((name for name in UNITS if stripped.endswith(name)), "")
     try:

@@ -67,9 +67,7 @@ class DocumentCalls:
     A document has a place from when it has been received until its translation has been sent: slow senders block nobody.
 
     Args:
-        calls: translate the sentences.
         limits: number, size and time of documents.
-        threads: read and write documents.
     """
 
     def __init__(self, calls: TranslationCalls, limits: LimitOptions, threads: DocumentThreads) -> None:
@@ -203,7 +201,6 @@ async def receive_document(
     """Receive the content that follows the config.
 
     Args:
-        requests: of the call.
         config: its first message.
         limit: bytes.
         hold: called with the number of bytes before they are kept; may reject them.

@@ -78,11 +78,7 @@ DocumentEvent = FormatInfo | DocumentProgress | Finding | bytes | DocumentSummar
 
 
 def query_from(config: Config) -> DocumentQuery:
-    """Convert and check a config.
-
-    Raises:
-        InvalidInputError: a field is invalid, or contradicts another one; names it.
-    """
+    """Convert and check a config. Raises InvalidInputError: a field is invalid, or contradicts another one; names it."""
     for name in (SOURCE, TARGET):
         if (code := getattr(config, name)) and not is_language(code):
             raise InvalidInputError(f"config.{name}", f"{code!r:.100} is not a language code such as de, de-DE or deu_Latn")

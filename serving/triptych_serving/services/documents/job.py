@@ -43,8 +43,6 @@ class DocumentJob:
     """Translate one document, with a few batches in the engine at a time, so that other callers do not wait for all of it.
 
     Args:
-        query: of the document.
-        sentences: translates its sentences.
         run_heavy: calls a function for a whole document of so many bytes in a thread.
         run_light: calls a function for some segments of such a document in a thread.
         chunk: most bytes of one event.

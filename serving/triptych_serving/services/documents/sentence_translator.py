@@ -29,7 +29,6 @@ class SentenceTranslator:
     Args:
         calls: shared by all translations.
         translator: the model; the caller keeps it in use.
-        query: of the document.
         context: of the call, which has a deadline.
     """
 
@@ -51,11 +50,7 @@ class SentenceTranslator:
         return standard_tag(selector.source_language or source), standard_tag(selector.target_language or target)
 
     def check(self) -> None:
-        """Check that the model accepts the options.
-
-        Raises:
-            ServingError: it does not.
-        """
+        """Check that the model accepts the options. Raises ServingError: it does not."""
         try:
             self._translator.prepare([PROBE], self._query.options, *self._query.selector.languages)
         except InvalidInputError as error:

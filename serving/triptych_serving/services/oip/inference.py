@@ -103,7 +103,6 @@ def infer_call_from(request: pb.ModelInferRequest, registry: Callable[[], Regist
     """Convert a request.
 
     Args:
-        request: the request.
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
         streams: the request came on a stream.
 
@@ -133,7 +132,6 @@ class Inference:
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        calls: run the tasks.
         pool: threads for large responses.
     """
 
@@ -144,11 +142,7 @@ class Inference:
         self._limit = MessageLimit(calls.response_bytes)
 
     async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes | Parts:
-        """Return the serialized response to a request, or its parts.
-
-        Raises:
-            ServingError: the request cannot be served.
-        """
+        """Return the serialized response to a request, or its parts. Raises ServingError: the request cannot be served."""
         if (model := self._plain(request)) is not None:
             return (await infer_tensors(model, request, context, self._limit)).SerializeToString()
         call = infer_call_from(request, self._registry)

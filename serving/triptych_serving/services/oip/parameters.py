@@ -82,11 +82,7 @@ def parameters_from(given: Mapping[str, pb.InferParameter], known: ParameterType
 
 
 def flag_from(given: Mapping[str, pb.InferParameter], name: str) -> bool:
-    """Convert an optional boolean.
-
-    Raises:
-        InvalidInputError: it has another type.
-    """
+    """Convert an optional boolean. Raises InvalidInputError: it has another type."""
     return name in given and bool(_convert(name, given[name], {name: FLAG}))
 
 

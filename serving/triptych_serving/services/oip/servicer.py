@@ -35,9 +35,6 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        manager: of the repository.
-        inference: runs requests.
-        statistics: observes all calls.
         health: tells whether the server is ready.
     """
 

@@ -79,7 +79,6 @@ class InferTask:
 
         Args:
             names: outputs that the request names; if empty, the default ones are sent.
-            given: parameters of the request.
             streams: the request came on a stream.
 
         Raises:

@@ -66,11 +66,7 @@ def translation_selector_from(request: TranslateRequest) -> ModelSelector:
 
 
 def contents_from(request: TextRequest) -> list[str]:
-    """Convert the texts of a request.
-
-    Raises:
-        InvalidInputError: there are none, or they are not plain text.
-    """
+    """Convert the texts of a request. Raises InvalidInputError: there are none, or they are not plain text."""
     if request.mime_type not in ("", PLAIN_TEXT):
         raise InvalidInputError("mime_type", f"{request.mime_type!r} is not supported, send {PLAIN_TEXT!r}")
     if not request.contents:
@@ -84,11 +80,7 @@ def optional_from(request: Any, name: str) -> Any:
 
 
 def choice_from(request: Any, name: str, choices: Mapping[Any, Choice]) -> Choice:
-    """Convert an enumeration.
-
-    Raises:
-        InvalidInputError: the value is unknown to this release.
-    """
+    """Convert an enumeration. Raises InvalidInputError: the value is unknown to this release."""
     value = getattr(request, name)
     if value not in choices:
         raise InvalidInputError(name, f"{value} is unknown")

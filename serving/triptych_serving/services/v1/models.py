@@ -24,7 +24,6 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        manager: loads and unloads them.
     """
 
     def __init__(self, registry: Callable[[], Registry], manager: ModelManager) -> None:
