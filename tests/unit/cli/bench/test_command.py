@@ -11,7 +11,7 @@ from triptych_bench.tasks import TASKS
 from triptych_cli.bench.command import BenchGroup, command
 from triptych_cli.bench.flags import SCENARIOS as CHOICES
 from triptych_cli.bench.flags import TASK_FLAGS, counts, duration, rates, shape
-from triptych_cli.bench.run import ReportFiles, _show
+from triptych_cli.bench.run import _show
 
 from ..conftest import Run
 
@@ -68,7 +68,7 @@ def test_wrong_usage(run: Run, flags: list[str], problem: str) -> None:
 
 
 def test_each_file_is_written_even_if_others_fail(tmp_path: Path) -> None:
-    files = ReportFiles(json=tmp_path / "gone" / "a.json", csv=tmp_path / "a.csv", html=None)
+    files = {"json_file": tmp_path / "gone" / "a.json", "csv_file": tmp_path / "a.csv", "html_file": None}
     with pytest.raises(click.ClickException, match=r"a\.json: No such file or directory"):
         _show(Report(), files, quiet=True)
     assert (tmp_path / "a.csv").exists()
