@@ -14,7 +14,7 @@ from typing import Any
 from grpc import RpcError
 
 from triptych_bench.load.log import Log
-from triptych_bench.target import OK, BlockingCaller, Outcome, Request, Sample, Sender, failed
+from triptych_bench.target import OK, Outcome, Request, Sample, Sender, UnaryCaller, failed
 
 MOST_THREADS = 16  # with more callers, an event loop costs less than threads that take turns
 FAILED_SECONDS = 0.02  # pause of a closed loop after a failure, so as not to flood a server that rejects requests
@@ -67,7 +67,7 @@ class LoadLoop:
         self._left = math.inf  # requests to send
         self._scheduler: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Future[None]] = set()
-        self._callers: list[BlockingCaller] = []  # of threads
+        self._callers: list[UnaryCaller] = []  # of threads
         self._fault: BaseException | None = None
 
     def close(self, concurrency: int, most: int | None = None) -> None:
@@ -117,13 +117,13 @@ class LoadLoop:
         if not task.cancelled() and self._fault is None:
             self._fault = task.exception()
 
-    def _make_callers(self, count: int) -> list[BlockingCaller]:
+    def _make_callers(self, count: int) -> list[UnaryCaller]:
         """Return no callers if there are too many for threads, or the target supports none."""
         if count > MOST_THREADS:
             return []
         return [caller for _ in range(count) if (caller := self._target.caller()) is not None]
 
-    def _start_threads(self, callers: Sequence[BlockingCaller]) -> None:
+    def _start_threads(self, callers: Sequence[UnaryCaller]) -> None:
         loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(len(callers), "triptych-bench")
         for caller in callers:
             self._callers.append(caller)
@@ -137,7 +137,7 @@ class LoadLoop:
             if not outcome.ok:
                 await asyncio.sleep(FAILED_SECONDS)
 
-    def _call_repeatedly(self, caller: BlockingCaller) -> None:
+    def _call_repeatedly(self, caller: UnaryCaller) -> None:
         """Send requests in a thread."""
         try:
             while (batch := self._next()) is not None:

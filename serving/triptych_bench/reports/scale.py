@@ -3,22 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 STEPS = (1, 2, 2.5, 5, 10)
 ROUNDING = 1e-12  # of a power of ten
 LOGARITHMIC = 40.0  # a range of this factor gets a logarithmic axis
-
-
-class Scale(Protocol):
-    """The scale of an axis."""
-
-    @property
-    def ticks(self) -> Sequence[float]:
-        """Values of the ticks."""
-
-    def __call__(self, value: float) -> float:
-        """Convert a value to a position: 0 at the start of the axis, 1 at its end."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +46,10 @@ class TailScale:
 
     def __call__(self, value: float) -> float:
         return min(1.0, -math.log10(max(1 - value, 1e-12)) / self.nines)
+
+
+# A scale converts a value to a position: 0 at the start of the axis, 1 at its end.
+Scale = LinearScale | LogScale | TailScale
 
 
 def from_zero(values: Sequence[float], most: int = 6) -> LinearScale:

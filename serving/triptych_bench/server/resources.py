@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Protocol
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
@@ -46,16 +45,6 @@ class ResourceSample:
     memory: int | None  # resident bytes
 
 
-class ResourceMeter(Protocol):
-    """A source of resource samples."""
-
-    source: str
-    seconds: float  # between two samples
-
-    async def sample(self) -> ResourceSample | None:
-        """Take a sample; None if that fails now."""
-
-
 class ProcessMeter:
     """CPU and memory of a process and its children.
 
@@ -63,7 +52,7 @@ class ProcessMeter:
         TargetError: The process does not exist or cannot be accessed.
     """
 
-    seconds = 0.25
+    seconds = 0.25  # between two samples
 
     def __init__(self, pid: int) -> None:
         self.source = f"process {pid}"
@@ -148,6 +137,9 @@ def counters_of(metrics: Sequence[MetricSample], model: str) -> Counters | None:
     }
     requests, seconds = total(f"{REQUESTS}_count"), total(f"{REQUESTS}_sum")
     return {"requests": requests, "total": seconds, "cached": total(CACHED), **stages}
+
+
+ResourceMeter = ProcessMeter | MetricsMeter
 
 
 class CounterSource:

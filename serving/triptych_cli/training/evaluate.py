@@ -73,12 +73,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
 
     80 % of them become [MASK], 10 % another token, 10 % stay: the same ones for every model with the same vocabulary.
     """
-    needs("triptych_training.tasks.pretraining", "train")
-    from triptych_cli.training.accuracy import masked_accuracy
-    from triptych_training.errors import TrainingError
-
-    with one_line(TrainingError, BackendError):
-        _show(masked_accuracy(texts, ModelChoice(**values), sequence_length), as_json)
+    _show("masked_accuracy", as_json, texts, ModelChoice(**values), sequence_length)
 
 
 @command.command(name="text-generation")
@@ -88,12 +83,7 @@ def fill_mask(texts: tuple[str, ...], sequence_length: int, as_json: bool, **val
 @options.as_json
 def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool, **values: Any) -> None:
     """Print the perplexity of TEXTS (files of paragraphs, a blank line between documents)."""
-    needs("triptych_training.evaluation.metrics", "train")
-    from triptych_cli.training.accuracy import text_perplexity
-    from triptych_training.errors import TrainingError
-
-    with one_line(TrainingError, BackendError):
-        _show(text_perplexity(texts, ModelChoice(**values), sequence_length), as_json)
+    _show("text_perplexity", as_json, texts, ModelChoice(**values), sequence_length)
 
 
 @command.command(name="image-classification")
@@ -103,12 +93,7 @@ def text_generation(texts: tuple[str, ...], sequence_length: int, as_json: bool,
 @options.as_json
 def image_classification(folders: tuple[str, ...], hold_out: float, as_json: bool, **values: Any) -> None:
     """Classify the images of FOLDERS, each of <class>/<image> files, and print the accuracy."""
-    needs("triptych_training.data.images", "train")
-    from triptych_cli.training.accuracy import image_accuracy
-    from triptych_training.errors import TrainingError
-
-    with one_line(TrainingError, BackendError):
-        _show(image_accuracy(folders, ModelChoice(**values), hold_out), as_json)
+    _show("image_accuracy", as_json, folders, ModelChoice(**values), hold_out)
 
 
 @command.command(name="image-generation")
@@ -123,15 +108,16 @@ def image_generation(folders: tuple[str, ...], hold_out: float, samples: int, as
     The figures are negative logarithms for an image, in nats, and for a number of it, in nats and bits: an upper bound, and the
     estimate of importance sampling, which is closer with more samples.
     """
-    needs("triptych_training.data.images", "train")
-    from triptych_cli.training.accuracy import image_evidence
+    _show("image_evidence", as_json, folders, ModelChoice(**values), hold_out, samples)
+
+
+def _show(measurement: str, as_json: bool, *arguments: Any) -> None:
+    """Measure with a function of `accuracy`, and print the result."""
+    accuracy = needs("triptych_cli.training.accuracy", "train")
     from triptych_training.errors import TrainingError
 
     with one_line(TrainingError, BackendError):
-        _show(image_evidence(folders, ModelChoice(**values), hold_out, samples), as_json)
-
-
-def _show(result: Mapping[str, Any], as_json: bool) -> None:
+        result: Mapping[str, Any] = getattr(accuracy, measurement)(*arguments)
     if as_json:
         click.echo(json.dumps(result))
         return

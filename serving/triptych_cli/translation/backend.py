@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from triptych.decoding import DecodingOptions
 from triptych_cli.common.connection import PatientClient, input_problem, translation_arguments
@@ -53,53 +53,23 @@ class TextTranslation:
         return self.candidates[0].finish_reason == LENGTH
 
 
-class Backend(Protocol):
-    """Translates and scores texts. All methods keep the order; a bad input has an InputError in place of its result."""
-
-    batch: int
-    """Number of texts to pass to one call."""
-
-    def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
-        """Translate texts, by default with the options of the command."""
-
-    def stream(self, text: str) -> Iterator[str | TextTranslation]:
-        """Yield pieces of the translation, then the whole. Raises InputError: the text is bad."""
-
-    def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
-        """Score pairs of source and translation: results of the engine or of the client, which have the same members."""
-
-
-@contextmanager
-def open_backend(request: TranslationRequest) -> Iterator[Backend]:
-    """Open a server's client if the command is for one, else load an engine in this process.
-
-    Raises:
-        click.ClickException: options contradict each other, or an extra is missing.
-        BackendError: no model can be loaded.
-    """
-    if asks_server():
-        with PatientClient(request.server) as client:
-            yield RemoteBackend(client, request)
-        return
-    with open_engine(request, TRANSLATION) as (registry, selector):
-        yield EmbeddedBackend(registry.find(selector), request)
-
-
 class RemoteBackend:
-    """A Backend that calls a server."""
+    """Translates and scores texts with a server, in order; a bad input has an InputError in place of its result."""
 
-    batch = 1_024  # the client divides them into requests
+    batch = 1_024  # texts to pass to one call; the client divides them into requests
 
     def __init__(self, client: PatientClient, request: TranslationRequest) -> None:
         self._client, self._request = client, request
         self._arguments = translation_arguments(request)
 
     def translate(self, texts: Sequence[str], options: DecodingOptions | None = None) -> list[TextTranslation | InputError]:
+        """Translate texts, by default with the options of the command."""
         options = options or _default_options(self._request, len(texts))
         found = self._client.run("translate_many", texts, options=options, **self._arguments)
         return [each if isinstance(each, InputError) else _result(each) for each in found]
 
     def stream(self, text: str) -> Iterator[str | TextTranslation]:
+        """Yield pieces of the translation, then the whole. Raises InputError: the text is bad."""
         from triptych_client import InvalidArgumentError
 
         options = _default_options(self._request, 1)
@@ -115,11 +85,12 @@ class RemoteBackend:
             raise
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
+        """Score pairs of source and translation: results of the engine or of the client, which have the same members."""
         return self._client.run("score_translations", pairs, **self._arguments)
 
 
 class EmbeddedBackend:
-    """A Backend with a loaded model."""
+    """As RemoteBackend, with an engine in this process."""
 
     batch = 256  # as fast as 1,024; progress and unfinished files lose less
 
@@ -143,6 +114,25 @@ class EmbeddedBackend:
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
         return _run_each(lambda some: self._translator.score(some, *self._languages), pairs)
+
+
+Backend = RemoteBackend | EmbeddedBackend
+
+
+@contextmanager
+def open_backend(request: TranslationRequest) -> Iterator[Backend]:
+    """Open a server's client if the command is for one, else load an engine in this process.
+
+    Raises:
+        click.ClickException: options contradict each other, or an extra is missing.
+        BackendError: no model can be loaded.
+    """
+    if asks_server():
+        with PatientClient(request.server) as client:
+            yield RemoteBackend(client, request)
+        return
+    with open_engine(request, TRANSLATION) as (registry, selector):
+        yield EmbeddedBackend(registry.find(selector), request)
 
 
 def _run_each(run: Callable[[Sequence[Input]], Sequence[Result]], inputs: Sequence[Input]) -> list[Result | InputError]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,31 +36,11 @@ class ChunkRows(NamedTuple):
     write: Callable[[CellTexts, Any], None]
 
 
-class TableFormat(Protocol):
-    """A format of files."""
-
-    def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
-        """Divide a whole file, in order; an empty file has one empty chunk. Raises DocumentError: it cannot be read."""
-
-    def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
-        """Read a chunk. Raises DocumentError: a row cannot be read."""
-
-    def join(self, parts: Sequence[Storage], stream: Any) -> None:
-        """Write one file from its parts."""
-
-
-def table_format(file: Storage) -> TableFormat:
-    """Find the format by the ending of the name. Raises UnknownFormatError."""
-    for endings, found in FORMATS.items():
-        if file.name.lower().endswith(endings):
-            return found
-    raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {', '.join(ENDINGS)}")
-
-
 class LineFormat:
     """Plain text, one text per line."""
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
+        """Divide a whole file, in order; an empty file has one empty chunk. Raises DocumentError: it cannot be read."""
         found: list[Chunk] = []
         start = 0
         with file.files.open_input_stream(file.path) as stream:
@@ -71,10 +51,12 @@ class LineFormat:
         return found or [Chunk(file.place, 0, 0, 0)]
 
     def read(self, chunk: Chunk, options: TableOptions) -> ChunkRows:
+        """Read a chunk. Raises DocumentError: a row cannot be read."""
         lines = [line for _, line in self._read(chunk)]
         return ChunkRows([line.rstrip("\r\n") for line in lines], partial(_write_lines, lines))
 
     def join(self, parts: Sequence[Storage], stream: Any) -> None:
+        """Write one file from its parts."""
         for part in parts:
             with part.files.open_input_stream(part.path) as source:
                 while block := source.read(1 << 20):
@@ -103,7 +85,7 @@ class JsonLinesFormat(LineFormat):
 
 
 class ParquetFormat:
-    """Parquet."""
+    """Parquet; see LineFormat."""
 
     def chunks(self, file: Storage, options: TableOptions) -> list[Chunk]:
         with file.files.open_input_file(file.path) as stream, _open(stream, file.place) as source:
@@ -197,9 +179,18 @@ def _slice(source: pq.ParquetFile, chunk: Chunk) -> pa.Table:
     return table.slice(chunk.start - first, chunk.rows)
 
 
+TableFormat = LineFormat | ParquetFormat
 FORMATS: dict[tuple[str, ...], TableFormat] = {
     (".parquet",): ParquetFormat(),
     (".jsonl", ".ndjson"): JsonLinesFormat(),
     (".txt", ".text"): LineFormat(),
 }
 ENDINGS = tuple(ending for endings in FORMATS for ending in endings)
+
+
+def table_format(file: Storage) -> TableFormat:
+    """Find the format by the ending of the name. Raises UnknownFormatError."""
+    for endings, found in FORMATS.items():
+        if file.name.lower().endswith(endings):
+            return found
+    raise UnknownFormatError(f"{file.place}: not a table of texts; known endings: {', '.join(ENDINGS)}")

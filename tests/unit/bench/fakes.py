@@ -9,7 +9,7 @@ from typing import Any
 
 from triptych_bench.load.log import Log, Record
 from triptych_bench.load.loops import SampleBatch
-from triptych_bench.target import OK, BlockingCaller, Counters, Outcome, RawResponse, Request, RequestSpec, Sample, ServerTimes
+from triptych_bench.target import OK, Counters, Outcome, RawResponse, Request, RequestSpec, Sample, ServerTimes, UnaryCaller
 
 
 def in_event_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -72,7 +72,7 @@ class FakeTarget:
         message = "" if self.code == OK else "no"
         return Outcome(self.code, sent, time.perf_counter(), server=server, tokens=3, response=request, message=message)
 
-    def caller(self) -> BlockingCaller | None:
+    def caller(self) -> UnaryCaller | None:
         return None
 
     def read(self, response: RawResponse) -> list[str]:
@@ -118,7 +118,7 @@ class ThreadedTarget(FakeTarget):
     async def send(self, request: Request) -> Outcome:
         raise AssertionError("not from a thread")
 
-    def caller(self) -> BlockingCaller:
+    def caller(self) -> "FakeCaller":
         self.callers.append(FakeCaller(self))
         return self.callers[-1]
 
