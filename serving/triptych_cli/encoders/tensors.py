@@ -16,20 +16,18 @@ from triptych_embedded.request import ModelChoice
 TASK = "tensors"
 
 
-class NamedArray(click.ParamType[tuple[str, str]]):
-    """`NAME=FILE`, the name of an input and a file."""
-
-    name = "NAME=FILE.npy"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        name, equals, text = str(value).partition("=")
-        if not equals or not name:
-            self.fail(f"{value!r} is not NAME=FILE.npy", param, ctx)
-        return name, text
+def _named_file(value: str) -> tuple[str, str]:
+    """Parse `NAME=FILE.npy`, the name of an input and a file."""
+    name, equals, file = value.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{value!r} is not NAME=FILE.npy")
+    return name, file
 
 
 @click.command(name="infer")
-@click.option("--input", "inputs", type=NamedArray(), multiple=True, required=True, help="An input. Repeatable.")
+@click.option(
+    "--input", "inputs", type=_named_file, multiple=True, required=True, metavar="NAME=FILE.npy", help="An input. Repeatable."
+)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
 @options.model_choice
 def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: Any) -> None:
