@@ -1,6 +1,6 @@
 """Loading of checkpoints, from triptych_training or Hugging Face, as exportable families."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +46,17 @@ from triptych_training.checkpoints.vae import VAE, load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
 from triptych_training.models.image_gpt import ImageGpt
+from triptych_training.models.word2vec import StaticEmbedding
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
-OURS = (*CONFIGS, BERT, *IMAGE_CONFIGS, GPT, WORD2VEC, VAE)
+LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
+    **dict.fromkeys(CONFIGS, lambda folder: TranslationSource.of(load_checkpoint(folder))),
+    BERT: load_bert_checkpoint,
+    **dict.fromkeys(IMAGE_CONFIGS, load_vit_checkpoint),
+    GPT: lambda folder: GenerationSource.of(load_gpt_checkpoint(folder)),
+    WORD2VEC: load_word_vectors,
+}
+OURS = (*LOADERS, VAE)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
@@ -124,24 +132,33 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
         folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
     if isinstance(loaded, TranslationSource | GenerationSource):
         _check_kept(loaded.model, folder, options)
+    return Opened(_family(loaded, folder, options), weight_files(folder.path) or graphs, folder.origin)
+
+
+def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, ours: bool = False) -> Family:
+    """Make the family of a loaded checkpoint; one of `ours` needs samples, its own or given ones."""
     if isinstance(loaded, TranslationSource):
         _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
-        shipped = _translation_precisions(options)
-        family: Family = TranslationFamily(loaded, read_pairs(options.valid), read_pairs(options.shortlist), shipped)
-    else:
-        _refuse_translation_options(folder, options)
-        if isinstance(loaded, GenerationSource):
-            family = _generation(loaded, folder, options)
-        else:
-            image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
-            _refuse_precisions((FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
-            family = _encoder(loaded, options)
-    return Opened(family, weight_files(folder.path) or graphs, folder.origin)
-
-
-def _encoder(loaded: BertCheckpoint | ImageCheckpoint, options: ExportOptions) -> Family:
+        pairs = read_pairs(options.valid) or loaded.samples
+        if ours:
+            _require_samples(folder, "sentences", "pairs", bool(pairs))
+        shipped = options.shipped
+        if options.precisions is None:
+            shipped = (*shipped[:1], INT8_CACHES, *shipped[1:])
+        return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, ours and options.allow_untrained)
+    _refuse_shortlist(folder, options)
+    if isinstance(loaded, GenerationSource):
+        _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION, HALF_PRECISION), folder, options)
+        return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
+    image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
+    _refuse_precisions((INT8_CACHES, FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
     if isinstance(loaded, BertCheckpoint):
-        return TextFamily(loaded, read_samples(options.valid), options.shipped)
+        samples = read_samples(options.valid) or loaded.samples
+        if ours:
+            _require_samples(folder, "texts", "texts", bool(samples))
+        return TextFamily(loaded, samples, options.shipped)
+    if ours:
+        _require_samples(folder, "images", "images", bool(options.valid or loaded.samples))
     return ImageFamily(loaded, options.valid, options.shipped)
 
 
@@ -186,30 +203,15 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
             raise SourceError(f"{name}: only for checkpoints of Hugging Face; {folder.path} is a {architecture}")
     if architecture == RNN:
         options = _only_float32(folder, options, "recurrent models")
-    if architecture in CONFIGS:
-        _refuse_precisions((WEIGHT_PRECISION, FOUR_BITS), folder, options)
-        source = TranslationSource.of(load_checkpoint(folder.path))
-        pairs = read_pairs(options.valid) or source.samples
-        _require_samples(folder, "sentences", "pairs", bool(pairs))
-        shipped = _translation_precisions(options)
-        return TranslationFamily(source, pairs, read_pairs(options.shortlist), shipped, options.allow_untrained)
-    _refuse_translation_options(folder, options)
-    if architecture == GPT:
-        return _generation(GenerationSource.of(load_gpt_checkpoint(folder.path)), folder, options)
-    _refuse_precisions((FOUR_BITS,), folder, options)
-    if architecture == BERT:
-        text = load_bert_checkpoint(folder.path)
-        samples = read_samples(options.valid) or text.samples
-        _require_samples(folder, "texts", "texts", bool(samples))
-        return TextFamily(text, samples, options.shipped)
-    if architecture == WORD2VEC:
-        return _static(load_word_vectors(folder.path), str(folder.path), options)
+    if architecture not in CONFIGS:
+        _refuse_shortlist(folder, options)
     if architecture == VAE:
         _only_float32(folder, options, "autoencoders")
         return AutoencoderFamily(load_vae_checkpoint(folder.path), options.valid)
-    image = load_vit_checkpoint(folder.path)
-    _require_samples(folder, "images", "images", bool(options.valid or image.samples))
-    return ImageFamily(image, options.valid, options.shipped)
+    loaded = LOADERS[architecture](folder.path)
+    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, StaticEmbedding):
+        return _static(loaded, str(folder.path), options)
+    return _family(loaded, folder, options, ours=True)
 
 
 def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> None:
@@ -217,15 +219,9 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
         raise SourceError(f"{folder.path}: holds no {missing} for the parity check; name a file of {wanted} with --valid")
 
 
-def _refuse_translation_options(folder: Folder, options: ExportOptions) -> None:
+def _refuse_shortlist(folder: Folder, options: ExportOptions) -> None:
     if options.shortlist:
         raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
-    _refuse_precisions((INT8_CACHES,), folder, options)
-
-
-def _generation(source: GenerationSource, folder: Folder, options: ExportOptions) -> Family:
-    _refuse_precisions((WEIGHT_PRECISION, HALF_PRECISION), folder, options)
-    return GenerationFamily(source, list(read_texts(options.valid)), options.shipped)
 
 
 def _check_kept(model: nn.Module, folder: Folder, options: ExportOptions) -> None:
@@ -236,12 +232,6 @@ def _check_kept(model: nn.Module, folder: Folder, options: ExportOptions) -> Non
         raise SourceError(f"shortlist: not for ONNX files that are served as they are, {folder.path}")
     if wrong := set(options.precisions or ()) - {model.precision}:
         raise SourceError(f"precision {min(wrong)}: {folder.path} has {model.precision}, and is served as it is")
-
-
-def _translation_precisions(options: ExportOptions) -> Sequence[str]:
-    """Return the precisions of a translation model, which by default has int8 caches, too."""
-    shipped = options.shipped
-    return shipped if options.precisions is not None else (*shipped[:1], INT8_CACHES, *shipped[1:])
 
 
 def _only_float32(folder: Folder, options: ExportOptions, kind: str) -> ExportOptions:

@@ -26,14 +26,7 @@ from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.parity.comparison import spread
-from triptych_export.parity.generation import (
-    LONGEST,
-    check_generation,
-    compare_generation,
-    draw_prompts,
-    perplexity,
-    speeds,
-)
+from triptych_export.parity.generation import LONGEST, check_generation, compare_generation, draw_prompts, perplexity, speeds
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
@@ -182,11 +175,7 @@ def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PR
         vocabulary_size=config.output_count,
         tokens={"pad": source.pad, "ends": list(source.ends), **({} if source.start is None else {"start": source.start})},
         limits={"max_context": most},
-        decoder={
-            "layers": config.layers,
-            "heads": config.kv_heads or config.heads,
-            "head_dim": cache_head_dim(source.model),
-        },
+        decoder={"layers": config.layers, "heads": config.kv_heads or config.heads, "head_dim": cache_head_dim(source.model)},
         generation={"max_length": length, "rules": "transformers", **generation},
         **members,
     )

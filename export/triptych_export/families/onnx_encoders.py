@@ -61,11 +61,7 @@ QUANTIZED_BATCH = 16
 
 
 def task_of(folder: Folder) -> str:
-    """Return the task of a folder's model.
-
-    Raises:
-        SourceError: config.json names a class of no supported task.
-    """
+    """Return the task of a folder's model; raises SourceError if config.json names a class of no supported task."""
     if folder.has("modules.json"):
         return TEXT_EMBEDDING
     for suffix, task in TASKS.items():

@@ -119,11 +119,7 @@ def _close(want: NDArray[Any], got: NDArray[Any]) -> bool:
 
 
 def _spec(one: ValueInfoProto) -> tuple[str, tuple[int, ...]]:
-    """Return datatype and shape, in which -1 is a free size.
-
-    Raises:
-        SourceError: it is no tensor of numbers.
-    """
+    """Return datatype and shape, in which -1 is a free size; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
     try:
         datatype = datatype_of(helper.tensor_dtype_to_np_dtype(kind.elem_type))

@@ -129,10 +129,7 @@ class TranslationFamily:
         else:
             sizes = config.decoder_layers, config.decoder_block.heads, config.decoder_block.attention.head_dim
             shape = {"decoder layers, heads, head size": ", ".join(map(str, sizes))}
-        rows = {
-            **shape,
-            "longest source, target (tokens)": f"{self.source.max_source}, {self.source.max_target}",
-        }
+        rows = {**shape, "longest source, target (tokens)": f"{self.source.max_source}, {self.source.max_target}"}
         return Description(_sentence(self.source), rows)
 
     def write(self, folder: Path, say: Say) -> None:

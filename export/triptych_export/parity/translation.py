@@ -63,11 +63,7 @@ def make_sample(model: TranslationModel, sources: Sequence[Ids], max_length: int
 
 
 def make_framed_sample(
-    model: Seq2Seq,
-    sources: Sequence[Ids],
-    prefixes: Sequence[tuple[int, ...]],
-    max_length: int,
-    suppressed: tuple[int, ...],
+    model: Seq2Seq, sources: Sequence[Ids], prefixes: Sequence[tuple[int, ...]], max_length: int, suppressed: tuple[int, ...]
 ) -> ParitySample:
     """Decode framed `sources` in PyTorch, each with its prefix; for models trained elsewhere.
 
@@ -85,11 +81,7 @@ def make_framed_sample(
 
 
 def translate_framed(
-    model: Seq2Seq,
-    sources: Sequence[Ids],
-    prefixes: Sequence[tuple[int, ...]],
-    max_length: int,
-    suppressed: tuple[int, ...],
+    model: Seq2Seq, sources: Sequence[Ids], prefixes: Sequence[tuple[int, ...]], max_length: int, suppressed: tuple[int, ...]
 ) -> list[Ids]:
     """Decode framed `sources` greedily in PyTorch, or with the ONNX files that are kept, each with its prefix."""
     if isinstance(model, OnnxSeq2Seq):

@@ -206,11 +206,7 @@ def word_piece(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
 
 
 def byte_level(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    """Load the tokenizer of vocab.json and merges.txt, without post-processor.
-
-    Raises:
-        SourceError: a file cannot be read.
-    """
+    """Load the tokenizer of vocab.json and merges.txt, without post-processor; raises SourceError if a file cannot be read."""
     names = read_names(folder, "vocab.json")
     try:
         model = BPE.from_file(str(folder.path / "vocab.json"), str(folder.path / "merges.txt"))
