@@ -30,26 +30,13 @@ from triptych_serving.bundle.manifest import (
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import BertCheckpoint, Sample
 from triptych_training.data.corpus import read_lines
-from triptych_training.models.bert import (
-    BertForEmbedding,
-    BertForPretraining,
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-)
+from triptych_training.models.bert import BertForPretraining, BertForQuestionAnswering
 from triptych_training.models.word2vec import StaticEmbedding
 
 PARITY_TEXTS = 300
 STATIC_PRECISIONS = ("fp32",)  # a table of vectors has no matrix to quantize
 
-TASKS: Mapping[type, str] = {
-    BertForPretraining: FILL_MASK,
-    BertForSequenceClassification: TEXT_CLASSIFICATION,
-    BertForTokenClassification: TOKEN_CLASSIFICATION,
-    BertForQuestionAnswering: QUESTION_ANSWERING,
-    BertForEmbedding: TEXT_EMBEDDING,
-    StaticEmbedding: TEXT_EMBEDDING,
-}
+TASKS: Mapping[str, str] = {"pretraining": FILL_MASK, "embedding": TEXT_EMBEDDING}  # by head; others have the task's name
 SENTENCES = {
     FILL_MASK: "Fills masked tokens and turns texts into vectors.",
     TEXT_CLASSIFICATION: "Labels texts.",
@@ -66,7 +53,7 @@ class TextFamily(EncoderFamily):
     """
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:
-        self.embeds = TASKS[type(checkpoint.model)] == TEXT_EMBEDDING
+        self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding)
         quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
         both = quantized if self.embeds and not static and set(quantized) & set(shipped) else ()
@@ -78,7 +65,7 @@ class TextFamily(EncoderFamily):
 
     @property
     def default_name(self) -> str:
-        return TASKS[type(self.checkpoint.model)]
+        return TASKS.get(self.checkpoint.head, self.checkpoint.head)
 
     def describe(self) -> Description:
         config = self.checkpoint.model.config
@@ -128,7 +115,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: S
 def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
-    config, task = model.config, TASKS[type(model)]
+    config, task = model.config, TASKS.get(checkpoint.head, checkpoint.head)
     manifest = first_manifest(
         task,
         checkpoint.family,

@@ -62,6 +62,7 @@ HEADS: dict[type, str] = {
     BertForTokenClassification: "token-classification",
     BertForQuestionAnswering: "question-answering",
     BertForEmbedding: "embedding",
+    StaticEmbedding: "embedding",
 }
 
 
