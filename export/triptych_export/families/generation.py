@@ -45,10 +45,8 @@ MOST_CHARACTERS = 16  # of a token; the rest of a long text is not tokenized
 class GenerationFamily:
     """A decoder-only model, trained here or elsewhere; an ONNX file that is kept has its own precision alone.
 
-    Args:
-        source: the model with tokenizer, special ids and settings.
-        texts: for calibration, parity and perplexity; empty: random tokens and no perplexity.
-        shipped: precisions that the bundle will have.
+    `texts` are for calibration, parity and perplexity; without them tokens are drawn, and there is no perplexity. `shipped` are
+    the precisions that the bundle will have.
     """
 
     def __init__(self, source: GenerationSource, texts: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:

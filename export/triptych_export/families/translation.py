@@ -81,12 +81,9 @@ RANGE_SENTENCES = 100  # sentences in which activations are checked
 class TranslationFamily:
     """A translation model, trained here or elsewhere.
 
-    Args:
-        source: the model with tokenizers, languages and settings.
-        pairs: sentence pairs for parity and BLEU, of the model's first languages; empty: random sentences and no BLEU.
-        lexicon_pairs: sentence pairs from which a lexicon is learnt, for a shortlist and the choice of alignment heads.
-        shipped: precisions that the bundle will have.
-        untrained: accept a model whose translations hardly differ.
+    `pairs`, in the model's first languages, are for parity and BLEU; without them sentences are drawn, and there is no BLEU.
+    From `lexicon_pairs` a lexicon is learnt, for a shortlist and the choice of alignment heads. `shipped` are the precisions
+    that the bundle will have; `untrained` accepts a model whose translations hardly differ.
 
     Raises:
         SourceError: the model does not support a shortlist.

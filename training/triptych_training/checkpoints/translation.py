@@ -79,7 +79,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         "provenance": dict(checkpoint.provenance),
     }
     if checkpoint.languages.targets:
-        members["languages"] = checkpoint.languages.as_member()
+        members["languages"] = asdict(checkpoint.languages)
     write_config(folder / CONFIG, architecture, members)
     save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
     if checkpoint.samples:

@@ -24,10 +24,6 @@ class ModelLanguages:
     sources: tuple[str, ...] = ()
     targets: Mapping[str, int] = field(default_factory=dict)
 
-    def as_member(self) -> dict[str, Any]:
-        """Return the member of config.json."""
-        return {"sources": list(self.sources), "targets": dict(self.targets)}
-
     @classmethod
     def parse(cls, member: Any) -> "ModelLanguages":
         """Read the member of config.json; raises TypeError or ValueError if it is malformed."""

@@ -65,7 +65,6 @@ class RunFolder:
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} contains a training; continue it with --resume, or use another folder")
         self.opened = time.monotonic()  # start of this run, seconds
-        self._resume = resume
         self._settings = _settings(recipe, architecture, shape)
         self._files = recipe.files
         self._before = _read_settings(self.options) if self.options.exists() and resume else None
