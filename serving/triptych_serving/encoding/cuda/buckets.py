@@ -8,7 +8,6 @@ an octave apart, and bound when they are first needed.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Protocol
 
 from triptych_serving.runtime.arrays import Array, ArrayLayout, ArraySpec
 from triptych_serving.runtime.session import Session
@@ -37,19 +36,14 @@ class Bucket:
         return self.rows * self.length
 
 
-class Buckets(Protocol):
+class Buckets:
     """The buckets of one graph."""
 
-    @property
-    def captured(self) -> tuple[Bucket, ...]:
-        """Small buckets, captured at the start; the largest first."""
-
-    @property
-    def largest(self) -> tuple[Bucket, ...]:
-        """Buckets of which one takes the most memory of all; the largest first."""
+    captured: tuple[Bucket, ...]  # small ones, captured at the start; the largest first
+    largest: tuple[Bucket, ...]  # of which one takes the most memory of all; the largest first
 
 
-class TextBuckets:
+class TextBuckets(Buckets):
     """Buckets for graphs of the text family.
 
     Args:
@@ -148,7 +142,7 @@ class TextBuckets:
         return min(self._limits.batch_rows, max(1, self._limits.batch_tokens // longest))
 
 
-class ImageBuckets:
+class ImageBuckets(Buckets):
     """Buckets for graphs of the image family.
 
     Args:

@@ -7,7 +7,7 @@ import numpy as np
 
 from triptych_serving.encoding.cuda.buckets import Bucket, GraphInterface, ImageBuckets, Shapes, cached_shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagingBuffer
+from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagedBatch
 from triptych_serving.encoding.image_runner import LABELS, SCORES, ImageRow, copy_results
 from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
@@ -16,11 +16,9 @@ from triptych_serving.scheduling.request import Item
 
 
 @dataclass(eq=False, slots=True)
-class DeviceImageBatch:
-    """Images in a staging buffer, padded to a bucket."""
+class DeviceImageBatch(StagedBatch):
+    """Images in a staging buffer."""
 
-    bucket: Bucket
-    buffer: StagingBuffer
     images: int  # without padding
 
 

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Lock
-from typing import Protocol
 
 from triptych_serving.encoding.cuda.buckets import Bucket, Shapes
 from triptych_serving.encoding.cuda.graph import Bytes, DeviceGraph
@@ -130,11 +129,12 @@ class ReplicaPool:
                 closing.callback(graph.close)
 
 
-class StagedBatch(Protocol):
-    """A batch in a staging buffer."""
+@dataclass(eq=False, slots=True)
+class StagedBatch:
+    """A batch in a staging buffer, padded to a bucket."""
 
-    @property
-    def buffer(self) -> StagingBuffer: ...
+    bucket: Bucket
+    buffer: StagingBuffer
 
 
 class DeviceRunner(Runner):

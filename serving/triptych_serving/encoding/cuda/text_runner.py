@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from triptych_serving.encoding.cuda.buckets import Bucket, GraphInterface, Shapes, TextBuckets, cached_shapes
 from triptych_serving.encoding.cuda.graph import GraphPlan
-from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagingBuffer
+from triptych_serving.encoding.cuda.replica_pool import DeviceRunner, ReplicaPool, StagedBatch
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, PER_MASK, SCORES, TextRow, copy_results, requested_outputs
 from triptych_serving.runtime.arrays import Array, ArrayLayout
 from triptych_serving.runtime.session import Session
@@ -17,11 +17,9 @@ from triptych_serving.scheduling.request import Item
 
 
 @dataclass(eq=False, slots=True)
-class DeviceTextBatch:
-    """Rows in a staging buffer, padded to a bucket."""
+class DeviceTextBatch(StagedBatch):
+    """Rows in a staging buffer."""
 
-    bucket: Bucket
-    buffer: StagingBuffer
     rows: int  # without padding
     outputs: tuple[str, ...]
     places: NDArray[np.int64]  # positions of all masks in the bucket's flattened [rows * length]
