@@ -32,7 +32,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
     BERT,
-    IMAGE_CONFIGS,
+    IMAGE_KINDS,
     WORD2VEC,
     BertCheckpoint,
     ImageCheckpoint,
@@ -52,7 +52,7 @@ GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
 LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
     **dict.fromkeys(CONFIGS, lambda folder: TranslationSource.of(load_checkpoint(folder))),
     BERT: load_bert_checkpoint,
-    **dict.fromkeys(IMAGE_CONFIGS, load_vit_checkpoint),
+    **dict.fromkeys(IMAGE_KINDS, load_vit_checkpoint),
     GPT: lambda folder: GenerationSource.of(load_gpt_checkpoint(folder)),
     WORD2VEC: load_word_vectors,
 }

@@ -14,9 +14,10 @@ from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.encoder import make_image_model
+from triptych_training.checkpoints.encoder import ImageConfig, TrainedImageModel, make_image_model
 from triptych_training.models.pvt import Pvt, PvtConfig
-from triptych_training.models.swin import Swin, SwinConfig
+from triptych_training.models.resnet import ResNetConfig
+from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
 from ..fixtures.cuda_kernels import unfit_nodes
@@ -43,15 +44,16 @@ SHAPES = {
     "pyramid": PvtConfig(CLASSES, SIDE, 4, version="1", **PYRAMID),
     # A grid of 7 x 7, then 4 x 4, which is pooled into unequal parts.
     "pyramid of overlapping patches": PvtConfig(CLASSES, SIDE, 5, version="2-linear", **PYRAMID),
+    "residuals": ResNetConfig(CLASSES, SIDE, 4, widths=(16, 24), depths=(2, 1)),
+    "residuals of small images": ResNetConfig(CLASSES, SIDE, 1, widths=(8, 8), depths=(1, 1)),
 }
-Model = Vit | Swin | Pvt
-Exported = tuple[Model, Path]
+Exported = tuple[TrainedImageModel, Path]
 
 
-def make_model(shape: VitConfig | SwinConfig | PvtConfig) -> Model:
+def make_model(shape: ImageConfig) -> TrainedImageModel:
     """Weights at which a lost bias shows, and batch statistics as after a training."""
     torch.manual_seed(5)
-    model = (Swin(shape) if isinstance(shape, SwinConfig) else make_image_model(shape)).eval()
+    model = make_image_model(shape).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

@@ -24,9 +24,9 @@ from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.encoder import ImageCheckpoint, ImagePreprocessing
+from triptych_training.checkpoints.encoder import ImageCheckpoint, ImageConfig, ImagePreprocessing
 from triptych_training.models.image_gpt import ImageGptConfig
-from triptych_training.models.pvt import PvtConfig
+from triptych_training.models.resnet import ResNetConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -35,7 +35,7 @@ GENERATED_IMAGES = 40  # without image files
 
 
 class ImageFamily(EncoderFamily):
-    """A ViT, DeiT, Swin, PVT or ImageGPT classifier; of the options, `shipped` are the precisions that the bundle will have.
+    """A ViT, DeiT, Swin, PVT, ResNet or ImageGPT classifier; `shipped` are the precisions that the bundle will have.
 
     `images` are files for parity; without them those of the checkpoint are taken, or generated ones if it has none.
 
@@ -102,16 +102,19 @@ def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PREC
 
 
 def _attends(checkpoint: ImageCheckpoint) -> bool:
-    """Return whether the exporter can write the attention of each head: not within Swin's windows, nor of PVT and ImageGPT."""
+    """Return whether the exporter can write the attention of each head: only of ViT and DeiT."""
     return isinstance(checkpoint.model, Vit)
 
 
-def _describe(config: VitConfig | SwinConfig | PvtConfig | ImageGptConfig) -> dict[str, Any]:
+def _describe(config: ImageConfig | ImageGptConfig) -> dict[str, Any]:
     if isinstance(config, ImageGptConfig):
         shape = config.gpt
         return {"layers, heads, width": f"{shape.layers}, {shape.heads}, {shape.model_dim}", "colours": config.colours}
     if isinstance(config, VitConfig):
         return {"layers, heads, width": f"{config.layers}, {config.heads}, {config.model_dim}"}
+    if isinstance(config, ResNetConfig):
+        stages = ("-".join(map(str, column)) for column in (config.depths, config.widths))
+        return {"blocks, width of the stages": ", ".join(stages)}
     columns = (config.depths, config.heads, [config.block(stage, 0).model_dim for stage in range(len(config.depths))])
     values = ["-".join(map(str, column)) for column in columns]
     more = {"window (patches)": config.window_size} if isinstance(config, SwinConfig) else {"version": config.version}

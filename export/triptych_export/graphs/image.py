@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.image_stems import PatchStem, PixelStem
+from triptych_export.graphs.image_stems import PatchStem, PixelStem, without_norms
 from triptych_export.graphs.layers import FirstPositionLayer, FusedCrossAttention, FusedLayer, GatheredMerging, WindowLayer
 from triptych_export.graphs.operators import fused_attention, top_k
 from triptych_export.graphs.translation import arg_max, block_width
@@ -25,6 +25,7 @@ from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.pvt import VERSION_1, Pvt, PvtLayer, PvtStage
+from triptych_training.models.resnet import Block, Convolution, ResNet
 from triptych_training.models.swin import PatchMerging, Swin, SwinLayer, SwinStage
 from triptych_training.models.vae import Vae
 from triptych_training.models.vit import Vit
@@ -140,6 +141,24 @@ class PvtGraph(ImageGraph):
         return y
 
 
+class ResNetGraph(ImageGraph):
+    """Graph of ResNet; arguments as for VitGraph. Batch normalisation is folded into the convolutions."""
+
+    def __init__(self, model: ResNet, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(model.config.image)
+        self.stem = PixelStem(model.stem, mean, std)
+        self.blocks, self.classifier = copy.deepcopy(model.blocks), model.classifier
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            block.inner = nn.Sequential(*without_norms(nn.Sequential(*block.inner[0], block.inner[1], *block.inner[2])))
+            if isinstance(block.shortcut, Convolution):
+                block.shortcut = nn.Sequential(*without_norms(block.shortcut))
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        y: Tensor = self.classifier(self.blocks(self.stem.maps(pixels)).float().mean((2, 3)))
+        return y
+
+
 class ImageGptGraph(ImageGraph):
     """Graph of ImageGPT; arguments as for VitGraph. A convolution compares colours, since int8 leaves it alone."""
 
@@ -177,6 +196,8 @@ def image_graph(model: ImageModel, mean: Sequence[float], std: Sequence[float], 
         return SwinGraph(model, mean, std)
     if isinstance(model, Pvt):
         return PvtGraph(model, mean, std)
+    if isinstance(model, ResNet):
+        return ResNetGraph(model, mean, std)
     return PaddedVitGraph(model, mean, std) if half else VitGraph(model, mean, std)
 
 

@@ -61,7 +61,7 @@ class PixelStem(nn.Module):
         super().__init__()
         assert isinstance(stem, nn.Sequential)
         self.unit = 1.0  # factor of a pixel's byte
-        self.body = nn.Sequential(*_without_norms(stem))
+        self.body = nn.Sequential(*without_norms(stem))
         first, last = self.body[0], [layer for layer in stem if isinstance(layer, nn.Conv2d)][-1]
         assert isinstance(first, nn.Conv2d)
         first.weight = nn.Parameter(first.weight.detach() / (BYTE * channels(std, torch.float32)))
@@ -70,10 +70,13 @@ class PixelStem(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """`[B, height, width, 3]` uint8 -> `[B, P, E]`."""
+        return self.maps(pixels).flatten(2).transpose(1, 2)
+
+    def maps(self, pixels: Tensor) -> Tensor:
+        """`[B, height, width, 3]` uint8 -> `[B, E, rows, columns]`."""
         mean = self.get_buffer("mean")
-        maps = self.body(_in_units(pixels.permute(0, 3, 1, 2).to(mean.dtype) - mean, self.unit))
-        patches: Tensor = maps.flatten(2).transpose(1, 2)
-        return patches
+        maps: Tensor = self.body(_in_units(pixels.permute(0, 3, 1, 2).to(mean.dtype) - mean, self.unit))
+        return maps
 
     def shrink_pixels(self) -> None:
         """Scale pixels to the range -1 to 1."""
@@ -91,7 +94,7 @@ def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
     return torch.tensor(values, dtype=dtype)[:, None, None]
 
 
-def _without_norms(layers: nn.Sequential) -> list[nn.Module]:
+def without_norms(layers: nn.Sequential) -> list[nn.Module]:
     """Copy the layers, with batch normalisation folded into the preceding convolution."""
     result: list[nn.Module] = []
     for layer in layers:

@@ -22,6 +22,8 @@ FIELDS = {
     "bert": ("model_dim", "heads", "feedforward_dim", "layers"),
     "vit": ("model_dim", "heads", "feedforward_dim", "layers"),
     "pvt": ("widths", "depths"),
+    "swin": ("model_dim", "depths"),
+    "resnet": ("widths", "depths"),
     "gpt": ("model_dim", "heads", "kv_heads", "feedforward_dim", "layers"),
 }
 SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -33,6 +35,12 @@ SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
         "tiny": ((32, 64, 160, 256), (2, 2, 2, 2)),
         "small": ((64, 128, 320, 512), (2, 2, 2, 2)),
         "base": ((64, 128, 320, 512), (3, 4, 6, 3)),
+    },
+    "swin": {"tiny": (32, (2, 2, 2, 2)), "small": (64, (2, 2, 6, 2)), "base": (96, (2, 2, 6, 2))},
+    "resnet": {  # small and base: ResNet-18 and ResNet-34
+        "tiny": ((32, 64, 128, 256), (1, 1, 1, 1)),
+        "small": ((64, 128, 256, 512), (2, 2, 2, 2)),
+        "base": ((64, 128, 256, 512), (3, 4, 6, 3)),
     },
     "gpt": {"tiny": (128, 4, 2, 384, 4), "small": (256, 4, 2, 768, 6), "base": (768, 12, 4, 2048, 12)},
 }
@@ -248,8 +256,8 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 @_option("--window", default=5, help="Largest distance of the words around a word.")
 @_option("--negatives", default=5, help="Negative samples for each word.")
 @_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
-@_option("--batch-words", default=4096)
-@_loop(epochs=5, learning_rate=2e-3, schedule="linear", label_smoothing=0.0, average=1)
+@_option("--batch-words", default=0, help="Words of a batch; 0: a 280th of those of an epoch.")
+@_loop(epochs=5, learning_rate=1e-2, schedule="linear", label_smoothing=0.0, average=1)
 def word2vec(out: Path, resume: bool, **options: Any) -> None:
     """Train word vectors (Word2Vec); exported, they embed texts and find neighbours of words."""
     needs("triptych_training.loop.trainer", "train")
@@ -315,12 +323,13 @@ def _images() -> Callable[[Function], Function]:
 @command.command(name="vit")
 @_images()
 @_option("--image-size", default=224, help="Height and width, in pixels.")
-@_option("--patch-size", type=int, default=None, help="Height and width, in pixels.  [default: 16; of a PVT 4]")
-@_option("--architecture", type=click.Choice(["vit", "pvt"]), default="vit")
-@_option("--version", type=click.Choice(["1", "2", "2-linear"]), default="2", help="Of --architecture pvt, as the next three.")
-@_option("--widths", type=int, nargs=4, default=None, help=f"Of the stages.  {BY_SIZE}")
-@_option("--depths", type=int, nargs=4, default=None, help=f"Layers of the stages.  {BY_SIZE}")
-@_option("--reductions", type=int, nargs=4, default=(8, 4, 2, 1), help="Of keys and values, height and width.")
+@_option("--patch-size", type=int, default=None, help="Height and width, in pixels.  [default: 16; not of a ViT: 4]")
+@_option("--architecture", type=click.Choice(["vit", "pvt", "swin", "resnet"]), default="vit")
+@_option("--version", type=click.Choice(["1", "2", "2-linear"]), default="2", help="Of --architecture pvt.")
+@_option("--widths", type=int, nargs=4, default=None, help=f"Of the stages of a PVT or ResNet.  {BY_SIZE}")
+@_option("--depths", type=int, nargs=4, default=None, help=f"Layers or blocks of the stages.  {BY_SIZE}")
+@_option("--reductions", type=int, nargs=4, default=(8, 4, 2, 1), help="Of a PVT's keys and values, height and width.")
+@_option("--window-size", default=7, help="Of --architecture swin, in patches.")
 @_option("--stem", type=click.Choice(["patch", "convolution"]), default="patch", help="Convolutions help on small data.")
 @_sizes("vit")
 @_option("--dropout", default=0.0)
@@ -333,17 +342,19 @@ def _images() -> Callable[[Function], Function]:
 @_option("--cutmix", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
 @_loop(epochs=100, schedule="cosine", weight_decay=0.05, average=1, ema_decay=0.999)
 def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
-    """Train a Vision Transformer on folders of images: ViT, or the pyramid of PVT."""
+    """Train an image classifier on folders of images: a ViT, the pyramid of PVT, the windows of Swin, or a ResNet."""
     needs("triptych_training.loop.trainer", "train")
+    from triptych_training.checkpoints.encoder import IMAGE_KINDS
     from triptych_training.loop.recipe import ImageRecipe
-    from triptych_training.models.pvt import PvtConfig
-    from triptych_training.models.vit import VitConfig
     from triptych_training.tasks.image_classification import train_vit
 
-    kinds: dict[str, type[VitConfig | PvtConfig]] = {"vit": VitConfig, "pvt": PvtConfig}
+    kinds = {member: kind for member, kind, _ in IMAGE_KINDS.values()}
 
     def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
-        return train_vit(recipe, kinds[architecture](classes=2, **_sized(architecture, shape, out, resume)), out, resume)
+        shape = _sized(architecture, shape, out, resume)
+        if architecture == "swin":  # heads of 32 dimensions
+            shape["heads"] = tuple(max(1, (shape["model_dim"] << stage) // 32) for stage in range(len(shape["depths"])))
+        return train_vit(recipe, kinds[architecture](classes=2, **shape), out, resume)
 
     _run(ImageRecipe, _own_options(kinds, architecture, options), train)
 

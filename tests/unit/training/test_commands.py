@@ -17,6 +17,8 @@ from triptych_training.data.corpus import read_pairs
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.pvt import Pvt
+from triptych_training.models.resnet import ResNet
+from triptych_training.models.swin import Swin
 from triptych_training.models.vit import Vit
 
 from .toy import PAIRS, make_model, write_pairs
@@ -60,7 +62,7 @@ def train(task: str, folder: Path, *options: str) -> Result:
         case "vit":
             data = write_pictures(folder / "pictures")
             fixed = "--image-size 8 --patch-size 4 --hold-out 6 --batch-images 4"
-            fixed += "" if "pvt" in options else f" {TINY} --layers 1"
+            fixed += "" if "--architecture" in options else f" {TINY} --layers 1"
         case "vae":
             data = write_pictures(folder / "pictures")
             fixed = "--image-size 8 --width 4 --latent-dim 5 --hold-out 6 --batch-images 4"
@@ -146,6 +148,22 @@ def test_vae(tmp_path: Path) -> None:
     recipe = checkpoint.provenance["recipe"]
     assert (checkpoint.model.config.latent_dim, recipe["flip"], recipe["kl_warmup_epochs"]) == (5, False, 10)
     assert_failed(train("vae", tmp_path / "other", "--image-size", "12"), "image_size: 12 is not a multiple of 8")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ("--architecture resnet --widths 4 4 6 8 --depths 1 1 1 2 --drop-path 0.5", ResNet),
+        ("--architecture swin --patch-size 1 --window-size 2 --model-dim 8 --depths 2 1 1 1 --optimizer muon", Swin),
+    ],
+)
+def test_other_image_models_are_trained_and_exported(tmp_path: Path, shape: str, kind: type) -> None:
+    path = assert_trained(train("vit", tmp_path, "--image-size", "16", *shape.split()), tmp_path)
+    assert isinstance(load_vit_checkpoint(path).model, kind)
+    exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")
+    assert exported.exit_code == 0, exported.output
+    other = train("vit", tmp_path, "--architecture", "resnet", "--window-size", "2")
+    assert (other.exit_code, "--window-size is not an option of --architecture resnet" in other.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ config.json         format, architecture, shape, head, labels, provenance
 model.safetensors   weights
 tokenizer.json      BERT and Word2Vec: Hugging Face tokenizers format
 samples.json        BERT: some validation texts, or pairs of texts, for the exporter's parity check (optional)
-samples/*.jpg       ViT and PVT: some validation images for the same purpose (optional)
+samples/*.jpg       image models: some validation images for the same purpose (optional)
 """
 
 import json
@@ -41,18 +41,27 @@ from triptych_training.models.bert import (
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import Pvt, PvtConfig
-from triptych_training.models.swin import Swin
+from triptych_training.models.resnet import ResNet, ResNetConfig
+from triptych_training.models.swin import Swin, SwinConfig
 from triptych_training.models.vit import Vit, VitConfig
 from triptych_training.models.word2vec import PAD, StaticEmbedding, Word2Vec, Word2VecConfig
 
-BERT, VIT, PVT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-pvt", "triptych-word2vec"
+BERT, VIT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-word2vec"
 ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
-IMAGE_CONFIGS = {VIT: ("vit", VitConfig), PVT: ("pvt", PvtConfig)}  # member of config.json, and its type
 SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]
-ImageModel = Vit | Swin | Pvt | ImageGpt
+TrainedImageModel = Vit | Pvt | Swin | ResNet
+ImageModel = TrainedImageModel | ImageGpt
+ImageConfig = VitConfig | PvtConfig | SwinConfig | ResNetConfig
+# Image models that are trained here: the member of config.json that has their shape, its type, and the model's.
+IMAGE_KINDS: dict[str, tuple[str, type[ImageConfig], type[TrainedImageModel]]] = {
+    VIT: ("vit", VitConfig, Vit),
+    "triptych-pvt": ("pvt", PvtConfig, Pvt),
+    "triptych-swin": ("swin", SwinConfig, Swin),
+    "triptych-resnet": ("resnet", ResNetConfig, ResNet),
+}
 
 OPTIONS = ("singles", "family", "pooling", "normalize")  # members of BertCheckpoint that config.json may lack
 
@@ -120,14 +129,22 @@ class ImageCheckpoint:
 
 @dataclass(frozen=True)
 class VitCheckpoint(ImageCheckpoint):
-    """Trained ViT or PVT, as a checkpoint folder holds it."""
+    """Image classifier that was trained here, as a checkpoint folder holds it."""
 
-    model: Vit | Pvt
+    model: TrainedImageModel
 
 
-def make_image_model(config: VitConfig | PvtConfig) -> Vit | Pvt:
+def make_image_model(config: ImageConfig) -> TrainedImageModel:
     """Make the model that the configuration describes."""
-    return Vit(config) if isinstance(config, VitConfig) else Pvt(config)
+    make: Callable[[ImageConfig], TrainedImageModel] = next(
+        model for _, kind, model in IMAGE_KINDS.values() if isinstance(config, kind)
+    )
+    return make(config)
+
+
+def image_member(config: ImageConfig) -> str:
+    """Return the name of an architecture in config.json and recipe.json, such as "vit"."""
+    return next(member for member, kind, _ in IMAGE_KINDS.values() if isinstance(config, kind))
 
 
 def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
@@ -173,9 +190,10 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
 def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
     """Write `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    architecture = PVT if isinstance(checkpoint.model, Pvt) else VIT
+    member = image_member(checkpoint.model.config)
+    architecture = next(name for name, kind in IMAGE_KINDS.items() if kind[0] == member)
     members = {
-        IMAGE_CONFIGS[architecture][0]: asdict(checkpoint.model.config),
+        member: asdict(checkpoint.model.config),
         "labels": list(checkpoint.labels),
         "image": asdict(checkpoint.image),
         "provenance": dict(checkpoint.provenance),
@@ -195,10 +213,11 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
     path = folder / CONFIG
-    architecture = PVT if named_architecture(path) == PVT else VIT
-    member, kind = IMAGE_CONFIGS[architecture]
+    named = named_architecture(path)
+    architecture = named if named in IMAGE_KINDS else VIT
+    member, kind, _ = IMAGE_KINDS[architecture]
 
-    def make_model(config: Config) -> Vit | Pvt:
+    def make_model(config: Config) -> TrainedImageModel:
         model = make_member(path, member, lambda: make_image_model(kind(**config[member])))
         if len(config["labels"]) != model.config.classes:
             raise CheckpointError(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")

@@ -3,13 +3,14 @@
 import math
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+
+from triptych_training.loop.recipe import Recipe
 
 AGREE_STEPS = 10  # optimizer steps between two broadcasts of the first process' clock
 VALIDATION_SHARE = 0.1  # of the time limit is kept for the last validation until one has been measured
@@ -20,28 +21,27 @@ class Clock:
 
     Args:
         fabric: the processes; the first one's clock counts.
-        max_minutes: limit of the training, all runs included; 0: none.
-        pause_minutes: limit of this run; 0: none.
-        opened: `time.monotonic()` when this run began to read its data.
+        recipe: the time limits, and the clock.
+        opened: `recipe.now()` when this run began to read its data.
     """
 
-    def __init__(self, fabric: Fabric, max_minutes: float, pause_minutes: float, opened: float) -> None:
+    def __init__(self, fabric: Fabric, recipe: Recipe, opened: float) -> None:
         self.before = 0.0  # seconds of earlier runs
         self.gone = 0.0  # share of max_minutes that has passed
         self.pauses = False
         self.signal = 0  # number of the signal that asks for an end
-        self.validation = VALIDATION_SHARE * 60 * max_minutes  # seconds to keep for the last validation
-        self._fabric, self._max_minutes, self._pause_minutes, self._opened = fabric, max_minutes, pause_minutes, opened
+        self.validation = VALIDATION_SHARE * 60 * recipe.max_minutes  # seconds to keep for the last validation
+        self._fabric, self._recipe, self._opened = fabric, recipe, opened
 
     @property
     def elapsed(self) -> float:
         """Training time in seconds, earlier runs included."""
-        return self.before + time.monotonic() - self._opened
+        return self.before + self._recipe.now() - self._opened
 
     @property
     def left(self) -> float:
         """Seconds until the training ends, validation included; infinite without a limit."""
-        return max(0.0, 60 * self._max_minutes - self.elapsed) if self._max_minutes else math.inf
+        return max(0.0, 60 * self._recipe.max_minutes - self.elapsed) if self._recipe.max_minutes else math.inf
 
     @property
     def over(self) -> bool:
@@ -77,7 +77,7 @@ class Clock:
             self.gone, self.pauses = float(shared[0]), bool(shared[1])
 
     def _read(self) -> tuple[float, bool]:
-        limit, pause = 60 * self._max_minutes, 60 * self._pause_minutes
+        limit, pause = 60 * self._recipe.max_minutes, 60 * self._recipe.pause_minutes
         gone = min(1.0, self.elapsed / max(1.0, limit - self.validation)) if limit else 0.0
         gone = max(self.gone, gone)  # a validation may take less time than was kept for it
-        return gone, bool(self.signal) or (pause > 0 and time.monotonic() - self._opened >= pause)
+        return gone, bool(self.signal) or (pause > 0 and self._recipe.now() - self._opened >= pause)

@@ -13,6 +13,7 @@ from triptych_training.errors import RecipeError
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.pvt import PvtLayer
+from triptych_training.models.swin import SwinLayer
 from triptych_training.models.transformer import DecoderLayer
 
 OPTIMIZERS = ("adam", "muon")
@@ -52,8 +53,9 @@ def make_optimizers(
 
 def _matrices(model: nn.Module) -> list[Tensor]:
     """List the layers' matrices and the kernels of convolutions."""
-    inner = [m for m in model.modules() if isinstance(m, EncoderLayer | DecoderLayer | PvtLayer | nn.Conv2d | RECURRENT)]
-    return list(dict.fromkeys(p for module in inner for p in module.parameters() if p.ndim >= 2))
+    layers = EncoderLayer | DecoderLayer | PvtLayer | SwinLayer | nn.Conv2d | RECURRENT
+    named = [pair for module in model.modules() if isinstance(module, layers) for pair in module.named_parameters()]
+    return list(dict.fromkeys(p for name, p in named if p.ndim >= 2 and not name.endswith("relative_positions")))
 
 
 def _decaying(model: nn.Module) -> set[int]:

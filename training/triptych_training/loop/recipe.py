@@ -1,5 +1,6 @@
 """Options of a training, checked at once and written into the run folder."""
 
+import time
 from dataclasses import dataclass
 
 from triptych_training.checks import at_least, fraction, one_of
@@ -9,6 +10,8 @@ from triptych_training.loop.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 WORD_ARCHITECTURES = ("skip-gram", "cbow")
+EPOCH_STEPS = 280  # of Word2Vec by default: large tables make a step dear, and Adam's steps are of one size whatever the batch
+BATCH_WORDS = (64, 16_384)  # least and most
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
@@ -21,6 +24,7 @@ class Recipe:
     max_steps: int = 0  # end after this many optimizer steps; 0: no limit
     max_minutes: float = 0.0  # end after this time of all runs, reading and validation included; 0: no limit
     pause_minutes: float = 0.0  # save the state and stop after this time of one run, to be resumed; 0: never
+    cpu_time: bool = False  # all times are those of this process on its CPUs, whatever else the machine computes meanwhile
     validate_every: int = 1  # epochs between two validations and checkpoints; the last epoch always has both
     keep: int = 0  # newest checkpoints kept on disk; 0: all
     initial: str = ""  # checkpoint folder to take weights and vocabulary from
@@ -66,6 +70,10 @@ class Recipe:
     def files(self) -> tuple[str, ...]:
         """Files or folders to train on."""
         return self.train
+
+    def now(self) -> float:
+        """Read the clock that times and their limits are taken from, in seconds."""
+        return time.process_time() if self.cpu_time else time.monotonic()
 
     @property
     def averaged(self) -> int:
@@ -199,9 +207,9 @@ class WordRecipe(TextRecipe):
     window: int = 5  # largest distance of the words around a word
     negatives: int = 5  # negative samples for each word
     subsample: float = 1e-4  # share of the text from which words are left out at random; 0: none are
-    batch_words: int = 4_096
+    batch_words: int = 0  # 0: so many that an epoch has EPOCH_STEPS steps, within BATCH_WORDS
     epochs: int = 5
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-2
     schedule: str = "linear"
     label_smoothing: float = 0.0
     average: int = 1
@@ -210,8 +218,8 @@ class WordRecipe(TextRecipe):
         super().check()
         one_of(WORD_ARCHITECTURES, self, "architecture")
         at_least(2, self, "vocabulary_size")
-        at_least(1, self, "min_count", "window", "negatives", "batch_words")
-        at_least(0, self, "subsample")
+        at_least(1, self, "min_count", "window", "negatives")
+        at_least(0, self, "subsample", "batch_words")
 
 
 @dataclass(frozen=True, kw_only=True)

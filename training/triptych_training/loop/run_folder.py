@@ -14,7 +14,6 @@ Checkpoints and state name the run that they belong to. Folders of releases befo
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -40,7 +39,7 @@ CHANGEABLE = {
     *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
-ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "gpt", "word2vec", "vae", "elmo")
+ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "swin", "resnet", "gpt", "word2vec", "vae", "elmo")
 
 
 class RunFolder:
@@ -64,7 +63,7 @@ class RunFolder:
         self.model = root / "model"
         if self.state.exists() and not resume:
             raise RecipeError(f"out: {root} contains a training; continue it with --resume, or use another folder")
-        self.opened = time.monotonic()  # start of this run, seconds
+        self.opened = recipe.now()  # start of this run, seconds
         self._settings = _settings(recipe, architecture, shape)
         self._files = recipe.files
         self._before = _read_settings(self.options) if self.options.exists() and resume else None

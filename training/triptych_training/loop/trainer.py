@@ -6,7 +6,6 @@ Under torch's launcher (`torchrun`) every process runs this code.
 import math
 import random
 import signal
-import time
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +62,7 @@ class Trainer:
     def __init__(self, fabric: Fabric, recipe: Recipe, folder: RunFolder, task: TrainingTask) -> None:
         self.fabric, self.recipe, self.folder, self.task = fabric, recipe, folder, task
         self.position = Position()
-        self.clock = Clock(fabric, recipe.max_minutes, recipe.pause_minutes, folder.opened)
+        self.clock = Clock(fabric, recipe, folder.opened)
         self.scale = LossScale() if recipe.precision == "fp16" else None
         if recipe.compile:
             compile_layers(task.model)
@@ -133,7 +132,7 @@ class Trainer:
         position = self.position
         meter = Meter()
         steps = self._plan(position.epoch)[position.step_in_epoch :][: self._steps_left()]
-        started = time.monotonic()
+        started = self.recipe.now()
         with closing(self._prefetch(steps)) as prefetched:
             for number, data in enumerate(prefetched):
                 if number:  # the clock was updated at the start of the epoch
@@ -143,12 +142,12 @@ class Trainer:
                 loss = self._step(data)
                 position.step += 1
                 position.step_in_epoch += 1
-                seconds = time.monotonic() - started
+                seconds = self.recipe.now() - started
                 position.seconds += seconds
                 meter.add(position.step, loss, data.weight, seconds)
                 progress.update(position.epoch + 1, position.step, meter, self.clock.left)
                 self._report(meter)
-                started = time.monotonic()
+                started = self.recipe.now()
         meter.read()
         if self.clock.pauses and not self.clock.over:
             self._save_state()
@@ -232,12 +231,12 @@ class Trainer:
         return self.recipe.learning_rate * self.schedule(self.position.step, self.clock.gone)
 
     def _end_epoch(self, progress: TrainingProgress, meter: Meter) -> None:
-        started, epoch = time.monotonic(), self.position.epoch
+        started, epoch = self.recipe.now(), self.position.epoch
         with self.average.swapped() if self.average else nullcontext(), self._uncompiled():
             if self.fabric.is_global_zero:
                 self._save_checkpoint(self.folder.epoch(epoch))
             self._metrics = self._validate()
-        self._unvalidated, self.clock.validation = None, time.monotonic() - started
+        self._unvalidated, self.clock.validation = None, self.recipe.now() - started
         if self.fabric.is_global_zero:
             self.folder.prune(epoch, self.recipe.keep)
             self._log("epoch", train_loss=meter.loss if meter.units else None, **_valid(self._metrics))

@@ -12,6 +12,7 @@ from torch.nn import functional
 from triptych_training.checks import at_least
 from triptych_training.models.attention import SelfAttention
 from triptych_training.models.blocks import BlockConfig, FeedForward, ImageModelConfig, Residual
+from triptych_training.models.vit import initialise
 
 MASKED = -100.0  # added to the scores of positions that only the shift brought into one window; the authors' own number
 PATCH_NORM_EPSILON = 1e-5  # of the norms after the patch projection and before a merge
@@ -196,6 +197,7 @@ class Swin(nn.Module):
         width = config.width(len(config.depths) - 1)
         self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.classifier = nn.Linear(width, config.classes)
+        self.apply(initialise)
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]`, normalised -> `[B, classes]`."""

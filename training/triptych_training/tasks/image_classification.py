@@ -1,4 +1,4 @@
-"""Image classification with a ViT (Dosovitskiy et al. 2020) or a PVT (Wang et al. 2021), from folders of images."""
+"""Image classification from folders of images, with a ViT, PVT, Swin Transformer or ResNet."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,15 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.checkpoints.encoder import ImagePreprocessing, VitCheckpoint, make_image_model, save_vit_checkpoint
+from triptych_training.checkpoints.encoder import (
+    ImageConfig,
+    ImagePreprocessing,
+    TrainedImageModel,
+    VitCheckpoint,
+    image_member,
+    make_image_model,
+    save_vit_checkpoint,
+)
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore, hold_out, read_folders
@@ -24,17 +32,14 @@ from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FolderRecipe, ImageRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
-from triptych_training.models.pvt import Pvt, PvtConfig
-from triptych_training.models.vit import Vit, VitConfig
 
-ImageConfig = VitConfig | PvtConfig
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # per channel, of pixels in [0, 1]; the ViT authors' values
 VALID_BATCH = 256  # images
 SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
 def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool = False) -> Path:
-    """Train a ViT or PVT in the run folder `out`, or resume its training there; returns the final checkpoint folder.
+    """Train an image classifier in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
     The number of classes of `shape` is replaced by the folders'.
 
@@ -42,7 +47,7 @@ def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool =
         TrainingError: data, options or checkpoints cannot be used.
     """
     fabric = make_fabric(recipe)
-    folder = RunFolder(out, recipe, "vit" if isinstance(shape, VitConfig) else "pvt", shape, resume)
+    folder = RunFolder(out, recipe, image_member(shape), shape, resume)
     classes, train, valid = open_images(fabric, recipe, folder, shape.image_size)
     return Trainer(fabric, recipe, folder, ImageTask(recipe, replace(shape, classes=len(classes)), classes, train, valid)).run()
 
@@ -80,7 +85,7 @@ def _standard(images: Tensor) -> Tensor:
 class ImageLoss(nn.Module):
     """Augmentation on the device, then the sum of the images' cross-entropies."""
 
-    def __init__(self, model: Vit | Pvt, recipe: ImageRecipe) -> None:
+    def __init__(self, model: TrainedImageModel, recipe: ImageRecipe) -> None:
         super().__init__()
         self.model = model
         self.recipe = recipe

@@ -16,7 +16,7 @@ from triptych_training.data.documents import Documents, encode_documents, read_d
 from triptych_training.data.words import NegativeSampler, WordWindows, keep_shares, train_words
 from triptych_training.errors import CorpusError
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import WordRecipe
+from triptych_training.loop.recipe import BATCH_WORDS, EPOCH_STEPS, WordRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.word2vec import PAD, Word2Vec, Word2VecConfig
@@ -53,15 +53,18 @@ class WordTask:
         self._keep = keep_shares(counts, recipe.subsample)
         self._windows = self._cut(train, np.random.default_rng(recipe.seed))  # of the epoch planned last
         self._sampler = NegativeSampler(counts)
+        least, most = BATCH_WORDS
+        self.batch_words = recipe.batch_words or min(most, max(least, len(self._windows.ids) // EPOCH_STEPS))
 
     def describe(self) -> str:
-        return f"{np.count_nonzero(self.train.ids):,} words, {self.model.config.vocabulary_size - 1:,} different ones"
+        words = f"{np.count_nonzero(self.train.ids):,} words, {self.model.config.vocabulary_size - 1:,} different ones"
+        return f"{words}, {self.batch_words:,} a batch"
 
     def plan(self, epoch: int) -> list[Indices]:
         rng = np.random.default_rng((self.recipe.seed, epoch))
         self._windows = self._cut(self.train, rng)
         order = rng.permutation(len(self._windows.ids))
-        return [order[start : start + self.recipe.batch_words] for start in range(0, len(order), self.recipe.batch_words)]
+        return [order[start : start + self.batch_words] for start in range(0, len(order), self.batch_words)]
 
     def weight(self, indices: Indices) -> int:
         return len(indices)
@@ -74,8 +77,8 @@ class WordTask:
         rng = np.random.default_rng(VALID_SEED)
         windows, device = self._cut(self.valid, rng), self.model.inputs.weight.device
         loss, right, count = 0.0, 0, 0
-        for start in range(0, len(windows.ids), self.recipe.batch_words):
-            chosen = np.arange(start, min(start + self.recipe.batch_words, len(windows.ids)))
+        for start in range(0, len(windows.ids), self.batch_words):
+            chosen = np.arange(start, min(start + self.batch_words, len(windows.ids)))
             given, predicted, negatives = (tensor.to(device) for tensor in self._collate(windows, chosen, rng))
             loss += float(self.model(given, predicted, negatives))
             inside = (predicted != PAD) & (given != PAD).any(1, keepdim=True)

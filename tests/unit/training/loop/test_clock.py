@@ -7,12 +7,13 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from triptych_training.loop import clock as clock_module
+from triptych_training.loop import recipe as recipe_module
 from triptych_training.loop.clock import AGREE_STEPS, Clock
+from triptych_training.loop.recipe import Recipe
 
 
 class Watch:
-    """Replacement of `time.monotonic`."""
+    """Replacement of a clock."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -24,13 +25,14 @@ class Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
-    monkeypatch.setattr(clock_module, "time", SimpleNamespace(monotonic=watch))
+    monkeypatch.setattr(recipe_module, "time", SimpleNamespace(monotonic=watch, process_time=lambda: watch() / 2))
     return watch
 
 
-def make(max_minutes: float = 0.0, pause_minutes: float = 0.0, processes: int = 1) -> Clock:
+def make(max_minutes: float = 0.0, pause_minutes: float = 0.0, processes: int = 1, cpu_time: bool = False) -> Clock:
     fabric = SimpleNamespace(world_size=processes, device=torch.device("cpu"))
-    return Clock(cast(Fabric, fabric), max_minutes, pause_minutes, opened=1000.0)
+    recipe = Recipe(train=(), max_minutes=max_minutes, pause_minutes=pause_minutes, schedule="linear", cpu_time=cpu_time)
+    return Clock(cast(Fabric, fabric), recipe, opened=recipe.now())
 
 
 def test_max_minutes_counts_all_runs(watch: Watch) -> None:
@@ -46,6 +48,13 @@ def test_max_minutes_counts_all_runs(watch: Watch) -> None:
     watch.now += 1000
     clock.update(2)
     assert (clock.gone, clock.over, clock.left) == (1.0, True, 0.0)
+
+
+def test_cpu_time_counts_instead_of_the_clock(watch: Watch) -> None:
+    clock = make(max_minutes=10, cpu_time=True)
+    watch.now += 200
+    clock.update(0)
+    assert (clock.gone, clock.left) == (100 / 540, 500.0)
 
 
 def test_the_first_process_clock_counts(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

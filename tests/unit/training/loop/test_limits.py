@@ -11,7 +11,7 @@ import torch
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop import clock as clock_module
-from triptych_training.loop import run_folder as run_folder_module
+from triptych_training.loop import recipe as recipe_module
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.fabric import LossScale, compile_layers
 from triptych_training.loop.trainer import Trainer
@@ -32,8 +32,7 @@ def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every reading of the clock take a second."""
     seconds = count(1)
-    for module in (clock_module, run_folder_module):
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    monkeypatch.setattr(recipe_module, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
 
 
 def saved(run: Path) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 from triptych_training.models.bert import BertConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import PvtConfig
+from triptych_training.models.resnet import ResNetConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.transformer import TransformerConfig
 from triptych_training.models.vit import VitConfig
@@ -21,6 +22,7 @@ MODERNBERT = partial(
 VIT = partial(VitConfig, classes=10)
 SWIN = partial(SwinConfig, classes=3, image_size=32, model_dim=8, depths=(2, 2), heads=(2, 4), window_size=4)
 PVT = partial(PvtConfig, classes=3, image_size=32)
+RESNET = partial(ResNetConfig, classes=3)
 
 CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (TRANSFORMER, {"model_dim": 0}, "model_dim: 0 is below 1"),
@@ -98,6 +100,9 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "patch_size: (4, 4) does not divide image_size (30, 30): no absolute positions fit",
     ),
     (SWIN, {"drop_path": 1.0}, "drop_path: 1.0 is outside [0, 1)"),
+    (RESNET, {"patch_size": 2}, "patch_size: (2, 2) is unknown; choose one of 1, 4, for both sides"),
+    (RESNET, {"depths": (1, 1)}, "depths: 2 stages, widths has 4"),
+    (RESNET, {"widths": (8, 0, 8, 8)}, "widths: [8, 0, 8, 8], every stage needs at least 1"),
     (PVT, {"version": "3"}, "version: '3' is unknown; choose one of 1, 2, 2-linear"),
     (PVT, {"heads": (1, 2)}, "heads: 2 values, expected 4, of 4 stages"),
     (PVT, {"heads": (1, 2, 5, 7)}, "heads: 7 does not divide model_dim 512"),
