@@ -45,7 +45,7 @@ SHAPES = {
     # A grid of 7 x 7, then 4 x 4, which is pooled into unequal parts.
     "pyramid of overlapping patches": PvtConfig(CLASSES, SIDE, 5, version="2-linear", **PYRAMID),
     "residuals": ResNetConfig(CLASSES, SIDE, 4, widths=(16, 24), depths=(2, 1)),
-    "residuals of small images": ResNetConfig(CLASSES, SIDE, 1, widths=(8, 8), depths=(1, 1)),
+    "residuals of small images": ResNetConfig(CLASSES, SIDE, 1, widths=(16, 32), depths=(1, 1)),
 }
 Exported = tuple[TrainedImageModel, Path]
 

@@ -18,7 +18,7 @@ from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import VitConfig
 from triptych_training.tasks.image_classification import train_vit
 
-from .runs import finished, loss_curve
+from .runs import finished, fitting_width, loss_curve
 
 SIDE, PATCH = 32, 4  # pixels
 STEP = 8  # widths are multiples of it
@@ -65,8 +65,8 @@ def compare_images(options: ImageOptions, work: Path, names: Iterable[str], say:
 
 def make_shape(name: str, parameters: int) -> ImageConfig:
     """Choose the width at which a model has about this number of parameters."""
-    shapes = [ARCHITECTURES[name](width) for width in range(STEP, 512, STEP)]
-    return min(shapes, key=lambda shape: abs(count_parameters(shape) - parameters))
+    make = ARCHITECTURES[name]
+    return make(fitting_width(range(STEP, 512, STEP), parameters, lambda width: count_parameters(make(width))))
 
 
 def count_parameters(shape: ImageConfig) -> int:

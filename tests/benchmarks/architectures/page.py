@@ -28,7 +28,7 @@ def write_page(path: Path, translated: Results, pictures: Results) -> None:
         draw(place, results)
     for place in places[len(drawings) :]:
         place.set_axis_off()
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=72)
 
 
 def _losses(axes: Axes, results: Results) -> None:
@@ -62,6 +62,8 @@ def _operations(axes: Axes, results: Results) -> None:
     for each in results:
         lengths, counts = zip(*each["operations"].items(), strict=True)
         axes.loglog([int(length) for length in lengths], counts, "o-", label=each["model"])
+        axes.set_xticks([int(length) for length in lengths], lengths)
+        axes.minorticks_off()
     _label(axes, "Operations for n source and n target tokens", "n", "multiply-adds")
 
 

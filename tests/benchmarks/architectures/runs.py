@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ def finished(folder: Path, measure: Callable[[Path], dict[str, Any]], say: Calla
     partial.write_text(json.dumps({**results, **spent}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(path)
     return {**results, **spent}
+
+
+def fitting_width(widths: Sequence[int], parameters: int, count: Callable[[int], int]) -> int:
+    """Choose the width whose model's number of parameters, which grows with it, is nearest to `parameters`."""
+    above = bisect(widths, parameters, key=count)
+    return min(widths[max(0, above - 1) : above + 1], key=lambda width: abs(count(width) - parameters))
 
 
 def loss_curve(run: Path, unit: str) -> dict[str, Any]:

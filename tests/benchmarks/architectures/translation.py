@@ -24,7 +24,7 @@ from triptych_training.models.rnn import NONE, Rnn, RnnConfig, TranslationConfig
 from triptych_training.models.transformer import TransformerConfig
 from triptych_training.tasks.translation import train_translation
 
-from .runs import finished, loss_curve
+from .runs import finished, fitting_width, loss_curve
 
 BUCKETS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 1000))  # words of a source
 LENGTHS = (5, 10, 20, 40, 80)  # tokens of source and target, for which operations are counted
@@ -83,8 +83,8 @@ def compare_translation(
 def make_shape(name: str, vocabulary: int, parameters: int) -> TranslationConfig:
     """Choose the width at which a model has about this number of parameters."""
     step, make = SHAPES[name]
-    shapes = [make(vocabulary, width) for width in range(step, 1024, step)]
-    return min(shapes, key=lambda shape: abs(count_parameters(shape) - parameters))
+    widths = range(step, 1024, step)
+    return make(vocabulary, fitting_width(widths, parameters, lambda width: count_parameters(make(vocabulary, width))))
 
 
 def count_parameters(shape: TranslationConfig) -> int:
