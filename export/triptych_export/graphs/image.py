@@ -150,7 +150,7 @@ class ResNetGraph(ImageGraph):
         self.blocks, self.classifier = copy.deepcopy(model.blocks), model.classifier
         for block in self.blocks:
             assert isinstance(block, Block)
-            block.inner = nn.Sequential(*without_norms(nn.Sequential(*block.inner[0], block.inner[1], *block.inner[2])))
+            block.inner = nn.Sequential(*without_norms(block.inner))
             if isinstance(block.shortcut, Convolution):
                 block.shortcut = nn.Sequential(*without_norms(block.shortcut))
 

@@ -95,9 +95,9 @@ def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
 
 
 def without_norms(layers: nn.Sequential) -> list[nn.Module]:
-    """Copy the layers, with batch normalisation folded into the preceding convolution."""
+    """Copy the layers, those of inner sequences too, with batch normalisation folded into the preceding convolution."""
     result: list[nn.Module] = []
-    for layer in layers:
+    for layer in (module for module in layers.modules() if not isinstance(module, nn.Sequential)):
         if isinstance(layer, nn.BatchNorm2d):
             before = result[-1]
             assert isinstance(before, nn.Conv2d)
