@@ -186,7 +186,7 @@ def _open_graphs(path: Path, options: ExportOptions, origin: Mapping[str, str] |
     if unknown := [name for name in options.precisions or () if name not in files]:
         raise SourceError(f"precision {', '.join(unknown)}: {path} has {', '.join(files)}, ONNX files are kept as they are")
     if not folder.has(CONFIG):
-        family: Family = TensorsFamily(files, options.valid)
+        family: Family = TensorsFamily(files, options.valid, folder)
     elif task_of(folder) == IMAGE_CLASSIFICATION:
         family = OnnxImageClassifier(folder, files, options.valid)
     else:

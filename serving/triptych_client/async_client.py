@@ -273,7 +273,7 @@ class AsyncClient(BaseClient):
         model: str,
         inputs: Mapping[str, Any],
         version: str = "",
-        outputs: Sequence[str] = (),
+        outputs: Sequence[str] | Mapping[str, int] = (),
         **arguments: Unpack[named.CallArguments],
     ) -> dict[str, Tensor]:
         """Run a model of plain tensors. See `Client.infer`."""

@@ -439,15 +439,15 @@ class Client(BaseClient):
         model: str,
         inputs: Mapping[str, Any],
         version: str = "",
-        outputs: Sequence[str] = (),
+        outputs: Sequence[str] | Mapping[str, int] = (),
         **arguments: Unpack[named.CallArguments],
     ) -> dict[str, Tensor]:
         """Run a model of plain tensors; returns its outputs by name, of which `numpy.asarray` makes arrays.
 
         Args:
-            inputs: An array, or another buffer of numbers, for each input.
+            inputs: An array, or another buffer of numbers, for each input; for one of images a list of files.
             version: Number or label; empty for the one that serves.
-            outputs: Names of those to send; empty for all.
+            outputs: Names of those to send; empty for all. In a mapping, a number above 0 asks for so many labels.
 
         Raises:
             InvalidArgumentError: An input is missing or unknown, or has another type or shape than the model declares.

@@ -1,5 +1,9 @@
-"""Models of plain tensors, through the Open Inference Protocol. Inputs are buffers (PEP 3118), such as numpy arrays."""
+"""Models of plain tensors, through the Open Inference Protocol.
 
+Inputs are buffers (PEP 3118), such as numpy arrays, or lists of files.
+"""
+
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +18,7 @@ KINDS: Mapping[str, str] = {
     **dict.fromkeys("BHILQ", "UINT"),
     **dict.fromkeys("efd", "FP"),
 }
+LENGTH = struct.Struct("<I")  # of an element of BYTES, before it
 LETTERS: Mapping[str, str] = {"INT": "i", "UINT": "u", "FP": "f"}
 
 
@@ -28,6 +33,16 @@ class Tensor:
     """The values, little-endian, in C order."""
 
     @property
+    def strings(self) -> tuple[str, ...]:
+        """The values of a tensor of BYTES, such as labels: "score:index:label"."""
+        found, place = list[str](), 0
+        while place < len(self.data):
+            [length] = LENGTH.unpack_from(self.data, place)
+            place += LENGTH.size + length
+            found.append(self.data[place - length : place].decode())
+        return tuple(found)
+
+    @property
     def __array_interface__(self) -> dict[str, Any]:
         kind = self.datatype.rstrip("0123456789")
         bits = self.datatype.removeprefix(kind)
@@ -35,10 +50,16 @@ class Tensor:
         return {"shape": self.shape, "typestr": code, "data": self.data, "version": 3}
 
 
-def infer_request(model: str, version: str, inputs: Mapping[str, Any], outputs: Sequence[str]) -> dict[str, Any]:
-    """Make the members of a request. Raises TypeError: an input is no buffer of numbers."""
+def infer_request(
+    model: str, version: str, inputs: Mapping[str, Any], outputs: Sequence[str] | Mapping[str, int]
+) -> dict[str, Any]:
+    """Make the members of a request. Raises TypeError: an input is neither a buffer of numbers nor a list of bytes."""
     tensors, contents = [], []
     for name, values in inputs.items():
+        if isinstance(values, list | tuple) and all(isinstance(one, bytes) for one in values):
+            tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype="BYTES", shape=[len(values)]))
+            contents.append(b"".join(LENGTH.pack(len(one)) + one for one in values))
+            continue
         view = memoryview(values)
         kind = KINDS.get(view.format.lstrip("@=<"), "")
         if not kind:
@@ -47,6 +68,10 @@ def infer_request(model: str, version: str, inputs: Mapping[str, Any], outputs: 
         tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=view.shape))
         contents.append(view.tobytes())
     wanted = [pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in outputs]
+    counts = outputs if isinstance(outputs, Mapping) else {}
+    for one in wanted:
+        if counts.get(one.name):
+            one.parameters["classification"].int64_param = counts[one.name]
     return {"model_name": model, "model_version": version, "inputs": tensors, "raw_input_contents": contents, "outputs": wanted}
 
 

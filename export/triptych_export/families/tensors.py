@@ -1,6 +1,7 @@
 """Any other ONNX file: served with its own inputs and outputs, as a model of plain tensors."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from triptych_export.bundle_files import first_manifest, open_encoder, write_kep
 from triptych_export.card import Description
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.families.family import Report, Say
+from triptych_export.families.image import image_spec
+from triptych_export.huggingface.checkpoint.image import FILE as PROCESSOR
+from triptych_export.huggingface.checkpoint.image import read_image_processor
+from triptych_export.huggingface.folder import Folder
 from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
+from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
 
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
@@ -32,11 +38,15 @@ class TensorsFamily:
     Args:
         files: one graph by its precision.
         samples: .npz files with an array for each input; empty: random values.
+        folder: may have preprocessor_config.json, for the only input of images, and labels.txt, for the output of that width.
+
+    Raises:
+        SourceError: a file cannot be read, or the model has no such input or output.
     """
 
     default_name = TENSORS
 
-    def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str] = ()) -> None:
+    def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str] = (), folder: Folder | None = None) -> None:
         [(self.precision, self.file)] = list(files.items())[:1]
         self.default_precisions = (self.precision,)
         self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
@@ -45,6 +55,12 @@ class TensorsFamily:
         self.samples = [_read_sample(Path(path), self.inputs) for path in samples]
         self.expected: list[dict[str, NDArray[Any]]] = []
         self.batches = False
+        self.members: dict[str, Any] = {}
+        self.labels: tuple[str, ...] = ()
+        if folder is not None and folder.has(PROCESSOR):
+            self._add_image(folder)
+        if folder is not None and folder.has(LABELS_FILE):
+            self._add_labels(folder)
 
     def describe(self) -> Description:
         rows = {f"input {name}": _text(spec) for name, spec in self.inputs.items()}
@@ -63,11 +79,13 @@ class TensorsFamily:
         folder.mkdir()
         write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
+        if self.labels:
+            (folder / LABELS_FILE).write_text("".join(f"{label}\n" for label in self.labels), encoding="utf-8")
         specs = {
             kind: {name: {"datatype": spec[0], "shape": list(spec[1])} for name, spec in tensors.items()}
             for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs))
         }
-        manifest = first_manifest(TENSORS, "onnx", members, **specs, batches=self.batches)
+        manifest = first_manifest(TENSORS, "onnx", members, **specs, batches=self.batches, **self.members)
         write_manifest(folder, {**manifest, "default_precision": self.precision})
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
@@ -83,6 +101,27 @@ class TensorsFamily:
                 if not np.array_equal(want[name], got, equal_nan=got.dtype.kind == "f"):
                     raise ParityError(f"sample {number}, output {name}: differs from that of {self.file.path.name}")
         return {self.precision: {"kept": True, "samples": len(self.samples), "outputs_bitwise_equal": True}}, {}
+
+    def _add_image(self, folder: Folder) -> None:
+        """Note how image files become an input."""
+        image = read_image_processor(folder)
+        image_spec(image)
+        wanted = (3, image.height, image.width)
+        shapes = {
+            name: shape[1:] for name, (datatype, shape) in self.inputs.items() if datatype[:2] == "FP" and len(shape) == 4
+        }
+        fitting = [name for name, sizes in shapes.items() if all(a in (-1, b) for a, b in zip(sizes, wanted, strict=True))]
+        if len(fitting) != 1:
+            raise SourceError(f"{folder.path / PROCESSOR}: {len(fitting)} inputs fit [rows, {', '.join(map(str, wanted))}]")
+        self.members["image"] = {"input": fitting[0], **asdict(image), "mean": list(image.mean), "std": list(image.std)}
+
+    def _add_labels(self, folder: Folder) -> None:
+        """Note the output that the labels belong to."""
+        self.labels = tuple((folder.path / LABELS_FILE).read_text(encoding="utf-8").splitlines())
+        fitting = [name for name, (_, shape) in self.outputs.items() if len(shape) == 2 and shape[1] == len(self.labels)]
+        if len(fitting) != 1:
+            raise SourceError(f"{folder.path / LABELS_FILE}: {len(fitting)} outputs fit [rows, {len(self.labels)} labels]")
+        self.members["labels"] = fitting[0]
 
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
         """Return random inputs that the file accepts, and their outputs."""

@@ -25,12 +25,27 @@ def _named_file(value: str) -> tuple[str, str]:
 
 
 @click.command(name="infer")
+@click.option("--input", "inputs", type=_named_file, multiple=True, metavar="NAME=FILE.npy", help="An input. Repeatable.")
 @click.option(
-    "--input", "inputs", type=_named_file, multiple=True, required=True, metavar="NAME=FILE.npy", help="An input. Repeatable."
+    "--image",
+    "images",
+    type=_named_file,
+    multiple=True,
+    metavar="NAME=FILE",
+    help="A JPEG, PNG or WebP file for an input of images. Repeatable: each is a row.",
+)
+@click.option(
+    "--labels", type=_named_file, multiple=True, metavar="NAME=K", help="Print the K best labels of an output, and no others."
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
 @options.model_choice
-def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: Any) -> None:
+def command(
+    inputs: tuple[tuple[str, str], ...],
+    images: tuple[tuple[str, str], ...],
+    labels: tuple[tuple[str, str], ...],
+    output: Path | None,
+    **values: Any,
+) -> None:
     """Run a model of plain tensors, such as an imported ONNX file, on arrays of the types and shapes that it declares.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on a model of --models.
@@ -38,11 +53,20 @@ def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: 
     needs("numpy", "serve")
     import numpy as np
 
+    if not inputs and not images:
+        raise click.UsageError("name the inputs with --input or --image")
     arrays = {name: _read(name, path) for name, path in inputs}
+    files: dict[str, list[bytes]] = {}
+    for name, path in images:
+        files.setdefault(name, []).append(_read_file(path))
+    best = {name: _count(name, text) for name, text in labels}
+    ranked: dict[str, list[str]] = {}
     choice = ModelChoice(**values)
     if asks_server():
         with connect(choice.server) as client:
-            results = {name: np.asarray(tensor) for name, tensor in client.infer(choice.model, arrays).items()}
+            found = client.infer(choice.model, {**arrays, **files}, outputs=best)
+        results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
+        ranked = {name: list(found[name].strings) for name in best}
     else:
         with open_engine(choice, TASK) as (registry, selector):
             from triptych_serving.models.tensors.tensor_model import TensorModel
@@ -52,11 +76,30 @@ def command(inputs: tuple[tuple[str, str], ...], output: Path | None, **values: 
                 raise click.ClickException(
                     f"model {choice.model!r} does not take plain tensors; it is for {model.manifest.task}"
                 )
-            results = dict(model.run(arrays))
+            arrays |= {name: model.read_images(name, contents) for name, contents in files.items()}
+            results = dict(model.run(arrays, list(best)))
+            for name, count in best.items():
+                rows = model.rank(name, results.pop(name), count)
+                ranked[name] = [f"{one.score}:{one.index}:{one.label}" for row in rows for one in row]
     if output:
         np.savez(output, allow_pickle=False, **results)
     for name, array in results.items():
         click.echo(f"{name} {array.dtype} {list(array.shape)}" + ("" if output else f"\n{array}"))
+    for name, lines in ranked.items():
+        click.echo("\n".join((f"{name} score:index:label", *lines)))
+
+
+def _count(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise click.UsageError(f"--labels {name}={text}: {text!r} is no number of labels, must be at least 1")
+    return int(text)
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be read: {error}") from error
 
 
 def _read(name: str, path: str) -> Any:

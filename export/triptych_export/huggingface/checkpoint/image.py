@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.folder import Folder, neutral
+from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_serving.bundle.manifest.image import SHORTEST_EDGE, STRETCH
 from triptych_training.checkpoints.encoder import ImagePreprocessing
 
@@ -116,7 +116,7 @@ def read_image_processor(folder: Folder) -> ImagePreprocessing:
     """
     name, given = _read(folder)
     try:
-        return preprocessing(_kind(given, folder.model_type), given)
+        return preprocessing(_kind(given, folder.model_type if folder.has(CONFIG) else ""), given)
     except ValueError as error:
         raise SourceError(f"{folder.path / name}: {error}") from error
 

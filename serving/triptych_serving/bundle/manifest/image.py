@@ -114,7 +114,7 @@ def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
         **parse_common(fields),
         precisions=parse_graphs(fields),
         label_count=fields.positive("label_count"),
-        image=_parse_spec(image, faults),
+        image=parse_spec(image, faults),
         mean=image.numbers("mean", 3),
         std=image.numbers("std", 3),
     )
@@ -153,14 +153,14 @@ def parse_autoencoder(fields: JsonFields, faults: list[str]) -> AutoencoderManif
     manifest = AutoencoderManifest(
         **parse_common(fields),
         precisions={name: AutoencoderGraphs(each.get("encode", str), each.get("decode", str)) for name, each in graphs.items()},
-        image=_parse_spec(fields.object("image"), faults),
+        image=parse_spec(fields.object("image"), faults),
         latents=fields.positive("latents"),
     )
     check_common(manifest, set(), faults)
     return manifest
 
 
-def _parse_spec(image: JsonFields, faults: list[str]) -> ImageSpec:
+def parse_spec(image: JsonFields, faults: list[str]) -> ImageSpec:
     known = len(faults)
     height, width, resize = image.get("height", int), image.get("width", int), image.get("resize", str)
     size = image.get("resize_size", int, 0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
+from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec, parse_spec
 
 TENSORS = "tensors"
 # Datatypes of the Open Inference Protocol, as little-endian types of numpy.
@@ -37,17 +38,31 @@ class TensorSpec:
 
 
 @dataclass(frozen=True)
+class ImageInput:
+    """How image files become an input: pixels of red, green and blue, (pixel / 255 - mean) / std."""
+
+    input: str
+    spec: ImageSpec
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class TensorsManifest(Manifest):
     """Manifest of a model of plain tensors. Members besides the common ones:
 
     inputs, outputs       name -> {datatype, shape}
     batches               the first dimension of all tensors numbers rows, which do not depend on each other
+    image                 (optional) input, and the members of an image classification model's: files may be sent for this input
+    labels                (optional) the output `[rows, labels]` whose columns labels.txt names
     """
 
     precisions: Mapping[str, Graph]
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     batches: bool
+    image: ImageInput | None = None
+    labels: str = ""
 
 
 def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
@@ -58,12 +73,24 @@ def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
         inputs=_specs(fields, "inputs", faults),
         outputs=_specs(fields, "outputs", faults),
         batches=fields.get("batches", bool, False),
+        image=_parse_image(fields.object("image"), faults) if "image" in fields.values else None,
+        labels=fields.get("labels", str, ""),
     )
-    check_common(manifest, set(), faults)
+    check_common(manifest, {LABELS_FILE} if manifest.labels else set(), faults)
+    if manifest.labels and manifest.labels not in manifest.outputs:
+        faults.append(f"labels is {manifest.labels!r:.40}, which is no output")
+    if (image := manifest.image) is not None:
+        found = manifest.inputs.get(image.input)
+        if found is None or not found.datatype.startswith("FP") or len(found.shape) != 4:
+            faults.append(f"image.input is {image.input!r:.40}, which is no input of floats [rows, 3, height, width]")
     specs = (*manifest.inputs.values(), *manifest.outputs.values())
     if manifest.batches and any(spec.shape[:1] != (-1,) for spec in specs):
         faults.append("batches is true, but a tensor's first dimension is not free")
     return manifest
+
+
+def _parse_image(image: JsonFields, faults: list[str]) -> ImageInput:
+    return ImageInput(image.get("input", str), parse_spec(image, faults), image.numbers("mean", 3), image.numbers("std", 3))
 
 
 def _specs(fields: JsonFields, name: str, faults: list[str]) -> dict[str, TensorSpec]:

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import TensorsManifest
+from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
 from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.images.decode import decode_image
 from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.labels import ScoredLabel, rank_labels
 from triptych_serving.models.request_cost import check_rows
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.session import Array
@@ -31,11 +34,10 @@ class TensorModel:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
     """
 
-    labels: tuple[str, ...] = ()
-
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
         self.name, self.version = name, version
         self.manifest = bundle.manifest_of(TensorsManifest)
+        self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
         self.precision = bundle.precision(options.precision)
         self.capabilities = capabilities_of(self.manifest)
         self.weight_bytes = bundle.weight_bytes(self.precision)
@@ -78,6 +80,39 @@ class TensorModel:
         size = sum(array.size for array in inputs.values())
         item = Item(payload, max(1, size // ELEMENTS_PER_TOKEN))
         return Work([item], lambda: iter([item.result]), size, "inputs")
+
+    def read_images(self, name: str, files: Sequence[bytes]) -> Array:
+        """Make the input `name` of JPEG, PNG or WebP files, one for each row, as the manifest says.
+
+        Raises:
+            InvalidInputError: the input takes no images; or a file is no image, damaged or too large, or there are too many.
+        """
+        image = self.manifest.image
+        if image is None or image.input != name:
+            raise InvalidInputError(name, "it takes no image files (BYTES), see the model's metadata for its datatype")
+        check_rows(name, len(files), self._limits)
+        values, most = len(files) * image.spec.height * image.spec.width * 3, self._limits.waiting_tokens * ELEMENTS_PER_TOKEN
+        if values > most:
+            raise InvalidInputError(
+                name, f"{len(files):,} images have {values:,} values, at most {most:,} can wait; send fewer"
+            )
+        pixels = [decode_image(data, image.spec, f"{name}[{index}]").pixels for index, data in enumerate(files)]
+        mean, std = (np.array(values, np.float32) for values in (image.mean, image.std))
+        scaled = (np.stack(pixels).astype(np.float32) / 255 - mean) / std
+        kind = NUMPY[self.manifest.inputs[name].datatype]
+        return np.ascontiguousarray(scaled.transpose(0, 3, 1, 2)).astype(kind)
+
+    def rank(self, name: str, values: Array, top_k: int) -> list[tuple[ScoredLabel, ...]]:
+        """Return the best labels of each row of the output `name`, with its values as scores.
+
+        Raises:
+            InvalidInputError: the output has no labels, or `top_k` is below 1.
+        """
+        if name != self.manifest.labels:
+            raise InvalidInputError(name, f"it has no labels; outputs with labels: {self.manifest.labels or 'none'}")
+        if top_k < 1:
+            raise InvalidInputError(name, f"{top_k:,} labels are requested, must be at least 1")
+        return [rank_labels(row, self.labels, top_k) for row in values.reshape(-1, len(self.labels))]
 
     def run(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Mapping[str, Array]:
         """Run the model in this process and wait; returns the outputs by name. Arguments and errors as for `prepare`."""

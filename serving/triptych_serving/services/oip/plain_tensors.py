@@ -1,5 +1,10 @@
-"""Requests to models of plain tensors: any datatype and shape, as the model declares them."""
+"""Requests to models of plain tensors: any datatype and shape, as the model declares them.
 
+Where the manifest says how images become an input, it may be BYTES, a file for each row. Where it names the labels of an
+output, the output's parameter `classification`, as in Triton's extension, asks for so many labels as "score:index:label".
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -13,7 +18,7 @@ from triptych_serving.rpc.call_context import GrpcContext, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
-from triptych_serving.services.oip.tensors import raw_contents
+from triptych_serving.services.oip.tensors import BYTES, elements_of, encode, raw_contents
 
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -25,6 +30,8 @@ CONTENTS: Mapping[str, str] = {
     "FP32": "fp32_contents",
     "FP64": "fp64_contents",
 }
+
+CLASSES = "classification"
 
 InferInputTensor = pb.ModelInferRequest.InferInputTensor
 
@@ -41,7 +48,9 @@ async def infer_tensors(
     arrival = Arrival.now(context)
     if unknown := next(iter(request.parameters), ""):
         raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
-    inputs = inputs_from(request)
+    inputs, files = inputs_from(request)
+    for name, images in files.items():
+        inputs[name] = await asyncio.to_thread(model.read_images, name, images)
     work = model.prepare(inputs, [output.name for output in request.outputs])
     with UseModel(model) as use:
         await EngineCall.run(model.engine, work, arrival, use)
@@ -50,24 +59,39 @@ async def infer_tensors(
     return response_to(request, model, results)
 
 
-def inputs_from(request: pb.ModelInferRequest) -> dict[str, Array]:
-    """Unpack the input tensors of a request; large ones are views of its contents.
+def inputs_from(request: pb.ModelInferRequest) -> tuple[dict[str, Array], dict[str, Sequence[bytes]]]:
+    """Unpack the input tensors of a request, and those of BYTES; large ones are views of its contents.
 
     Raises:
         InvalidInputError: a tensor is malformed, or there are two of a name; names it.
     """
     inputs: dict[str, Array] = {}
+    files: dict[str, Sequence[bytes]] = {}
     for tensor, raw in zip(request.inputs, raw_contents(request), strict=True):
-        if tensor.name in inputs:
+        if tensor.name in inputs or tensor.name in files:
             raise InvalidInputError(tensor.name, "there are two inputs of this name")
-        inputs[tensor.name] = _array(tensor, raw)
-    return inputs
+        if tensor.datatype == BYTES:
+            files[tensor.name] = elements_of(tensor, raw)
+        else:
+            inputs[tensor.name] = _array(tensor, raw)
+    return inputs, files
 
 
 def response_to(request: pb.ModelInferRequest, model: TensorModel, results: Mapping[str, Array]) -> pb.ModelInferResponse:
-    """Encode the outputs."""
+    """Encode the outputs.
+
+    Raises:
+        InvalidInputError: labels are requested of an output that has none.
+    """
+    classes = {one.name: one.parameters[CLASSES].int64_param for one in request.outputs if CLASSES in one.parameters}
     response = pb.ModelInferResponse(model_name=model.name, model_version=str(model.version), id=request.id)
     for name, array in results.items():
+        if name in classes:
+            ranked = model.rank(name, array, classes[name])
+            shape, packed = encode([[f"{one.score}:{one.index}:{one.label}" for one in row] for row in ranked], 2, BYTES)
+            response.outputs.add(name=name, datatype=BYTES, shape=shape)
+            response.raw_output_contents.append(bytes(packed))
+            continue
         response.outputs.add(name=name, datatype=datatype_of(array.dtype), shape=array.shape)
         response.raw_output_contents.append(np.ascontiguousarray(array).tobytes())
     return response

@@ -56,7 +56,7 @@ def inputs_from(request: pb.ModelInferRequest, specs: Sequence[InputSpec]) -> In
     _check_names([tensor.name for tensor in request.inputs], specs)
     raw = raw_contents(request)
     shapes = {tensor.name: tuple(tensor.shape) for tensor in request.inputs}
-    elements = {tensor.name: _elements(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
+    elements = {tensor.name: elements_of(tensor, contents) for tensor, contents in zip(request.inputs, raw, strict=True)}
     first = next((spec.name for spec in specs if spec.name in elements), "")
     count = len(elements[first]) if first else 0
     for name, own in elements.items():
@@ -162,7 +162,12 @@ def raw_contents(request: pb.ModelInferRequest) -> Sequence[bytes | None]:
     return raw
 
 
-def _elements(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
+def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
+    """Unpack a BYTES tensor.
+
+    Raises:
+        InvalidInputError: it has another datatype, or its shape and contents do not fit.
+    """
     name = tensor.name
     if tensor.datatype != BYTES:
         raise InvalidInputError(name, f"its datatype is {tensor.datatype!r}, must be {BYTES!r}")

@@ -1,5 +1,6 @@
 """Small ONNX files become bundles whose answers are those of the files."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,23 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
+from triptych.inference import open_inference_pb2 as pb
+from triptych_cli.encoders.tensors import command as infer
+from triptych_client.tensors import INFER, infer_request
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.onnx_files import trial
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import read_manifest
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
 from ....fixtures.encoders import VOCABULARY, tokenizer
 
@@ -206,6 +214,52 @@ def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, t
         np.testing.assert_array_equal(model.run({"x": x})["y"], x + (x.sum(0) if mixes_rows else x))
     finally:
         model.close()
+
+
+def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
+    """`y` is the mean of each colour of an image, which labels.txt names; the manifest resizes and normalizes."""
+    shape = ["rows", 3, 8, 8]
+    graph = helper.make_graph(
+        [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)],
+        "colours",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, ["rows", 3])],
+    )
+    path = tmp_path / "files/colours.onnx"
+    path.parent.mkdir()
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    size = {"height": 8, "width": 8}
+    processor = {"image_processor_type": "ViTImageProcessor", "size": size, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    (path.parent / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    (path.parent / "labels.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
+    model = TensorModel("colours", 1, open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None)))
+    try:
+        picture = io.BytesIO()
+        Image.new("RGB", (31, 17), (0, 255, 51)).save(picture, "PNG")
+        found = model.run({"x": model.read_images("x", [picture.getvalue()] * 2)})["y"]
+        np.testing.assert_allclose(found, [[-2, 2, -1.2]] * 2, rtol=1e-6)
+        assert [[one.label for one in row] for row in model.rank("y", found, 2)] == [["green", "blue"]] * 2
+        request = pb.ModelInferRequest(**infer_request("colours", "", {"x": [picture.getvalue()] * 2}, {"y": 2}))
+        arrays, sent = inputs_from(request)
+        assert (arrays, sent) == ({}, {"x": [picture.getvalue()] * 2})
+        answer = INFER.result(response_to(request, model, {"y": found}))["y"]
+        assert (answer.datatype, answer.shape) == ("BYTES", (2, 2))
+        assert [one.rpartition(":")[2] for one in answer.strings] == ["green", "blue"] * 2
+        for name, files, message in (("z", [b""], "it takes no image files"), ("x", [b"%PDF"], "a PDF document")):
+            with pytest.raises(InvalidInputError, match=message):
+                model.read_images(name, files)
+        with pytest.raises(InvalidInputError, match="it has no labels; outputs with labels: y"):
+            model.rank("x", found, 1)
+    finally:
+        model.close()
+    (tmp_path / "picture.png").write_bytes(picture.getvalue())
+    given = ["--models", str(tmp_path / "models"), "--image", f"x={tmp_path / 'picture.png'}", "--labels"]
+    printed = CliRunner().invoke(infer, [*given, "y=2"]).output.splitlines()
+    assert [line.rpartition(":")[2] for line in printed] == ["label", "green", "blue"]
+    assert "--labels y=0: '0' is no number of labels" in CliRunner().invoke(infer, [*given, "y=0"]).output
+    (path.parent / "labels.txt").write_text("red\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"labels\.txt: 0 outputs fit"):
+        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
 
 
 @pytest.mark.parametrize("external", [False, True])
