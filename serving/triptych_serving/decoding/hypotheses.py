@@ -194,11 +194,7 @@ class HypothesisGroup:
         row.finish = row.hypotheses[0].finish
 
     def settle(self, running: NDArray[np.int64]) -> None:
-        """Append the tokens to the row that can no longer change.
-
-        Args:
-            running: tokens `[hypotheses, length]`.
-        """
+        """Append the tokens to the row that can no longer change; `running` are tokens `[hypotheses, length]`."""
         row = self.row
         agreed = _agreed(running, running[0])
         for hypothesis in self.finished:

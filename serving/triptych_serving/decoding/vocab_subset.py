@@ -41,11 +41,7 @@ class Projection:
 
 
 class VocabSubset:
-    """The selected columns, and their place in the graph's inputs. Used by one thread.
-
-    Args:
-        end: id of the end of the sentence; unused columns have it.
-    """
+    """The selected columns, and their place in the graph's inputs; unused ones have the id `end`. Used by one thread."""
 
     def __init__(self, projection: Projection, end: int) -> None:
         self._projection = projection

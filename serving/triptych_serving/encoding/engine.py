@@ -66,11 +66,7 @@ class OneShotWorker(Worker):
 
 
 class OneShotEngine(Engine[Item]):
-    """Runs batches of items through a graph.
-
-    Args:
-        clock: monotonic seconds.
-    """
+    """Runs batches of items through a graph; `clock` returns monotonic seconds."""
 
     _queue: BatchScheduler
     _workers: tuple[OneShotWorker, ...]

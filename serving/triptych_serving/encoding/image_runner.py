@@ -23,11 +23,7 @@ class ImageRow:
 
 
 class ImageRunner(Runner):
-    """Stacks images and runs them.
-
-    Args:
-        spec: the size of its input.
-    """
+    """Stacks images of the graph's input size and runs them."""
 
     def __init__(self, session: Session, spec: ImageSpec) -> None:
         self._session = session

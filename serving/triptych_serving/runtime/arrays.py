@@ -33,11 +33,7 @@ class ArraySpec:
 
 
 class ArrayLayout:
-    """Positions of several arrays in one block of memory.
-
-    Args:
-        parts: by name, in their order.
-    """
+    """Positions of several arrays in one block of memory, by name and in their order."""
 
     def __init__(self, parts: Mapping[str, ArraySpec]) -> None:
         self.parts = dict(parts)

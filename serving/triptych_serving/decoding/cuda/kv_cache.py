@@ -21,11 +21,7 @@ SIZES = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class RowBuckets:
-    """Numbers of rows that a device's graphs run with: few, because the graph is bound and captured once for each.
-
-    Args:
-        count: maximum number of rows.
-    """
+    """Numbers of up to `count` rows that a device's graphs run with: few, as the graph is bound and captured for each."""
 
     def __init__(self, count: int) -> None:
         self.sizes = (*SIZES[: bisect_left(SIZES, count)], count)

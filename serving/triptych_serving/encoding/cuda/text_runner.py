@@ -96,11 +96,7 @@ class DeviceTextRunner(DeviceRunner):
 
 
 def text_plan(limits: BatchLimits, max_tokens: int, vocabulary: int, session: Session) -> GraphPlan:
-    """Plan the buckets and shapes of a graph.
-
-    Args:
-        max_tokens: limit of a row.
-    """
+    """Plan the buckets and shapes of a graph whose rows have at most `max_tokens`."""
     interface = GraphInterface(session)
     buckets = TextBuckets(limits, max_tokens, vocabulary if "places" in interface.inputs else 0)
     return GraphPlan(buckets, cached_shapes(_shapes, interface), _write_idle)

@@ -71,11 +71,7 @@ class Reservation:
 
 
 class Budget:
-    """The memory budget of one device. Thread-safe.
-
-    Args:
-        limit_bytes: maximum of all reservations together; None: no limit.
-    """
+    """The memory budget of one device: the most that all reservations may take together; None: no limit. Thread-safe."""
 
     def __init__(self, device: Device, limit_bytes: int | None = None) -> None:
         self.device = device

@@ -32,11 +32,7 @@ def load_runtime() -> Any:
 
 
 class CudaRuntime:
-    """Calls functions of the runtime and raises their errors.
-
-    Args:
-        runtime: `cuda.bindings.runtime`, whose functions return their error first.
-    """
+    """Calls functions of `cuda.bindings.runtime`, which return their error first, and raises their errors."""
 
     def __init__(self, runtime: Any) -> None:
         self.runtime = runtime

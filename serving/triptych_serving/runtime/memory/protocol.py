@@ -66,11 +66,7 @@ class Memory(Protocol):
         """Copy on the device. Raises ValueError: extents, types or devices differ, or the two overlap."""
 
     def fill(self, target: DeviceArray, value: int) -> None:
-        """Set all bytes.
-
-        Args:
-            value: 0 to 255.
-        """
+        """Set all bytes to a value of 0 to 255."""
 
     def mark(self) -> StreamMark:
         """Return a mark after all operations so far."""

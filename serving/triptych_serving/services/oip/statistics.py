@@ -44,11 +44,7 @@ class _VersionStatistics:
 
 
 class Statistics(Observer):
-    """Observe the work of models. Not thread-safe: for the event loop only.
-
-    Args:
-        counts_misses: a response cache is in use.
-    """
+    """Observe the work of models; counts misses of a response cache if there is one. For the event loop only: not thread-safe."""
 
     def __init__(self, counts_misses: bool = False) -> None:
         self._counts_misses = counts_misses
