@@ -44,7 +44,7 @@ class _VersionStatistics:
 
 
 class Statistics(Observer):
-    """Observe the work of models; counts misses of a response cache if there is one. For the event loop only: not thread-safe."""
+    """Observe the work of models; count misses of a response cache, if in use. Not thread-safe: for the event loop only."""
 
     def __init__(self, counts_misses: bool = False) -> None:
         self._counts_misses = counts_misses
