@@ -15,7 +15,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 
 OTHER_BYTES = 1 << 20  # of a response, besides the weights
-EXPORT = "add one with `triptych export BUNDLE --out MODELS` (Swin, PVT and recurrent models cannot have one)"
+EXPORT = "add one with `triptych export BUNDLE --out MODELS` (Swin, PVT, ResNet and recurrent models cannot have one)"
 
 
 class Attender:

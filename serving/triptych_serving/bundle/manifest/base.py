@@ -46,7 +46,7 @@ class Graph:
 
     graph: str  # file name
     saturation_free: bool = False  # integer weights of 7 bits: no product overflows, whatever the processor
-    attend: str = ""  # file name of the graph with attention weights; empty in old bundles, and for Swin and PVT
+    attend: str = ""  # file name of the graph with attention weights; empty in old bundles; of image models only ViT has one
 
     @property
     def files(self) -> tuple[str, ...]:
