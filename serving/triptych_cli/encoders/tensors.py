@@ -16,26 +16,26 @@ from triptych_embedded.request import ModelChoice
 TASK = "tensors"
 
 
-def _named_file(value: str) -> tuple[str, str]:
-    """Parse `NAME=FILE.npy`, the name of an input and a file."""
+def _named(value: str) -> tuple[str, str]:
+    """Parse `NAME=FILE` or `NAME=K`: the name of an input or output, and what belongs to it."""
     name, equals, file = value.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{value!r} is not NAME=FILE.npy")
+        raise click.BadParameter(f"{value!r} is not a name, = and a file or number")
     return name, file
 
 
 @click.command(name="infer")
-@click.option("--input", "inputs", type=_named_file, multiple=True, metavar="NAME=FILE.npy", help="An input. Repeatable.")
+@click.option("--input", "inputs", type=_named, multiple=True, metavar="NAME=FILE.npy", help="An input. Repeatable.")
 @click.option(
     "--image",
     "images",
-    type=_named_file,
+    type=_named,
     multiple=True,
     metavar="NAME=FILE",
     help="A JPEG, PNG or WebP file for an input of images. Repeatable: each is a row.",
 )
 @click.option(
-    "--labels", type=_named_file, multiple=True, metavar="NAME=K", help="Print the K best labels of an output, and no others."
+    "--labels", type=_named, multiple=True, metavar="NAME=K", help="Print the K best labels of an output, and no others."
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
 @options.model_choice
