@@ -32,11 +32,13 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, INT8_CACHES
 from triptych_training.checkpoints.encoder import (
     BERT,
+    ELMO,
     IMAGE_KINDS,
     WORD2VEC,
     BertCheckpoint,
     ImageCheckpoint,
     load_bert_checkpoint,
+    load_elmo,
     load_vit_checkpoint,
     load_word_vectors,
 )
@@ -45,6 +47,7 @@ from triptych_training.checkpoints.translation import CONFIGS, RNN, load_checkpo
 from triptych_training.checkpoints.vae import VAE, load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
 from triptych_training.data.documents import read_texts
+from triptych_training.models.elmo import Elmo
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.word2vec import StaticEmbedding
 
@@ -55,6 +58,7 @@ LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
     **dict.fromkeys(IMAGE_KINDS, load_vit_checkpoint),
     GPT: lambda folder: GenerationSource.of(load_gpt_checkpoint(folder)),
     WORD2VEC: load_word_vectors,
+    ELMO: load_elmo,
 }
 OURS = (*LOADERS, VAE)
 ENCODERS = "text encoders and image classifiers"
@@ -163,13 +167,13 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
 
 
 def _static(checkpoint: BertCheckpoint, name: str, options: ExportOptions) -> Family:
-    """Open a table of vectors."""
+    """Open a table of vectors or an ELMo."""
     others = ("shortlist", "source_language", "target_language", "ignore_config", "allow_different")
     if given := [name for name in others if getattr(options, name)]:
-        raise SourceError(f"{given[0]}: not for static embeddings, {name}")
+        raise SourceError(f"{given[0]}: not for {checkpoint.family}, {name}")
     if wrong := [precision for precision in options.precisions or () if precision not in STATIC_PRECISIONS]:
-        raise SourceError(f"precision {wrong[0]}: static embeddings have fp32 only, {name}")
-    return TextFamily(checkpoint, read_samples(options.valid), STATIC_PRECISIONS)
+        raise SourceError(f"precision {wrong[0]}: {checkpoint.family} has fp32 only, {name}")
+    return TextFamily(checkpoint, read_samples(options.valid) or checkpoint.samples, STATIC_PRECISIONS)
 
 
 def _noted(folder: Folder, name: str, value: str) -> Folder:
@@ -209,7 +213,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         _only_float32(folder, options, "autoencoders")
         return AutoencoderFamily(load_vae_checkpoint(folder.path), options.valid)
     loaded = LOADERS[architecture](folder.path)
-    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, StaticEmbedding):
+    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, StaticEmbedding | Elmo):
         return _static(loaded, str(folder.path), options)
     return _family(loaded, folder, options, ours=True)
 

@@ -31,10 +31,11 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import BertCheckpoint, Sample
 from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import BertForPretraining, BertForQuestionAnswering
+from triptych_training.models.elmo import Elmo
 from triptych_training.models.word2vec import StaticEmbedding
 
 PARITY_TEXTS = 300
-STATIC_PRECISIONS = ("fp32",)  # a table of vectors has no matrix to quantize
+STATIC_PRECISIONS = ("fp32",)  # a table of vectors has no matrix to quantize, and ELMo no small loss
 
 TASKS: Mapping[str, str] = {"pretraining": FILL_MASK, "embedding": TEXT_EMBEDDING}  # by head; others have the task's name
 SENTENCES = {
@@ -54,7 +55,7 @@ class TextFamily(EncoderFamily):
 
     def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:
         self.embeds = checkpoint.head == "embedding"
-        static = isinstance(checkpoint.model, StaticEmbedding)
+        static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
         quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
         both = quantized if self.embeds and not static and set(quantized) & set(shipped) else ()
         super().__init__(checkpoint.model.bert, checkpoint.provenance, written_precisions((*shipped, *both)))
@@ -106,7 +107,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: S
     folder.mkdir()
     say("tracing the graph")
     absent = sorted(absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size))
-    attends = checkpoint.model.config.layers > 0
+    attends = checkpoint.model.config.heads > 0
     write_encoder(folder, precisions, lambda half: trace_text(checkpoint.model, absent, half=half), attends)
     write_tokenizer(checkpoint.tokenizer, folder / "tokenizer.json")
     write_manifest(folder, text_manifest(checkpoint, precisions))
@@ -119,7 +120,7 @@ def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECIS
     manifest = first_manifest(
         task,
         checkpoint.family,
-        encoder_precisions(precisions, attends=config.layers > 0),
+        encoder_precisions(precisions, attends=config.heads > 0),
         tokens={"pad": config.pad_id, "cls": config.cls_id, "sep": config.sep_id, "mask": config.mask_id},
         limits={"max_tokens": config.max_positions},
         hidden_size=config.model_dim,

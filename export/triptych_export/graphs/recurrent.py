@@ -4,6 +4,8 @@ The caches of a recurrent decoder are its state: `[B, 1, P, E]` states and, in p
 and replaces them; in a row's first step it computes the initial state instead. Shapes as in `triptych_training.models.rnn`.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +23,8 @@ class RecurrentEncoderGraph(nn.Module):
         self.embedding, self.decoder, self.cell = model.encoder.embedding, model.decoder, model.config.cell
         self.weights = nn.ParameterList()  # three for each layer: of inputs, of states, biases
         for layer in range(model.config.encoder_layers):
-            self.weights.extend(_layer_weights(model.encoder.rnn, layer, self.cell))
+            both = [(model.encoder.rnn, f"l{layer}{direction}") for direction in ("", "_reverse")]
+            self.weights.extend(direction_weights(both, self.cell))
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """`[B, S]` int64 and `[B]` int32 -> `[2, B, 1, S, E]`."""
@@ -55,11 +58,11 @@ class RecurrentDecoder(nn.Module):
 
 
 @torch.no_grad()
-def _layer_weights(rnn: nn.Module, layer: int, cell: str) -> list[nn.Parameter]:
-    """Stack the weights of both directions as the operators expect them, `[2, gates * E/2, ...]`."""
+def direction_weights(directions: Sequence[tuple[nn.Module, str]], cell: str) -> list[nn.Parameter]:
+    """Stack the weights of two directions, modules with suffixes, as the operators expect them, `[2, gates * N, ...]`."""
 
     def stacked(kind: str) -> Tensor:
-        found = [getattr(rnn, f"{kind}_l{layer}{direction}") for direction in ("", "_reverse")]
+        found = [getattr(rnn, f"{kind}_{suffix}") for rnn, suffix in directions]
         return torch.stack([torch.cat([each.chunk(len(GATES[cell]))[gate] for gate in GATES[cell]]) for each in found])
 
     biases = torch.cat((stacked("bias_ih"), stacked("bias_hh")), 1)

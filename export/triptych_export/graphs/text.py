@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.layers import FusedLayer, RotaryLayer
-from triptych_export.graphs.operators import top_k
+from triptych_export.graphs.operators import bidirectional_rnn, top_k
+from triptych_export.graphs.recurrent import direction_weights
 from triptych_training.models.bert import (
     Bert,
     BertForEmbedding,
@@ -26,6 +27,7 @@ from triptych_training.models.bert import (
     BertModel,
 )
 from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.modernbert import ModernBert, ModernBertLayer
 from triptych_training.models.word2vec import StaticEmbedding
 
@@ -105,7 +107,7 @@ class TextGraph(nn.Module):
 
     def __init__(self, model: BertModel) -> None:
         super().__init__()
-        assert not isinstance(model, StaticEmbedding)
+        assert not isinstance(model, StaticEmbedding | Elmo)
         self.encoder = TextEncoder(model.bert)
         self.max_positions = model.config.max_positions
 
@@ -236,11 +238,48 @@ class StaticGraph(TextGraph):
         return mean, mean.clone(), self.table.similarities(ids, inside * (1 - 2 * segments))
 
 
+class ElmoGraph(TextGraph):
+    """Graph of an ELMo: `mean` is that of the known words' vectors, `states` `[B, T, E]` are the vectors of all tokens."""
+
+    outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "states")
+
+    def __init__(self, model: Elmo) -> None:
+        nn.Module.__init__(self)
+        self.embedding, self.max_positions = model.bert.embedding, model.config.max_positions
+        self.weights = nn.ParameterList()  # three for each layer: of inputs, of states, biases
+        for number, pair in enumerate(zip(model.bert.forwards, model.bert.backwards, strict=True)):
+            weight, recurrent, bias = direction_weights([(rnn, "l0") for rnn in pair], "lstm")
+            if number:  # the input has both directions' states; each direction reads its own
+                zeros = torch.zeros_like(weight[0])
+                both = torch.stack((torch.cat((weight[0], zeros), 1), torch.cat((zeros, weight[1]), 1)))
+                weight = nn.Parameter(both, requires_grad=False)
+            self.weights.extend((weight, recurrent, bias))
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """-> `[B, E]` twice, and `[B, T, E]`."""
+        x = self.embedding(ids).transpose(0, 1)  # [T, B, E/2]
+        total = layer = torch.cat((x, x), -1)
+        for first in range(0, len(self.weights), 3):
+            weight, recurrent, bias = (self.weights[first + part] for part in range(3))
+            before = layer
+            both = bidirectional_rnn("lstm", before if first else x, weight, recurrent, bias, lengths)  # [T, 2, B, E/2]
+            layer = both.transpose(1, 2).flatten(2)
+            layer = layer + before if first else layer
+            total = total + layer
+        states = (total / (len(self.weights) // 3 + 1)).transpose(0, 1)
+        numbers = torch.arange(ids.shape[1], dtype=torch.int32)[None]
+        known = ((numbers < lengths[:, None]) & (ids != ElmoConfig.pad_id)).float()  # [B, T]
+        shares = known / known.sum(1, keepdim=True).clamp(min=1)
+        return torch.bmm(shares[:, None], states).squeeze(1), states[:, 0], states
+
+
 def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> TextGraph:
     """Build the graph for a model's head; `absent` ids never fill a mask, `half` makes the variant for CUDA."""
     match model:
         case StaticEmbedding():
             return StaticGraph(model)
+        case Elmo():
+            return ElmoGraph(model)
         case BertForPretraining(next_sentence=None):
             graph: TextGraph = FillMaskGraph(model, absent)
         case BertForPretraining():
@@ -253,6 +292,6 @@ def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False)
             graph = TokenClassificationGraph(model)
         case BertForQuestionAnswering():
             graph = QuestionAnsweringGraph(model)
-    if half and not isinstance(model, StaticEmbedding):
+    if half:
         graph.encoder = TextEncoder(model.bert, counted=True)
     return graph

@@ -24,6 +24,7 @@ from triptych_training.models.bert import (
     BertForSequenceClassification,
     BertModel,
 )
+from triptych_training.models.elmo import Elmo
 from triptych_training.models.word2vec import StaticEmbedding
 
 MASK_EVERY = 7  # tokens, if the text has no masks
@@ -132,6 +133,12 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
         given = torch.tensor(row.ids)
         vector = model(given).numpy()
         return {"mean": vector, "cls": vector, "similarities": model.similarities(given).numpy()}
+    if isinstance(model, Elmo):
+        given = torch.tensor(row.ids)
+        with torch.no_grad():
+            states = model(given[None])[0]
+        known = states[given != model.config.pad_id]
+        return {"mean": (known.sum(0) / max(1, len(known))).numpy(), "cls": states[0].numpy(), "states": states.numpy()}
     hidden: list[Tensor] = []
     hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
     ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
@@ -189,7 +196,7 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[i
         for name in ("start", "end"):
             if name in outputs:
                 answer[name] = outputs[name][index, : len(row.ids)]
-        for name in ("next_sentence", "probabilities", "logits", "similarities"):
+        for name in ("next_sentence", "probabilities", "logits", "similarities", "states"):
             if name in outputs:
                 answer[name] = outputs[name][index][: len(row.ids)] if outputs[name].ndim == 3 else outputs[name][index]
         answers.append(answer)

@@ -21,7 +21,7 @@ from triptych_cli.common.options import refuse_given
     multiple=True,
     help="Precisions to include; the first is the default, or the next if that is fp16, which is for CUDA. Repeatable.  "
     "[default: int8, fp32; translation also int8-caches, with --shortlist int8-shortlist; embeddings: int8-weights, fp32; "
-    "recurrent models and autoencoders have fp32 only]",
+    "recurrent models, ELMo and autoencoders have fp32 only]",
 )
 @click.option(
     "--shortlist",

@@ -267,6 +267,29 @@ def word2vec(out: Path, resume: bool, **options: Any) -> None:
     _run(WordRecipe, options, lambda recipe, shape: train_word2vec(recipe, shape["model_dim"], out, resume))
 
 
+@command.command(name="elmo")
+@_files("Text (.gz and .xz too): paragraphs, a blank line between documents. Repeatable.", "Validation text. Repeatable.")
+@_option("--tokenizer", default="", help="The tokenizer.json of a word2vec or elmo training.  [default: train one]")
+@_option("--vocabulary-size", default=20_000, help="Words to learn, the most frequent.")
+@_option("--min-count", default=2, help="Least occurrences of a word.")
+@_option("--lowercase/--no-lowercase", default=True, help="Convert to lower case.")
+@_option("--sequence-length", default=64, help="Length of a training row, in words.")
+@_option("--direction-dim", default=256, help="Length of the vectors of each direction.")
+@_option("--layers", default=2, help="LSTMs of each direction.")
+@_option("--max-positions", default=512, help="Longest text of the model, in words.")
+@_option("--dropout", default=0.1)
+@_option("--batch-tokens", default=2048, help="Words of a batch.")
+@_loop(epochs=10, learning_rate=2e-3, schedule="cosine", warmup_steps=200, label_smoothing=0.0, average=1)
+def elmo(out: Path, resume: bool, **options: Any) -> None:
+    """Train forward and backward language models over words (ELMo); exported, they embed texts."""
+    needs("triptych_training.loop.trainer", "train")
+    from triptych_training.loop.recipe import ElmoRecipe
+    from triptych_training.models.elmo import ElmoConfig
+    from triptych_training.tasks.elmo import train_elmo
+
+    _run(ElmoRecipe, options, lambda recipe, shape: train_elmo(recipe, ElmoConfig(1, **shape), out, resume))
+
+
 def _finetuning(name: str, train_help: str, summary: str) -> None:
     """Add the command of a head; the heads differ only in their data."""
 

@@ -2,8 +2,8 @@
 
 config.json         format, architecture, shape, head, labels, provenance
 model.safetensors   weights
-tokenizer.json      BERT and Word2Vec: Hugging Face tokenizers format
-samples.json        BERT: some validation texts, or pairs of texts, for the exporter's parity check (optional)
+tokenizer.json      BERT, Word2Vec and ELMo: Hugging Face tokenizers format
+samples.json        BERT and ELMo: some validation texts, or pairs of texts, for the exporter's parity check (optional)
 samples/*.jpg       image models: some validation images for the same purpose (optional)
 """
 
@@ -38,6 +38,7 @@ from triptych_training.models.bert import (
     EncoderConfig,
     EncoderModel,
 )
+from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import Pvt, PvtConfig
@@ -47,6 +48,7 @@ from triptych_training.models.vit import Vit, VitConfig
 from triptych_training.models.word2vec import PAD, StaticEmbedding, Word2Vec, Word2VecConfig
 
 BERT, VIT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-word2vec"
+ELMO = "triptych-elmo"
 ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
 SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
@@ -72,6 +74,7 @@ HEADS: dict[type, str] = {
     BertForQuestionAnswering: "question-answering",
     BertForEmbedding: "embedding",
     StaticEmbedding: "embedding",
+    Elmo: "embedding",
 }
 
 
@@ -163,9 +166,7 @@ def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
     }
     write_config(folder / CONFIG, BERT, members)
     save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-    if checkpoint.samples:
-        samples = json.dumps(list(checkpoint.samples), ensure_ascii=False, indent=0)
-        (folder / SAMPLES).write_text(samples + "\n", encoding="utf-8")
+    _write_samples(checkpoint.samples, folder)
     save_weights(model, folder)
 
 
@@ -262,6 +263,12 @@ def _read_bert(config: Config, path: Path) -> EncoderModel:
     return make_member(path, "bert", lambda: make_bert(head, ENCODERS[encoder](**config["bert"]), *options))
 
 
+def _write_samples(samples: Sequence[Sample], folder: Path) -> None:
+    if samples:
+        text = json.dumps(list(samples), ensure_ascii=False, indent=0)
+        (folder / SAMPLES).write_text(text + "\n", encoding="utf-8")
+
+
 def read_samples(path: Path) -> Sequence[Sample]:
     """Read texts for the parity check; none if the file is absent.
 
@@ -297,3 +304,30 @@ def load_word_vectors(folder: Path) -> BertCheckpoint:
     config, model, parts = load_folder(folder, WORD2VEC, {"word2vec": dict}, make_model, {})
     static = StaticEmbedding(model.inputs.weight.detach(), PAD).eval()
     return BertCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)
+
+
+def save_elmo(
+    model: Elmo, tokenizer: Tokenizer, provenance: Mapping[str, Any], samples: Sequence[Sample], folder: Path
+) -> None:
+    """Write `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder / CONFIG, ELMO, {"elmo": asdict(model.config), "provenance": provenance})
+    save_tokenizer(tokenizer, folder / TOKENIZER)
+    _write_samples(samples, folder)
+    save_weights(model, folder)
+
+
+def load_elmo(folder: Path) -> BertCheckpoint:
+    """Read a trained ELMo as an embedding model.
+
+    Raises:
+        CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
+    """
+
+    def make_model(config: Config) -> Elmo:
+        return make_member(folder / CONFIG, "elmo", lambda: Elmo(ElmoConfig(**config["elmo"])))
+
+    readers = {"samples": lambda _: read_samples(folder / SAMPLES)}
+    config, model, parts = load_folder(folder, ELMO, {"elmo": dict}, make_model, readers)
+    about = config.get("provenance", {})
+    return BertCheckpoint(model, parts["tokenizer"], provenance=about, samples=parts["samples"], family=ELMO)

@@ -197,6 +197,24 @@ class GptRecipe(RowRecipe):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ElmoRecipe(RowRecipe):
+    """Options for ELMo; lengths and budgets are in words."""
+
+    vocabulary_size: int = 20_000
+    min_count: int = 2  # occurrences of a word in the training text
+    lowercase: bool = True
+    sequence_length: int = 64
+    batch_tokens: int = 2_048
+    schedule: str = "cosine"
+    average: int = 1
+
+    def check(self) -> None:
+        super().check()
+        at_least(2, self, "vocabulary_size")
+        at_least(1, self, "min_count")
+
+
+@dataclass(frozen=True, kw_only=True)
 class WordRecipe(TextRecipe):
     """Options for the training of word vectors (Word2Vec)."""
 

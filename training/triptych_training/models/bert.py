@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
+from triptych_training.models.elmo import Elmo
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import sinusoid_table
 from triptych_training.models.word2vec import StaticEmbedding
@@ -255,7 +256,7 @@ EncoderModel = (
     | BertForQuestionAnswering
     | BertForEmbedding
 )
-BertModel = EncoderModel | StaticEmbedding
+BertModel = EncoderModel | StaticEmbedding | Elmo
 
 
 def _mean(hidden: Tensor, inside: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Training of decoder-only models: the next token of packed documents (Radford et al. 2019)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import next_token_metrics
 from triptych_training.evaluation.processes import share, total
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import GptRecipe
+from triptych_training.loop.recipe import GptRecipe, RowRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.gpt import Gpt, GptConfig
@@ -46,7 +46,7 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
     end = tokenizer.token_to_id(END)
     if end is None:
         raise RecipeError(f"tokenizer: lacks {END}")
-    corpus = _encode(fabric, recipe, folder, tokenizer, end)
+    corpus = encode_corpus(fabric, recipe, folder, tokenizer, end)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
     return Trainer(fabric, recipe, folder, GptTask(recipe, shape, tokenizer, corpus)).run()
 
@@ -73,16 +73,20 @@ class NextTokenLoss(nn.Module):
         return functional.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=self.smoothing, reduction="sum")
 
 
-class GptTask:
-    """Language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
+class RunningTextTask:
+    """Base of language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch.
+
+    `measure` is the loss without label smoothing, for validation.
+    """
 
     unit = "tokens"
     headline = "perplexity"
 
-    def __init__(self, recipe: GptRecipe, shape: GptConfig, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
+    def __init__(
+        self, recipe: RowRecipe, tokenizer: Tokenizer, corpus: PackedCorpus, loss: nn.Module, measure: nn.Module
+    ) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
-        self.model = Gpt(shape)
-        self.loss = NextTokenLoss(self.model, recipe.label_smoothing)
+        self.loss, self._measure = loss, measure
         self._first = 0  # token of the epoch planned last
 
     def describe(self) -> str:
@@ -106,25 +110,34 @@ class GptTask:
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats) and perplexity of the validation texts, read in rows without overlap."""
         length, tokens = self.recipe.sequence_length, self.corpus.valid
-        device = next(self.model.parameters()).device
+        device = next(self.loss.parameters()).device
         numbers, rows = np.arange((len(tokens) - 1) // length), max(1, self.recipe.batch_tokens // length)
-        loss, count, measure = 0.0, 0, NextTokenLoss(self.model)
+        loss, count = 0.0, 0
         for indices in share([numbers[start : start + rows] for start in range(0, len(numbers), rows)]):
-            loss += float(measure(self._rows(tokens, indices, 0).to(device)))
+            loss += float(self._measure(self._rows(tokens, indices, 0).to(device)))
             count += len(indices) * length
         sums = total(loss, count)
         return next_token_metrics(sums[0], int(sums[1]))
-
-    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
-        provenance = {**provenance, "training_tokens": len(self.corpus.train)}
-        samples = self.corpus.texts if final else ()
-        save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
 
     def _rows(self, tokens: NDArray[np.int32], indices: Indices, first: int) -> Tensor:
         """Cut rows of one token more than the sequence length, `[B, T+1]`."""
         length = self.recipe.sequence_length
         places = first + indices[:, None] * length + np.arange(length + 1)
         return torch.from_numpy(tokens[places].astype(np.int64))
+
+
+class GptTask(RunningTextTask):
+    """Prediction of the next token."""
+
+    def __init__(self, recipe: GptRecipe, shape: GptConfig, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
+        self.model = Gpt(shape)
+        loss = NextTokenLoss(self.model, recipe.label_smoothing)
+        super().__init__(recipe, tokenizer, corpus, loss, NextTokenLoss(self.model))
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        provenance = {**provenance, "training_tokens": len(self.corpus.train)}
+        samples = self.corpus.texts if final else ()
+        save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
 
 
 def pack(documents: Documents, end: int) -> NDArray[np.int32]:
@@ -139,9 +152,21 @@ def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
     return train_gpt_tokenizer(islice(read_texts(recipe.train), TOKENIZER_DOCUMENTS), recipe.vocabulary_size)
 
 
-def _encode(fabric: Fabric, recipe: GptRecipe, folder: RunFolder, tokenizer: Tokenizer, end: int) -> PackedCorpus:
-    train = pack(folder.prepare_documents(fabric, tokenizer, lambda: ([text] for text in read_texts(recipe.train))), end)
-    valid = pack(encode_documents(tokenizer, ([text] for text in read_texts(recipe.valid))), end)
+def _whole_texts(paths: Sequence[str]) -> Iterator[list[str]]:
+    return ([text] for text in read_texts(paths))
+
+
+def encode_corpus(
+    fabric: Fabric,
+    recipe: RowRecipe,
+    folder: RunFolder,
+    tokenizer: Tokenizer,
+    end: int,
+    read: Callable[[Sequence[str]], Iterator[list[str]]] = _whole_texts,
+) -> PackedCorpus:
+    """Tokenize and pack the texts of a training; `read` makes documents of files, and `end` is the token between them."""
+    train = pack(folder.prepare_documents(fabric, tokenizer, lambda: read(recipe.train)), end)
+    valid = pack(encode_documents(tokenizer, read(recipe.valid)), end)
     for name, tokens in (("train", train), ("valid", valid)):
         if len(tokens) <= recipe.sequence_length:
             raise CorpusError(f"{name}: {len(tokens):,} tokens are fewer than sequence_length {recipe.sequence_length} and one")
