@@ -8,7 +8,7 @@ The model reads samples, and the inputs of its projections are recorded. Four st
    without outliers are left alone.
 2. The range is the one with the smallest square error, which may cut off rare large values.
 3. Where one scale for all rows is too coarse nonetheless, each row gets its own when it is multiplied, which takes 15-35 % more
-   time.
+   time. In decoder-only models every row does.
 4. Weights are rounded one input channel after the other, and those of later channels make up for the error as far as channels
    are correlated (Frantar et al. 2022, GPTQ). It more than makes up for what one scale for all rows loses.
 
@@ -90,8 +90,10 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
                     known[rows] /= factors
     for name, linear in linears.items():
         record = records.pop(name)
-        fused = "query_key_value" in name and not isinstance(model, Gpt)
-        scale = choose_scale(record, linear.weight, static=fused)
+        # Of a decoder-only model rare tokens have channels a thousand times larger than usual (Sun et al. 2024, massive
+        # activations): one scale for all rows loses the others, or cuts these off.
+        by_row = isinstance(model, Gpt)
+        scale = InputScale() if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
         set_input_scale(linear, scale)
     for attention, projection in _cached(result):

@@ -119,22 +119,36 @@ class Quantizer:
             nodes, (x, step, zero) = self._quantized_input(marked)
             inputs = [x, weight, step, scale, zero, "", bias]
             return [*nodes, helper.make_node("MatMulIntegerToFloat", inputs, [output], domain=DOMAIN)]
-        size, found, largest, shares, x, product = (
-            f"{output}_{name}" for name in ("size", "found", "largest", "shares", "int8", "product")
-        )
-        scaled = f"{output}_scaled" if bias else output
-        source, (step, zero) = self.marks[marked].input[0], self._scale_constants("row", InputScale(OF_ROW))
-        axis, least = self._constant("row_axis", np.array([-1])), self._constant("row_least", np.float32(SMALLEST_ROW))
+        quantizing, (x, step, zero, largest) = self._rows_by_largest(marked)
+        product, scaled = f"{output}_product", f"{output}_scaled" if bias else output
         nodes = [
+            *quantizing,
+            helper.make_node("MatMulIntegerToFloat", [x, weight, step, scale, zero], [product], domain=DOMAIN),
+            helper.make_node("Mul", [product, largest], [scaled]),
+        ]
+        return [*nodes, helper.make_node("Add", [scaled, bias], [output])] if bias else nodes
+
+    def _rows_by_largest(self, marked: str) -> tuple[list[NodeProto], list[str]]:
+        """Quantize each row of a marked input, divided by its largest magnitude, once for all readers.
+
+        Returns:
+            The nodes, and the names of integers, scale, zero and largest magnitudes.
+        """
+        mark = self.marks[marked]
+        source = mark.input[0]
+        if known := self.quantized_inputs.get((source, scale_of(mark))):
+            return [], known
+        size, found, largest, shares, x = (f"{marked}_{name}" for name in ("size", "found", "largest", "shares", "int8"))
+        step, zero = self._scale_constants("row", InputScale(OF_ROW))
+        axis, least = self._constant("row_axis", np.array([-1])), self._constant("row_least", np.float32(SMALLEST_ROW))
+        self.quantized_inputs[source, scale_of(mark)] = names = [x, step, zero, largest]
+        return [
             helper.make_node("Abs", [source], [size]),
             helper.make_node("ReduceMax", [size, axis], [found], keepdims=1),
             helper.make_node("Max", [found, least], [largest]),
             helper.make_node("Div", [source, largest], [shares]),
             helper.make_node("QuantizeLinear", [shares, step, zero], [x]),
-            helper.make_node("MatMulIntegerToFloat", [x, weight, step, scale, zero], [product], domain=DOMAIN),
-            helper.make_node("Mul", [product, largest], [scaled]),
-        ]
-        return [*nodes, helper.make_node("Add", [scaled, bias], [output])] if bias else nodes
+        ], names
 
     def _quantized_input(self, marked: str) -> tuple[list[NodeProto], list[str]]:
         """Quantize a marked input, once for all its readers; return the nodes and the names of integers, scale and zero."""
