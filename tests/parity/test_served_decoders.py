@@ -9,7 +9,7 @@ import torch
 from triptych.decoding import DecodingOptions
 from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures.decoders import keep_decoder
+from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.bundle import open_bundle
@@ -46,7 +46,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     kept = request.param == "file"
     model = small_decoder("gpt2" if kept else request.param, folder / "checkpoint")
     settings = Folder(folder / "checkpoint")
-    source = keep_decoder(settings, [OPTIMUM / "gpt2/model.onnx"]) if kept else load(settings)
+    source = keep_files(settings, [OPTIMUM / "gpt2/model.onnx"]) if kept else load(settings)
     assert isinstance(source, GenerationSource)
     write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
     generator = Generator("model", 1, open_bundle(folder / "bundle"), TranslatorOptions(engine=EngineOptions(workers=1)))
