@@ -256,7 +256,7 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 @_option("--window", default=5, help="Largest distance of the words around a word.")
 @_option("--negatives", default=5, help="Negative samples for each word.")
 @_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
-@_option("--batch-words", default=0, help="Words of a batch; 0: a 280th of those of an epoch.")
+@_option("--batch-words", default=0, help="Words of a batch; 0: a 280th of those of an epoch, at most 4,096.")
 @_loop(epochs=5, learning_rate=1e-2, schedule="linear", label_smoothing=0.0, average=1)
 def word2vec(out: Path, resume: bool, **options: Any) -> None:
     """Train word vectors (Word2Vec); exported, they embed texts and find neighbours of words."""

@@ -11,7 +11,7 @@ from triptych_training.loop.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 WORD_ARCHITECTURES = ("skip-gram", "cbow")
 EPOCH_STEPS = 280  # of Word2Vec by default: large tables make a step dear, and Adam's steps are of one size whatever the batch
-BATCH_WORDS = (64, 16_384)  # least and most
+BATCH_WORDS = (64, 4_096)  # least and most
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
