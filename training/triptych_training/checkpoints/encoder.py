@@ -15,17 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import (
-    CONFIG,
-    TOKENIZER,
-    Config,
-    load_folder,
-    make_member,
-    named_architecture,
-    save_weights,
-    write_config,
-)
-from triptych_training.data.tokenizer import save_tokenizer
+from triptych_training.checkpoints.folder import CONFIG, Config, load_folder, make_member, named_architecture, save_folder
 from triptych_training.errors import CheckpointError
 from triptych_training.models.bert import (
     BertConfig,
@@ -152,7 +142,6 @@ def image_member(config: ImageConfig) -> str:
 
 def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     model = checkpoint.model
     members = {
         "encoder": next(name for name, kind in ENCODERS.items() if isinstance(model.config, kind)),
@@ -164,10 +153,7 @@ def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
         **{name: getattr(checkpoint, name) for name in ("pairs", *OPTIONS)},
         "provenance": dict(checkpoint.provenance),
     }
-    write_config(folder / CONFIG, BERT, members)
-    save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-    _write_samples(checkpoint.samples, folder)
-    save_weights(model, folder)
+    save_folder(folder, BERT, members, model, checkpoint.tokenizer, sample_file(checkpoint.samples))
 
 
 def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
@@ -179,8 +165,9 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
     config, model, parts = load_folder(
         folder,
         BERT,
-        {"bert": dict, "head": str, "next_sentence": bool, "labels": list, "pairs": bool},
+        "bert",
         lambda config: _read_bert(config, folder / CONFIG),
+        {"head": str, "next_sentence": bool, "labels": list, "pairs": bool},
         {"samples": lambda _: read_samples(folder / SAMPLES)},
     )
     options = {name: config[name] for name in OPTIONS if name in config}
@@ -190,7 +177,6 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
 
 def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     member = image_member(checkpoint.model.config)
     architecture = next(name for name, kind in IMAGE_KINDS.items() if kind[0] == member)
     members = {
@@ -199,12 +185,8 @@ def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
         "image": asdict(checkpoint.image),
         "provenance": dict(checkpoint.provenance),
     }
-    write_config(folder / CONFIG, architecture, members)
-    if checkpoint.samples:
-        (folder / SAMPLE_IMAGES).mkdir(exist_ok=True)
-    for index, data in enumerate(checkpoint.samples):
-        (folder / SAMPLE_IMAGES / f"{index:04d}.jpg").write_bytes(data)
-    save_weights(checkpoint.model, folder)
+    samples = {f"{SAMPLE_IMAGES}/{index:04d}.jpg": data for index, data in enumerate(checkpoint.samples)}
+    save_folder(folder, architecture, members, checkpoint.model, samples=samples)
 
 
 def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
@@ -219,7 +201,7 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
     member, kind, _ = IMAGE_KINDS[architecture]
 
     def make_model(config: Config) -> TrainedImageModel:
-        model = make_member(path, member, lambda: make_image_model(kind(**config[member])))
+        model = make_image_model(kind(**config[member]))
         if len(config["labels"]) != model.config.classes:
             raise CheckpointError(f"{path}: labels has {len(config['labels'])} names, the model {model.config.classes} classes")
         return model
@@ -231,8 +213,9 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
     config, model, parts = load_folder(
         folder,
         architecture,
-        {member: dict, "labels": list, "image": dict},
+        member,
         make_model,
+        {"labels": list, "image": dict},
         {"image": lambda config: make_member(path, "image", lambda: make_image(config))},
         tokenizer=False,
     )
@@ -260,13 +243,12 @@ def _read_bert(config: Config, path: Path) -> EncoderModel:
         if value not in known:
             raise CheckpointError(f"{path}: {name}: {value!r} is unknown; supported: {', '.join(known)}")
     options = len(config["labels"]), config.get("independent", False), config["next_sentence"]
-    return make_member(path, "bert", lambda: make_bert(head, ENCODERS[encoder](**config["bert"]), *options))
+    return make_bert(head, ENCODERS[encoder](**config["bert"]), *options)
 
 
-def _write_samples(samples: Sequence[Sample], folder: Path) -> None:
-    if samples:
-        text = json.dumps(list(samples), ensure_ascii=False, indent=0)
-        (folder / SAMPLES).write_text(text + "\n", encoding="utf-8")
+def sample_file(samples: Sequence[Sample]) -> dict[str, bytes]:
+    """Return the file of the texts for the parity check; without texts there is none."""
+    return {SAMPLES: f"{json.dumps(list(samples), ensure_ascii=False, indent=0)}\n".encode()} if samples else {}
 
 
 def read_samples(path: Path) -> Sequence[Sample]:
@@ -285,10 +267,7 @@ def read_samples(path: Path) -> Sequence[Sample]:
 
 def save_word_vectors(model: Word2Vec, tokenizer: Tokenizer, provenance: Mapping[str, Any], folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_config(folder / CONFIG, WORD2VEC, {"word2vec": asdict(model.config), "provenance": provenance})
-    save_tokenizer(tokenizer, folder / TOKENIZER)
-    save_weights(model, folder)
+    save_folder(folder, WORD2VEC, {"word2vec": asdict(model.config), "provenance": provenance}, model, tokenizer)
 
 
 def load_word_vectors(folder: Path) -> BertCheckpoint:
@@ -297,11 +276,8 @@ def load_word_vectors(folder: Path) -> BertCheckpoint:
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-
-    def make_model(config: Config) -> Word2Vec:
-        return make_member(folder / CONFIG, "word2vec", lambda: Word2Vec(Word2VecConfig(**config["word2vec"])))
-
-    config, model, parts = load_folder(folder, WORD2VEC, {"word2vec": dict}, make_model, {})
+    member = "word2vec"
+    config, model, parts = load_folder(folder, WORD2VEC, member, lambda config: Word2Vec(Word2VecConfig(**config[member])))
     static = StaticEmbedding(model.inputs.weight.detach(), PAD).eval()
     return BertCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)
 
@@ -310,11 +286,8 @@ def save_elmo(
     model: Elmo, tokenizer: Tokenizer, provenance: Mapping[str, Any], samples: Sequence[Sample], folder: Path
 ) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_config(folder / CONFIG, ELMO, {"elmo": asdict(model.config), "provenance": provenance})
-    save_tokenizer(tokenizer, folder / TOKENIZER)
-    _write_samples(samples, folder)
-    save_weights(model, folder)
+    members = {"elmo": asdict(model.config), "provenance": provenance}
+    save_folder(folder, ELMO, members, model, tokenizer, sample_file(samples))
 
 
 def load_elmo(folder: Path) -> BertCheckpoint:
@@ -323,11 +296,7 @@ def load_elmo(folder: Path) -> BertCheckpoint:
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-
-    def make_model(config: Config) -> Elmo:
-        return make_member(folder / CONFIG, "elmo", lambda: Elmo(ElmoConfig(**config["elmo"])))
-
     readers = {"samples": lambda _: read_samples(folder / SAMPLES)}
-    config, model, parts = load_folder(folder, ELMO, {"elmo": dict}, make_model, readers)
+    config, model, parts = load_folder(folder, ELMO, "elmo", lambda config: Elmo(ElmoConfig(**config["elmo"])), readers=readers)
     about = config.get("provenance", {})
     return BertCheckpoint(model, parts["tokenizer"], provenance=about, samples=parts["samples"], family=ELMO)

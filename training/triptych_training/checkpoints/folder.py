@@ -8,14 +8,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, CorpusError
 
 FORMAT = 1
@@ -28,10 +30,24 @@ Result = TypeVar("Result")
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def write_config(path: Path, architecture: str, members: Mapping[str, Any]) -> None:
-    """Write `path`: format and architecture first, then `members`."""
+def save_folder(
+    folder: Path,
+    architecture: str,
+    members: Mapping[str, Any],
+    model: nn.Module,
+    tokenizer: Tokenizer | None = None,
+    samples: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Write a checkpoint folder: `members` are those of config.json, `samples` the contents of other files by path."""
+    folder.mkdir(parents=True, exist_ok=True)
     config = {"format": FORMAT, "architecture": architecture, **members}
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if tokenizer is not None:
+        save_tokenizer(tokenizer, folder / TOKENIZER)
+    for name, content in samples.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+    save_weights(model, folder)
 
 
 def read_config(path: Path, architecture: str, types: Mapping[str, type]) -> Config:
@@ -68,16 +84,19 @@ def need_files(folder: Path, names: Sequence[str]) -> None:
 def load_folder(
     folder: Path,
     architecture: str,
-    types: Mapping[str, type],
-    make_model: Callable[[Config], Model],
-    readers: Mapping[str, Callable[[Config], Any]],
+    member: str,
+    make: Callable[[Config], Model],
+    types: Mapping[str, type] = MappingProxyType({}),
+    readers: Mapping[str, Callable[[Config], Any]] = MappingProxyType({}),
     tokenizer: bool = True,
 ) -> tuple[Config, Model, dict[str, Any]]:
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Args:
         architecture: which architecture config.json must name.
-        types: its required members.
+        member: its member with the model's shape.
+        make: makes the model from config.json.
+        types: the other required members.
         readers: read other parts of the checkpoint; they run only if config.json could be read.
         tokenizer: the folder must have a `tokenizer.json` that fits the model.
 
@@ -88,9 +107,9 @@ def load_folder(
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
     need_files(folder, (CONFIG, WEIGHTS, TOKENIZER) if tokenizer else (CONFIG, WEIGHTS))
-    faults: list[str] = []
-    config = _attempt(faults, lambda: read_config(folder / CONFIG, architecture, types))
-    model = _attempt(faults, lambda: make_model(config)) if config is not None else None
+    path, faults = folder / CONFIG, list[str]()
+    config = _attempt(faults, lambda: read_config(path, architecture, {member: dict, **types}))
+    model = _attempt(faults, lambda: make_member(path, member, lambda: make(config))) if config is not None else None
     weights = _attempt(faults, lambda: read_weights(folder / WEIGHTS))
     if tokenizer:
         readers = {"tokenizer": lambda _: load_tokenizer(folder / TOKENIZER), **readers}

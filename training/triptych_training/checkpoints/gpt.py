@@ -6,7 +6,6 @@ tokenizer.json      Hugging Face tokenizers format
 samples.json        some validation texts, for the exporter's parity check (optional)
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.encoder import SAMPLES, read_samples
-from triptych_training.checkpoints.folder import CONFIG, TOKENIZER, load_folder, make_member, save_weights, write_config
-from triptych_training.data.tokenizer import END, save_tokenizer
+from triptych_training.checkpoints.encoder import SAMPLES, read_samples, sample_file
+from triptych_training.checkpoints.folder import TOKENIZER, load_folder, save_folder
+from triptych_training.data.tokenizer import END
 from triptych_training.errors import CheckpointError
 from triptych_training.models.gpt import Gpt, GptConfig
 
@@ -42,14 +41,8 @@ class GptCheckpoint:
 
 def save_gpt_checkpoint(checkpoint: GptCheckpoint, folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     members = {"gpt": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)}
-    write_config(folder / CONFIG, GPT, members)
-    save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-    if checkpoint.samples:
-        text = json.dumps(list(checkpoint.samples), ensure_ascii=False, indent=0)
-        (folder / SAMPLES).write_text(text + "\n", encoding="utf-8")
-    save_weights(checkpoint.model, folder)
+    save_folder(folder, GPT, members, checkpoint.model, checkpoint.tokenizer, sample_file(checkpoint.samples))
 
 
 def load_gpt_checkpoint(folder: Path) -> GptCheckpoint:
@@ -61,9 +54,9 @@ def load_gpt_checkpoint(folder: Path) -> GptCheckpoint:
     config, model, parts = load_folder(
         folder,
         GPT,
-        {"gpt": dict},
-        lambda config: make_member(folder / CONFIG, "gpt", lambda: Gpt(GptConfig(**config["gpt"]))),
-        {"samples": lambda _: read_samples(folder / SAMPLES)},
+        "gpt",
+        lambda config: Gpt(GptConfig(**config["gpt"])),
+        readers={"samples": lambda _: read_samples(folder / SAMPLES)},
     )
     if parts["tokenizer"].token_to_id(END) is None:
         raise CheckpointError(f"{folder / TOKENIZER}: lacks {END}")

@@ -13,20 +13,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.folder import (
-    CONFIG,
-    TOKENIZER,
-    Config,
-    load_folder,
-    make_member,
-    named_architecture,
-    save_weights,
-    write_config,
-)
+from triptych_training.checkpoints.folder import CONFIG, Config, load_folder, make_member, named_architecture, save_folder
 from triptych_training.data.batches import Ids
 from triptych_training.data.corpus import Pair, read_pairs
 from triptych_training.data.languages import ModelLanguages
-from triptych_training.data.tokenizer import save_tokenizer
 from triptych_training.errors import RecipeError
 from triptych_training.models.rnn import Rnn, RnnConfig, TranslationModel, make_translation_model
 from triptych_training.models.transformer import TransformerConfig
@@ -70,7 +60,6 @@ class Checkpoint:
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
     architecture = RNN if isinstance(checkpoint.model, Rnn) else ARCHITECTURE
     members = {
         CONFIGS[architecture][0]: asdict(checkpoint.model.config),
@@ -80,12 +69,9 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     }
     if checkpoint.languages.targets:
         members["languages"] = asdict(checkpoint.languages)
-    write_config(folder / CONFIG, architecture, members)
-    save_tokenizer(checkpoint.tokenizer, folder / TOKENIZER)
-    if checkpoint.samples:
-        lines = ["\t".join(text.replace("\t", " ") for text in pair) + "\n" for pair in checkpoint.samples]
-        (folder / SAMPLES).write_text("".join(lines), encoding="utf-8")
-    save_weights(checkpoint.model, folder)
+    lines = ["\t".join(text.replace("\t", " ") for text in pair) + "\n" for pair in checkpoint.samples]
+    samples = {SAMPLES: "".join(lines).encode()} if lines else {}
+    save_folder(folder, architecture, members, checkpoint.model, checkpoint.tokenizer, samples)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -98,9 +84,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     architecture = RNN if named_architecture(path) == RNN else ARCHITECTURE
     member, kind = CONFIGS[architecture]
 
-    def make_model(config: Config) -> TranslationModel:
-        return make_member(path, member, lambda: make_translation_model(kind(**config[member])))
-
     def read_languages(config: Config) -> ModelLanguages:
         if "languages" not in config:
             return ModelLanguages()
@@ -109,8 +92,9 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     config, model, parts = load_folder(
         folder,
         architecture,
-        {member: dict, "source_language": str, "target_language": str},
-        make_model,
+        member,
+        lambda config: make_translation_model(kind(**config[member])),
+        {"source_language": str, "target_language": str},
         {"samples": lambda _: read_pairs([str(samples)]) if samples.exists() else (), "languages": read_languages},
     )
     direction = config["source_language"], config["target_language"]

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from triptych_training.checkpoints.folder import CONFIG, Config, load_folder, make_member, save_weights, write_config
+from triptych_training.checkpoints.folder import load_folder, save_folder
 from triptych_training.models.vae import Vae, VaeConfig
 
 VAE = "triptych-vae"
@@ -21,9 +21,8 @@ class VaeCheckpoint:
 
 def save_vae_checkpoint(checkpoint: VaeCheckpoint, folder: Path) -> None:
     """Write `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_config(folder / CONFIG, VAE, {"vae": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)})
-    save_weights(checkpoint.model, folder)
+    members = {"vae": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)}
+    save_folder(folder, VAE, members, checkpoint.model)
 
 
 def load_vae_checkpoint(folder: Path) -> VaeCheckpoint:
@@ -32,9 +31,5 @@ def load_vae_checkpoint(folder: Path) -> VaeCheckpoint:
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-
-    def make_model(config: Config) -> Vae:
-        return make_member(folder / CONFIG, "vae", lambda: Vae(VaeConfig(**config["vae"])))
-
-    config, model, _ = load_folder(folder, VAE, {"vae": dict}, make_model, {}, tokenizer=False)
+    config, model, _ = load_folder(folder, VAE, "vae", lambda config: Vae(VaeConfig(**config["vae"])), tokenizer=False)
     return VaeCheckpoint(model, config.get("provenance", {}))

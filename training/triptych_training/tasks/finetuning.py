@@ -10,7 +10,7 @@ from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, save_bert_checkpoint
+from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, make_bert, save_bert_checkpoint
 from triptych_training.data.batches import Indices, pad, plan_batches
 from triptych_training.errors import RecipeError
 from triptych_training.evaluation.processes import merge, share, total
@@ -18,10 +18,10 @@ from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
-from triptych_training.models.bert import BertModel
+from triptych_training.models.bert import EncoderModel
 from triptych_training.models.elmo import Elmo
 from triptych_training.models.word2vec import StaticEmbedding
-from triptych_training.tasks.heads import Head, LabelledExample, make_head
+from triptych_training.tasks.heads import IGNORED, Head, LabelledExample, make_head
 
 SAMPLES = 300  # validation inputs stored with the final checkpoint
 
@@ -41,7 +41,7 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
     folder = RunFolder(out, recipe, "bert", config, resume)
     folder.prepare_tokenizer(fabric, lambda: encoder.tokenizer)
     head = make_head(recipe.head, recipe.train, recipe.stride)
-    model = head.model(config)
+    model = make_bert(recipe.head, config, len(head.labels))
     model.bert.load_state_dict(encoder.model.bert.state_dict())
     task = FinetuningTask(recipe, head, model, encoder.tokenizer)
     task.note_left_out(fabric, folder)
@@ -51,21 +51,21 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
 class FinetuningLoss(nn.Module):
     """Loss of a head, as a module that contains the model."""
 
-    def __init__(self, model: BertModel, head: Head, smoothing: float) -> None:
+    def __init__(self, model: EncoderModel, head: Head, smoothing: float) -> None:
         super().__init__()
         self.model = model
         self._head = head
         self._smoothing = smoothing
 
     def forward(self, ids: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
-        """`[B, T]`, `[B, T]` and the head's targets -> scalar."""
+        """`[B, T]`, `[B, T]` and targets `[B, n]` -> scalar."""
         return self._head.loss(self.model, ids, segments, targets, self._smoothing)
 
 
 class FinetuningTask:
     """Fine-tuning of one head on labelled text; the head defines the unit."""
 
-    def __init__(self, recipe: FinetuningRecipe, head: Head, model: BertModel, tokenizer: Tokenizer) -> None:
+    def __init__(self, recipe: FinetuningRecipe, head: Head, model: EncoderModel, tokenizer: Tokenizer) -> None:
         self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
         self.unit, self.headline = head.unit, head.headline
         self.loss = FinetuningLoss(model, head, recipe.label_smoothing)
@@ -124,4 +124,4 @@ class FinetuningTask:
     def _collate(self, examples: Sequence[LabelledExample]) -> tuple[Tensor, ...]:
         ids = pad([example.ids for example in examples], self.model.config.pad_id)
         segments = pad([example.segments for example in examples], 0)
-        return ids, segments, self.head.targets(examples)
+        return ids, segments, pad([example.target for example in examples], IGNORED)

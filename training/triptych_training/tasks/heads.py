@@ -15,16 +15,8 @@ from torch.nn import functional
 
 from triptych_text.entities import entity_prefixes, find_entities
 from triptych_training.checkpoints.encoder import Sample
-from triptych_training.data.batches import pad
 from triptych_training.data.labelled import QuestionExample, TextExample, WordsExample, read_questions, read_texts, read_words
 from triptych_training.errors import CorpusError
-from triptych_training.models.bert import (
-    BertForQuestionAnswering,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertModel,
-    EncoderConfig,
-)
 
 IGNORED = -100  # target of tokens that are not predicted
 MAX_ANSWER = 30  # tokens of an answer, in validation
@@ -45,16 +37,12 @@ Examples = tuple[list[LabelledExample], int]  # examples, and how many items wer
 
 
 class Head(ABC):
-    """Kind of fine-tuning: its examples, model, loss and metrics."""
+    """Kind of fine-tuning: its examples, loss and metrics."""
 
     labels: tuple[str, ...] = ()
     pairs = False  # inputs are pairs of texts
     unit: str
     headline: str
-
-    @abstractmethod
-    def model(self, config: EncoderConfig) -> BertModel:
-        """Build a model with initial weights."""
 
     @abstractmethod
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
@@ -65,12 +53,8 @@ class Head(ABC):
         return 1
 
     @abstractmethod
-    def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
-        """Collect the targets of a batch."""
-
-    @abstractmethod
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-        """Return the sum over the batch."""
+        """Return the sum over the batch; `targets` are those of its examples, `[B, n]`, padded with IGNORED."""
 
     @abstractmethod
     def predict(self, output: Any, example: LabelledExample) -> Any:
@@ -98,9 +82,6 @@ class TextHead(Head):
         if len(self.labels) < 2:
             raise CorpusError(f"{', '.join(train)}: the only label is {self.labels[0]!r}, expected at least 2")
 
-    def model(self, config: EncoderConfig) -> BertModel:
-        return BertForSequenceClassification(config, len(self.labels))
-
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         self._read = read_texts(paths)
         if bool(self._read[0].pair) != self.pairs:
@@ -109,12 +90,9 @@ class TextHead(Head):
         encodings = tokenizer.encode_batch(self.samples())
         return _fitting(encodings, [[self.labels.index(text.label)] for text in self._read], max_length)
 
-    def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
-        return torch.tensor([example.target[0] for example in examples])
-
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         logits = model(ids, segments).float()
-        return functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+        return functional.cross_entropy(logits, targets[:, 0], label_smoothing=smoothing, reduction="sum")
 
     def predict(self, output: Any, example: LabelledExample) -> int:
         return int(output.argmax())
@@ -136,9 +114,6 @@ class TokenHead(Head):
         self.labels = tuple(sorted({label for sentence in read_words(train) for label in sentence.labels}))
         self._read: list[WordsExample] = []
 
-    def model(self, config: EncoderConfig) -> BertModel:
-        return BertForTokenClassification(config, len(self.labels))
-
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         self._read = read_words(paths)
         _check_labels({label for sentence in self._read for label in sentence.labels}, self.labels, paths)
@@ -156,9 +131,6 @@ class TokenHead(Head):
 
     def weight(self, example: LabelledExample) -> int:
         return sum(label != IGNORED for label in example.target)
-
-    def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
-        return pad([example.target for example in examples], IGNORED)
 
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         logits = model(ids, segments).float().flatten(0, 1)
@@ -196,9 +168,6 @@ class QuestionHead(Head):
         self._stride = stride
         self._read: list[QuestionExample] = []
 
-    def model(self, config: EncoderConfig) -> BertModel:
-        return BertForQuestionAnswering(config)
-
     def examples(self, tokenizer: Tokenizer, paths: Sequence[str], max_length: int) -> Examples:
         """Encode every window of every context; the target of a window without the whole answer is [CLS]."""
         self._read = read_questions(paths)
@@ -214,9 +183,6 @@ class QuestionHead(Head):
         encodings = enumerate(zip(self._read, windows.encode_batch(self.samples()), strict=True))
         parts = ((question, part, i) for i, (question, encoding) in encodings for part in (encoding, *encoding.overflowing))
         return [_window(*part) for part in parts], 0
-
-    def targets(self, examples: Sequence[LabelledExample]) -> Tensor:
-        return torch.tensor([example.target for example in examples])
 
     def loss(self, model: nn.Module, ids: Tensor, segments: Tensor, targets: Tensor, smoothing: float) -> Tensor:
         """Return the mean of both sides' losses; not smoothed, because the logits of padding are -inf."""
