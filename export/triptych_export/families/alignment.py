@@ -7,6 +7,7 @@ it is better than the last layer's mean. Half of the pairs decide, the other hal
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,11 +106,10 @@ def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[
         query = split_heads(module.query(x), module.heads)
         seen.append(torch.softmax(query @ key.transpose(-2, -1) * module.scale, dim=-1)[0])
 
-    hooks = [module.register_forward_hook(watch) for module in model.decoder.modules() if isinstance(module, CrossAttention)]
-    try:
+    with ExitStack() as hooks:
+        for module in model.decoder.modules():
+            if isinstance(module, CrossAttention):
+                hooks.enter_context(module.register_forward_hook(watch))
         model.hidden(torch.tensor([list(source)]), torch.tensor([list(target)]))
-    finally:
-        for hook in hooks:
-            hook.remove()
     weights: Weights = torch.stack(seen).numpy()
     return weights

@@ -142,7 +142,7 @@ class TensorsFamily:
             return False
         one = self.samples[0]
         generator = np.random.default_rng(SEED + 1)
-        other = {name: _shuffled(array, generator) for name, array in one.items()}
+        other = {name: generator.permuted(array) for name, array in one.items()}  # other values of the same kind
         both = {name: np.concatenate([one[name], other[name]]) for name in one}
         try:
             first, second, together = try_run(self.file.path, [one, other, both], self.file.bytes)
@@ -180,13 +180,6 @@ def _random(spec: tuple[str, tuple[int, ...]], size: int, most: int, generator: 
     if kind.kind == "f":
         return generator.uniform(0, 1, sizes).astype(kind)
     return generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(kind)
-
-
-def _shuffled(array: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
-    """Return other values of the same kind."""
-    flat = array.ravel().copy()
-    generator.shuffle(flat)
-    return flat.reshape(array.shape)
 
 
 def _read_sample(path: Path, inputs: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:

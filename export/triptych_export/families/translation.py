@@ -57,7 +57,7 @@ from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import INT8, INT8_CACHES, TRANSLATION, TranslationManifest
+from triptych_serving.bundle.manifest import INT8, INT8_CACHES, TRANSLATION, SourceFrame, TargetFrame, TranslationManifest
 from triptych_serving.decoding.logits_processor import single_tokens
 from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.runtime.process import trim_heap
@@ -359,19 +359,12 @@ def _settings(source: TranslationSource) -> GraphSettings:
 
 def _optional(source: TranslationSource) -> dict[str, Any]:
     """Collect manifest members that differ from the defaults."""
-    sources = {code: {"before": frame.before, "after": frame.after} for code, frame in source.sources.items()}
-    targets = {
-        code: {"text": frame.text, "before": frame.before, "forced": frame.forced} for code, frame in source.targets.items()
+    sides: dict[str, Mapping[str, SourceFrame | TargetFrame]] = {"sources": source.sources, "targets": source.targets}
+    frames = {
+        side: _filled({code: _filled(asdict(frame)) for code, frame in by_code.items()}) for side, by_code in sides.items()
     }
-    members = {
-        "frames": _filled({"sources": _filled_each(sources), "targets": _filled_each(targets)}),
-        "target_tokenizer": TARGET_TOKENIZER if source.target_tokenizer else "",
-    }
+    members = {"frames": _filled(frames), "target_tokenizer": TARGET_TOKENIZER if source.target_tokenizer else ""}
     return _filled(members) | ({} if source.splits else {"splits": False})
-
-
-def _filled_each(values: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    return _filled({name: _filled(each) for name, each in values.items()})
 
 
 def _filled(values: Mapping[str, object]) -> dict[str, object]:

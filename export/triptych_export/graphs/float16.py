@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 import torch
@@ -74,12 +74,10 @@ def check_activations(model: nn.Module) -> Iterator[None]:
         return hook
 
     leaves = [(name, module) for name, module in model.named_modules() if next(module.children(), None) is None]
-    handles = [module.register_forward_hook(watch(name)) for name, module in leaves]
-    try:
+    with ExitStack() as hooks:
+        for name, module in leaves:
+            hooks.enter_context(module.register_forward_hook(watch(name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
     for name, largest in reached.items():
         if largest > LARGEST:
             raise _range_error(f"activations of {name}", largest)

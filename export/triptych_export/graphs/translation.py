@@ -87,8 +87,8 @@ class SourceEncoder(nn.Module):
         encoder = model.encoder
         self.embedding, self.norm = encoder.embedding, encoder.norm
         self.relative = None if encoder.relative is None else DistanceBias(encoder.relative)
-        packed = is_packed(model.config.block.attention, encoder.relative)
-        self.layers = nn.ModuleList(FusedLayer(layer) if packed else SourceLayer(layer) for layer in _encoder_layers(model))
+        make = FusedLayer if is_packed(model.config.block.attention, encoder.relative) else SourceLayer
+        self.layers = nn.ModuleList(make(layer) for layer in encoder.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
         """`[B, S]` int64 and `[B]` int32 -> `[B, S, E]`."""
@@ -341,7 +341,7 @@ class ScoreGraph(nn.Module):
         self.projection = model.projection
         self.relative = None if decoder.relative is None else DistanceBias(decoder.relative)
         packed = is_packed(model.config.decoder_block.attention, decoder.relative)
-        self.layers = nn.ModuleList(TargetLayer(layer, packed) for layer in _decoder_layers(model))
+        self.layers = nn.ModuleList(TargetLayer(layer, packed) for layer in decoder.layers if isinstance(layer, DecoderLayer))
 
     def forward(self, source: Tensor, lengths: Tensor, targets: Tensor) -> Tensor:
         """`[B, S]` int64, `[B]` int32 and `[B, 1+T]` int64, start token first -> `[B, T]`, of all tokens but the first.
@@ -472,11 +472,3 @@ def suppress(projection: Projection, tokens: tuple[int, ...], never: float = NEV
     result.weight, result.bias = projection.weight, nn.Parameter(bias, requires_grad=False)
     copy_input_scale(projection, result)
     return result
-
-
-def _encoder_layers(model: Transformer) -> list[EncoderLayer]:
-    return [layer for layer in model.encoder.layers if isinstance(layer, EncoderLayer)]
-
-
-def _decoder_layers(model: Transformer) -> list[DecoderLayer]:
-    return [layer for layer in model.decoder.layers if isinstance(layer, DecoderLayer)]

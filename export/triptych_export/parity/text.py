@@ -142,26 +142,23 @@ def answer_in_torch(model: BertModel, row: TextRow) -> Outputs:
     hidden: list[Tensor] = []
     hook = model.bert.register_forward_hook(lambda _module, _inputs, output: hidden.append(output))
     ids, segments = torch.tensor([row.ids]), torch.tensor([row.segments])
-    try:
-        with torch.no_grad():
-            if isinstance(model, BertForPretraining):
-                logits, follows = model(ids, segments, torch.tensor(row.places, dtype=torch.int64))
-                answer = {"log_probabilities": torch.log_softmax(logits, -1)}
-                if follows is not None:
-                    answer["next_sentence"] = torch.softmax(follows[0], -1)
-            elif isinstance(model, BertForQuestionAnswering):
-                start, end = model(ids, segments)
-                answer = {"start": start[0], "end": end[0]}
-            elif isinstance(model, BertForEmbedding):
-                answer = {}
-                model(ids, segments)
-            elif isinstance(model, BertForSequenceClassification):
-                logits = model(ids, segments)[0]
-                answer = {"probabilities": model.probabilities(logits), "logits": logits}
-            else:
-                answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
-    finally:
-        hook.remove()
+    with hook, torch.no_grad():
+        if isinstance(model, BertForPretraining):
+            logits, follows = model(ids, segments, torch.tensor(row.places, dtype=torch.int64))
+            answer = {"log_probabilities": torch.log_softmax(logits, -1)}
+            if follows is not None:
+                answer["next_sentence"] = torch.softmax(follows[0], -1)
+        elif isinstance(model, BertForQuestionAnswering):
+            start, end = model(ids, segments)
+            answer = {"start": start[0], "end": end[0]}
+        elif isinstance(model, BertForEmbedding):
+            answer = {}
+            model(ids, segments)
+        elif isinstance(model, BertForSequenceClassification):
+            logits = model(ids, segments)[0]
+            answer = {"probabilities": model.probabilities(logits), "logits": logits}
+        else:
+            answer = {"probabilities": torch.softmax(model(ids, segments)[0], -1)}
     answer |= {"mean": hidden[0][0].mean(0), "cls": hidden[0][0, 0]}
     return {name: values.numpy() for name, values in answer.items()}
 

@@ -16,6 +16,7 @@ The scales of int8 key-value caches come from the same sentences: one for each c
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -146,13 +147,11 @@ def _record(model: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> tuple[di
 
         return note
 
-    hooks = [linear.register_forward_hook(hook(name)) for name, linear in linears.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, linear in linears.items():
+            hooks.enter_context(linear.register_forward_hook(hook(name)))
         for sample in samples:
             model(*sample)
-    finally:
-        for each in hooks:
-            each.remove()
     return {name: Record(torch.cat(rows), low[name], high[name]) for name, rows in parts.items()}, largest
 
 

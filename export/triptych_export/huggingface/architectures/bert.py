@@ -84,26 +84,13 @@ def _embedding_rules(decoder: str, positions: Change | None = None) -> Sequence[
     )
 
 
-BERT_LAYERS = block_rules(
-    "bert.layers.{i}",
-    "encoder.layer.{i}",
-    [f"attention.self.{name}" for name in ("query", "key", "value")],
-    "attention.output.dense",
-    "attention.output.LayerNorm",
-    "intermediate.dense",
-    "output.dense",
-    "output.LayerNorm",
-)
-DISTILBERT_LAYERS = block_rules(
-    "bert.layers.{i}",
-    "transformer.layer.{i}",
-    [f"attention.{name}" for name in ("q_lin", "k_lin", "v_lin")],
-    "attention.out_lin",
-    "sa_layer_norm",
-    "ffn.lin1",
-    "ffn.lin2",
-    "output_layer_norm",
-)
+LAYERS = "bert.layers.{i}"
+BERT_BLOCK = ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+BERT_INPUTS = [f"attention.self.{name}" for name in ("query", "key", "value")]
+BERT_LAYERS = block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *BERT_BLOCK)
+DISTILBERT_BLOCK = ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
+DISTILBERT_INPUTS = [f"attention.{name}_lin" for name in "qkv"]
+DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPUTS, *DISTILBERT_BLOCK)
 
 BERT = TextMapping(
     classes=("Bert",),
@@ -217,20 +204,14 @@ def _modernbert_theta(folder: Folder, kind: str) -> float:
     return float(default if named is None else named)
 
 
-def _modernbert_rules(_config: EncoderConfig) -> Sequence[Rule]:
-    layer = "layers.{i}"
-    return (
-        Rule("bert.embedding.tokens.weight", "embeddings.tok_embeddings.weight", others=["decoder.weight"]),
-        Rule("bert.embedding.norm", "embeddings.norm"),
-        Rule("bert.layers.{i}.attention.query_key_value", f"{layer}.attn.Wqkv"),
-        Rule("bert.layers.{i}.attention.output", f"{layer}.attn.Wo"),
-        Rule("bert.layers.{i}.attention_residual.norm", f"{layer}.attn_norm"),
-        Rule("bert.layers.{i}.feedforward.gate", f"{layer}.mlp.Wi", change=lambda rows: rows.chunk(2)[0]),
-        Rule("bert.layers.{i}.feedforward.expand", f"{layer}.mlp.Wi", change=lambda rows: rows.chunk(2)[1]),
-        Rule("bert.layers.{i}.feedforward.contract", f"{layer}.mlp.Wo"),
-        Rule("bert.layers.{i}.feedforward_residual.norm", f"{layer}.mlp_norm"),
-        Rule("bert.norm", "final_norm"),
-    )
+MODERNBERT_RULES = (
+    Rule("bert.embedding.tokens.weight", "embeddings.tok_embeddings.weight", others=["decoder.weight"]),
+    Rule("bert.embedding.norm", "embeddings.norm"),
+    Rule(f"{LAYERS}.feedforward.gate", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[0]),
+    Rule(f"{LAYERS}.feedforward.expand", "layers.{i}.mlp.Wi", change=lambda rows: rows.chunk(2)[1]),  # before the next one's
+    *block_rules(LAYERS, "layers.{i}", ["attn.Wqkv"], "attn.Wo", "attn_norm", "mlp.Wi", "mlp.Wo", "mlp_norm"),
+    Rule("bert.norm", "final_norm"),
+)
 
 
 def _modernbert_dense(ours: str) -> tuple[Rule, Rule]:
@@ -240,7 +221,7 @@ def _modernbert_dense(ours: str) -> tuple[Rule, Rule]:
 MODERNBERT = TextMapping(
     classes=("ModernBert",),
     config=_modernbert_config,
-    encoder=_modernbert_rules,
+    encoder=lambda _config: MODERNBERT_RULES,
     heads={
         BARE: (),
         MASKED: (

@@ -211,44 +211,34 @@ def _transposed(weight: Tensor) -> Tensor:
     return weight.T if weight.dim() == 2 else weight
 
 
-def _gpt2_rules() -> Sequence[Rule]:
-    ours, theirs = "layers.{i}", "h.{i}"
-    projections = {
-        "attention.query_key_value": "attn.c_attn",
-        "attention.output": "attn.c_proj",
-        "feedforward.expand": "mlp.c_fc",
-        "feedforward.contract": "mlp.c_proj",
-    }
-    return (
-        *(Rule(f"{ours}.{name}", f"{theirs}.{other}", change=_transposed) for name, other in projections.items()),
-        Rule(f"{ours}.attention_residual.norm", f"{theirs}.ln_1"),
-        Rule(f"{ours}.feedforward_residual.norm", f"{theirs}.ln_2"),
-        Rule("tokens", "wte"),
-        Rule("positions", "wpe"),
-        Rule("norm", "ln_f"),
-        Rule("projection", "lm_head"),
-    )
-
-
-def _llama_rules() -> Sequence[Rule]:
-    layer = "layers.{i}"
-    inputs, norms = [f"self_attn.{name}_proj" for name in "qkv"], ("input_layernorm", "post_attention_layernorm")
-    return (
-        *block_rules(layer, layer, inputs, "self_attn.o_proj", norms[0], "mlp.up_proj", "mlp.down_proj", norms[1]),
-        Rule(f"{layer}.feedforward.gate", f"{layer}.mlp.gate_proj"),
-        Rule("tokens", "embed_tokens"),
-        Rule("norm", "norm"),
-        Rule("projection", "lm_head"),
-    )
-
-
+LAYERS = "layers.{i}"
+GPT2_RULES = (
+    Rule(f"{LAYERS}.attention.query_key_value", "h.{i}.attn.c_attn", change=_transposed),
+    Rule(f"{LAYERS}.attention.output", "h.{i}.attn.c_proj", change=_transposed),
+    Rule(f"{LAYERS}.feedforward.expand", "h.{i}.mlp.c_fc", change=_transposed),
+    Rule(f"{LAYERS}.feedforward.contract", "h.{i}.mlp.c_proj", change=_transposed),
+    Rule(f"{LAYERS}.attention_residual.norm", "h.{i}.ln_1"),
+    Rule(f"{LAYERS}.feedforward_residual.norm", "h.{i}.ln_2"),
+    Rule("tokens", "wte"),
+    Rule("positions", "wpe"),
+    Rule("norm", "ln_f"),
+    Rule("projection", "lm_head"),
+)
+LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
+LLAMA_RULES = (
+    *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LLAMA_BLOCK),
+    Rule(f"{LAYERS}.feedforward.gate", f"{LAYERS}.mlp.gate_proj"),
+    Rule("tokens", "embed_tokens"),
+    Rule("norm", "norm"),
+    Rule("projection", "lm_head"),
+)
 GPT2_MAPPING = DecoderMapping(
-    "GPT2LMHeadModel", gpt2_members, _gpt2_rules(), "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
+    "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
 )
 CONSTANTS = ("*.rotary_emb.inv_freq",)
 DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {
     "gpt2": (GPT2_MAPPING, GPT2_NEUTRAL),
-    "llama": (DecoderMapping("LlamaForCausalLM", _llama_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
-    "mistral": (DecoderMapping("MistralForCausalLM", _mistral_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
-    "qwen2": (DecoderMapping("Qwen2ForCausalLM", _qwen2_members, _llama_rules(), "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "llama": (DecoderMapping("LlamaForCausalLM", _llama_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "mistral": (DecoderMapping("MistralForCausalLM", _mistral_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "qwen2": (DecoderMapping("Qwen2ForCausalLM", _qwen2_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
 }

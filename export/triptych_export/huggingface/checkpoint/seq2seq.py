@@ -80,28 +80,18 @@ class Embeddings:
 
 def bart_rules(positions: int = 0) -> Sequence[Rule]:
     """Rules with BART's names, shared by Marian, mBART and M2M100; the first `positions` rows of learned tables are unused."""
-    layers = "{side}.layers.{{i}}"
+    *inputs, output = (f"self_attn.{name}" for name in BART_PROJECTIONS)
+    rules = [Rule("projection.bias", LOGITS_BIAS, change=torch.flatten)]
+    for side in ("encoder", "decoder"):
+        layer = f"{side}.layers.{{i}}"
+        rules += (
+            Rule(f"{side}.embedding.positions.weight", f"{side}.embed_positions.weight", change=lambda t: t[positions:]),
+            Rule(f"{side}.embedding.norm", f"{side}.layernorm_embedding"),
+            Rule(f"{side}.norm", f"{side}.layer_norm"),
+            *block_rules(layer, layer, inputs, output, "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
+        )
     return (
-        Rule("projection.bias", LOGITS_BIAS, change=torch.flatten),
-        *(
-            rule
-            for side in ("encoder", "decoder")
-            for rule in (
-                Rule(f"{side}.embedding.positions.weight", f"{side}.embed_positions.weight", change=lambda t: t[positions:]),
-                Rule(f"{side}.embedding.norm", f"{side}.layernorm_embedding"),
-                Rule(f"{side}.norm", f"{side}.layer_norm"),
-                *block_rules(
-                    layers.format(side=side),
-                    layers.format(side=side),
-                    [f"self_attn.{name}" for name in BART_PROJECTIONS[:3]],
-                    "self_attn.out_proj",
-                    "self_attn_layer_norm",
-                    "fc1",
-                    "fc2",
-                    "final_layer_norm",
-                ),
-            )
-        ),
+        *rules,
         *cross_attention_rules("decoder.layers.{i}", "decoder.layers.{i}.encoder_attn", BART_PROJECTIONS),
         Rule("decoder.layers.{i}.cross_attention_residual.norm", "decoder.layers.{i}.encoder_attn_layer_norm"),
     )

@@ -8,7 +8,6 @@ https://docs.pytorch.org/docs/stable/generated/torch.load.html
 import json
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,37 +34,27 @@ class Shard(Protocol):
         """Read one tensor in its stored type."""
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Location of a tensor."""
-
-    shard: Shard
-    name: str  # in the file
-    shape: torch.Size
-
-
 class StoredWeights(Mapping[str, torch.Size]):
     """Names and shapes of a checkpoint's tensors, read one at a time."""
 
     def __init__(self, shards: Mapping[Path, Shard]) -> None:
         self.paths = tuple(shards)
-        self._stored = {
-            _modern(name): Stored(shard, name, shape) for shard in shards.values() for name, shape in shard.shapes.items()
-        }
+        self._places = {_modern(name): (shard, name) for shard in shards.values() for name in shard.shapes}
 
     def __getitem__(self, name: str) -> torch.Size:
-        return self._stored[name].shape
+        shard, stored_name = self._places[name]
+        return shard.shapes[stored_name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._stored)
+        return len(self._places)
 
     def tensor(self, name: str) -> Tensor:
         """Read one tensor as float32 on the CPU; raises KeyError if there is no tensor of that name."""
-        stored = self._stored[name]
-        return stored.shard.read(stored.name).to(torch.float32)
+        shard, stored_name = self._places[name]
+        return shard.read(stored_name).to(torch.float32)
 
 
 def open_weights(folder: Path) -> StoredWeights:
@@ -118,10 +107,7 @@ class _PickleShard:
         return tensor
 
 
-Opener = type[_SafeShard] | type[_PickleShard]
-
-
-def _open(paths: list[Path], opener: Opener) -> dict[Path, Shard]:
+def _open(paths: list[Path], opener: type[_SafeShard] | type[_PickleShard]) -> dict[Path, Shard]:
     shards: dict[Path, Shard] = {}
     faults = []
     for path in paths:
