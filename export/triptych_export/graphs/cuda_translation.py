@@ -22,7 +22,6 @@ from torch.nn import functional
 
 from triptych_export.graphs.operators import KeyValues, padded_attention
 from triptych_export.graphs.translation import (
-    BEST,
     EDITS,
     CachedDecoder,
     GraphSettings,
@@ -108,7 +107,6 @@ class HalfSearchGraph(SearchGraph):
     """Step graph for beam search and sampling; positions come from the host."""
 
     inputs: ClassVar[tuple[str, ...]] = (*SELF_VECTORS, *EDITS, "candidates")
-    outputs: ClassVar[tuple[str, ...]] = (*BEST, "log_probabilities")
 
     def __init__(self, model: Transformer, settings: GraphSettings) -> None:
         super().__init__(model, settings)

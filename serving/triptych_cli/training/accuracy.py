@@ -19,7 +19,7 @@ from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents, read_texts
 from triptych_training.data.images import hold_out, read_folders
-from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, SpecialIds, cut_chunks, make_rows, whole_segments
+from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
 from triptych_training.evaluation.metrics import bound_metrics, masked_metrics, next_token_metrics, ranked_metrics
@@ -69,10 +69,9 @@ def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -
     tokens, tokenizer = model.manifest.tokens, load_tokenizer(model.tokenizer.path)
     documents = encode_documents(tokenizer, read_documents(paths))
     masker = Masker(VALID_SHARE, tokens.mask, ordinary_ids(tokenizer))
-    special = SpecialIds(tokens.cls, tokens.sep)
     rows = []
     for index, span in enumerate(whole_segments(cut_chunks(documents, sequence_length - SPECIAL_PAIR)).spans):
-        row = make_rows(documents, span[None], special, pad_id=0)
+        row = make_rows(documents, span[None], tokens.cls, tokens.sep, pad_id=0)
         ids, segments, text = row.ids[0], row.segments[0], np.flatnonzero(row.text[0])
         labels = ids.copy()
         places = masker.mask(ids, text, draw_valid(index))

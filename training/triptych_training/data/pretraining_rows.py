@@ -97,14 +97,6 @@ def paired_segments(chunks: list[NDArray[np.int64]], seed: int) -> Segments:
 
 
 @dataclass(frozen=True)
-class SpecialIds:
-    """Ids of the special tokens around a row's text."""
-
-    cls: int
-    sep: int
-
-
-@dataclass(frozen=True)
 class Rows:
     """Padded rows `[R, T]`; `text` is true for the tokens of A and B."""
 
@@ -113,7 +105,7 @@ class Rows:
     text: NDArray[np.bool_]
 
 
-def make_rows(documents: Documents, spans: NDArray[np.int64], special: SpecialIds, pad_id: int) -> Rows:
+def make_rows(documents: Documents, spans: NDArray[np.int64], cls_id: int, sep_id: int, pad_id: int) -> Rows:
     """Make rows `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` from `spans` `[R, 4]`, padded to the longest."""
     first, second = spans[:, 1] - spans[:, 0], spans[:, 3] - spans[:, 2]
     sizes = first + second + np.where(second > 0, SPECIAL_PAIR, SPECIAL_SINGLE)
@@ -121,8 +113,8 @@ def make_rows(documents: Documents, spans: NDArray[np.int64], special: SpecialId
     in_first = (position >= 1) & (position <= first[:, None])
     in_second = (position >= first[:, None] + 2) & (position < (first + second)[:, None] + 2)
     ids = np.full(in_first.shape, pad_id, np.int64)
-    ids[:, 0] = special.cls
-    ids[np.arange(len(spans)), first + 1] = ids[np.arange(len(spans)), sizes - 1] = special.sep
+    ids[:, 0] = cls_id
+    ids[np.arange(len(spans)), first + 1] = ids[np.arange(len(spans)), sizes - 1] = sep_id
     ids[in_first] = documents.ids[(spans[:, :1] + position - 1)[in_first]]
     ids[in_second] = documents.ids[(spans[:, 2:3] + position - first[:, None] - 2)[in_second]]
     segments = (position >= first[:, None] + 2) & (position < sizes[:, None])

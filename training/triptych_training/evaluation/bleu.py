@@ -6,6 +6,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from sacrebleu.metrics.bleu import BLEU
 
@@ -95,54 +96,46 @@ NORMAL = _rules(
 # English puts a comma or full stop before the closing quotation mark, other languages after it.
 QUOTES = {"en": _rules((r'"([,.]+)', r'\1"'))}
 QUOTES_ELSEWHERE = _rules((',"', '",'), (r'(\.+)"(\s*[^<])', r'"\1\2'))
-THOUSANDS = {
-    "en": _rules(("(\\d)\u00a0(\\d)", r"\1.\2")),
-    "de": _rules(("(\\d)\u00a0(\\d)", r"\1,\2")),
-    "fr": _rules(("(\\d)\u00a0(\\d)", r"\1,\2")),
-}
+THOUSANDS = {"en": _rules(("(\\d)\u00a0(\\d)", r"\1.\2"))}
+THOUSANDS_ELSEWHERE = _rules(("(\\d)\u00a0(\\d)", r"\1,\2"))
 
 
 def normalise(text: str, language: str) -> str:
     """Normalise the spelling of punctuation."""
-    for pattern, replacement in (*NORMAL, *QUOTES.get(language, QUOTES_ELSEWHERE), *THOUSANDS[language]):
+    own = (*QUOTES.get(language, QUOTES_ELSEWHERE), *THOUSANDS.get(language, THOUSANDS_ELSEWHERE))
+    for pattern, replacement in (*NORMAL, *own):
         text = pattern.sub(replacement, text)
     return text
 
 
-@dataclass(frozen=True)
-class MosesTokenizer:
-    """Separates the words and punctuation marks of lower-case text by spaces."""
+def tokenise(text: str, language: str) -> str:
+    """Separate the words and punctuation marks of lower-case text by spaces."""
+    text = f" {' '.join(CONTROL.sub('', text).split())} "
+    text = re.sub(r"([^\w\s.'`,-]|_)", r" \1 ", text)
+    text = re.sub(r"\.{2,}", lambda dots: f" {HELD * len(dots[0])} ", text)
+    text = re.sub(r"(\D),", r"\1 , ", text)
+    text = re.sub(r",(\D)", r" , \1", text)
+    text = re.sub(r"(\d),$", r"\1 ,", text)
+    for pattern, replacement in APOSTROPHES.get(language, APOSTROPHES_ELSEWHERE):
+        text = pattern.sub(replacement, text)
+    words = text.split()
+    return " ".join(map(_full_stop, words, [*words[1:], ""], repeat(language))).replace(HELD, ".")
 
-    language: str
 
-    def __call__(self, text: str) -> str:
-        text = f" {' '.join(CONTROL.sub('', text).split())} "
-        text = re.sub(r"([^\w\s.'`,-]|_)", r" \1 ", text)
-        text = re.sub(r"(\.{2,})", lambda dots: f" {HELD * (len(dots[1]) - 1)}{HELD} ", text)
-        text = re.sub(r"(\D),", r"\1 , ", text)
-        text = re.sub(r",(\D)", r" , \1", text)
-        text = re.sub(r"(\d),$", r"\1 ,", text)
-        for pattern, replacement in APOSTROPHES.get(self.language, APOSTROPHES_ELSEWHERE):
-            text = pattern.sub(replacement, text)
-        words = text.split()
-        text = " ".join(self._full_stop(words, index) for index in range(len(words)))
-        return re.sub(f"{HELD}+", lambda dots: "." * len(dots[0]), text)
-
-    def _full_stop(self, words: Sequence[str], index: int) -> str:
-        """Separate the full stop from word number `index` if it ends a sentence."""
-        word = words[index]
-        if not word.endswith(".") or len(word) < 2:
-            return word
-        stem, following = word[:-1], words[index + 1] if index + 1 < len(words) else ""
-        if "." in stem and re.search(r"[^\W\d_]", stem):
-            return word
-        if stem in ABBREVIATIONS[self.language].split() or following[:1].islower():
-            return word
-        if self.language == "de" and ORDINAL.fullmatch(stem):
-            return word
-        if stem in NUMERIC[self.language].split() and following[:1].isdigit():
-            return word
-        return f"{stem} ."
+def _full_stop(word: str, following: str, language: str) -> str:
+    """Separate the full stop from a word if it ends a sentence; `following` is the next word."""
+    if not word.endswith(".") or len(word) < 2:
+        return word
+    stem = word[:-1]
+    if "." in stem and re.search(r"[^\W\d_]", stem):
+        return word
+    if stem in ABBREVIATIONS[language].split() or following[:1].islower():
+        return word
+    if language == "de" and ORDINAL.fullmatch(stem):
+        return word
+    if stem in NUMERIC[language].split() and following[:1].isdigit():
+        return word
+    return f"{stem} ."
 
 
 CONTROL = re.compile("[\x00-\x1f]")
@@ -170,5 +163,4 @@ def prepare(texts: Sequence[str], language: str) -> list[str]:
     """Lower-case, normalise and tokenise texts; raises ValueError if there are no rules for the language."""
     if language not in LANGUAGES:
         raise ValueError(f"language: no rules for {language!r}; supported: {', '.join(LANGUAGES)}")
-    tokenize = MosesTokenizer(language)
-    return [tokenize(normalise(text.lower(), language)) for text in texts]
+    return [tokenise(normalise(text.lower(), language), language) for text in texts]

@@ -5,8 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -60,11 +59,11 @@ class Meter:
 
 
 class TrainingProgress:
-    """Progress bar on a terminal, otherwise log lines: loss, speed in `unit` per second, time left."""
+    """Progress bar on a terminal, otherwise log lines: loss, speed in `unit` per second, time left. `bar` is to be entered."""
 
     def __init__(self, total_steps: int, done_steps: int, unit: str, enabled: bool = True) -> None:
         self._console = Console(stderr=True, quiet=not enabled)
-        self._bar = Progress(
+        self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -74,24 +73,17 @@ class TrainingProgress:
             console=self._console,
             disable=not (enabled and self._console.is_terminal),
         )
-        self._task = self._bar.add_task("train", total=total_steps, completed=done_steps, epoch=1, loss=0.0, speed=0.0)
+        self._task = self.bar.add_task("train", total=total_steps, completed=done_steps, epoch=1, loss=0.0, speed=0.0)
         self._total = total_steps
         self._unit = unit
         self._started, self._start_step = time.monotonic(), done_steps
         self._logged = self._started
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._bar.stop()
-
     def update(self, epoch: int, step: int, meter: Meter, limit: float = math.inf) -> None:
         """Show the state after optimizer step `step`; the training ends within `limit` seconds."""
-        self._bar.update(self._task, completed=step, epoch=epoch, speed=meter.speed)
+        self.bar.update(self._task, completed=step, epoch=epoch, speed=meter.speed)
         if meter.measured:
-            self._bar.update(self._task, loss=meter.loss)
+            self.bar.update(self._task, loss=meter.loss)
         now, done = time.monotonic(), step - self._start_step
         left = min(limit, (now - self._started) / max(1, done) * (self._total - step))
         if done == ESTIMATE_STEPS and left > MINUTE:

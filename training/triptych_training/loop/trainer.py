@@ -91,11 +91,8 @@ class Trainer:
         Raises:
             RecipeError: the time limit was over before the first step.
         """
-        unit = self.task.unit
-        with (
-            TrainingProgress(self.total_steps, self.position.step, unit, self.fabric.is_global_zero) as progress,
-            self.clock.signals(),
-        ):
+        progress = TrainingProgress(self.total_steps, self.position.step, self.task.unit, self.fabric.is_global_zero)
+        with progress.bar, self.clock.signals():
             parameters = sum(p.numel() for p in self.task.model.parameters())
             limit = f"{self.recipe.max_minutes:g} min" if self.recipe.max_minutes else f"{self.total_steps:,} steps"
             progress.say(f"{parameters:,} parameters, {self.task.describe()}, at most {limit}")

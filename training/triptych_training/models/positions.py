@@ -5,16 +5,16 @@ import math
 import torch
 from torch import Tensor, nn
 
-# "sinusoidal" has sines in the even columns and cosines in the odd ones; Marian and fairseq put all sines first. Marian uses
-# the same frequencies; fairseq's (from tensor2tensor) go down to 1/10,000 itself.
-POSITIONS = ("sinusoidal", "learned", "sinusoidal-marian", "sinusoidal-fairseq", "none")
 FAIRSEQ_FIRST = 2  # fairseq's number of the first text position
 MIN_BUCKETS = 4  # of a relative bias: one single and one ranged bucket in each direction
 
 
 def sinusoid_table(positions: int, model_dim: int) -> Tensor:
     """`[positions, model_dim]`: sines in the even columns, cosines in the odd ones."""
-    angles = _angles(positions, model_dim)
+    # Always on the CPU: modules may be built on the meta device, tables need values.
+    position = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None]
+    frequency = torch.exp(torch.arange(0, model_dim, 2, dtype=torch.float64, device="cpu") * (-math.log(10_000.0) / model_dim))
+    angles = position * frequency  # [positions, ceil(model_dim / 2)]
     table = torch.zeros(positions, model_dim, dtype=torch.float64, device="cpu")
     table[:, 0::2] = torch.sin(angles)
     table[:, 1::2] = torch.cos(angles[:, : model_dim // 2])
@@ -42,11 +42,14 @@ def fairseq_sinusoid_table(positions: int, model_dim: int) -> Tensor:
     return table
 
 
-def _angles(positions: int, model_dim: int) -> Tensor:
-    """`[positions, ceil(model_dim / 2)]`, always on the CPU: modules may be built on the meta device, tables need values."""
-    position = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None]
-    frequency = torch.exp(torch.arange(0, model_dim, 2, dtype=torch.float64, device="cpu") * (-math.log(10_000.0) / model_dim))
-    return position * frequency
+# "sinusoidal" has sines in the even columns and cosines in the odd ones; Marian and fairseq put all sines first. Marian uses
+# the same frequencies; fairseq's (from tensor2tensor) go down to 1/10,000 itself.
+TABLES = {
+    "sinusoidal": sinusoid_table,
+    "sinusoidal-marian": halved_sinusoid_table,
+    "sinusoidal-fairseq": fairseq_sinusoid_table,
+}
+POSITIONS = (*TABLES, "learned", "none")
 
 
 class SinusoidalPositions(nn.Module):
@@ -73,18 +76,11 @@ def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPosit
     Raises:
         ValueError: `kind` is unknown.
     """
-    match kind:
-        case "sinusoidal":
-            return SinusoidalPositions(sinusoid_table(positions, model_dim))
-        case "sinusoidal-marian":
-            return SinusoidalPositions(halved_sinusoid_table(positions, model_dim))
-        case "sinusoidal-fairseq":
-            return SinusoidalPositions(fairseq_sinusoid_table(positions, model_dim))
-        case "learned":
-            return LearnedPositions(positions, model_dim)
-        case "none":
-            return None
-    raise ValueError(f"positions: {kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
+    if kind not in POSITIONS:
+        raise ValueError(f"positions: {kind!r} is unknown; choose one of {', '.join(POSITIONS)}")
+    if kind in TABLES:
+        return SinusoidalPositions(TABLES[kind](positions, model_dim))
+    return LearnedPositions(positions, model_dim) if kind == "learned" else None
 
 
 class RelativeBias(nn.Module):

@@ -131,7 +131,10 @@ class SwinLayer(nn.Module):
 
     def bias(self) -> Tensor:
         """Relative position bias on the scores of a window, `[H, N, N]`."""
-        indices = relative_indices(self.windows.size).to(self.relative_positions.device)
+        size, steps = self.windows.size, torch.arange(self.windows.size, device=self.relative_positions.device)
+        distances = steps[:, None] - steps + size - 1  # [size, size], 0 to 2 * size - 2
+        rows, columns = distances[:, None, :, None], distances[None, :, None, :]
+        indices = (rows * (2 * size - 1) + columns).reshape(size**2, size**2)  # rows of the table, [N, N]
         return self.relative_positions[indices].permute(2, 0, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -201,24 +204,12 @@ class Swin(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """`[B, C, height, width]`, normalised -> `[B, classes]`."""
-        x = self.stem_norm(self.stem(pad_to(images, self.config.patch)).flatten(2).transpose(1, 2))
+        (height, width), (rows, columns) = images.shape[-2:], self.config.patch
+        whole = functional.pad(images, (0, -width % columns, 0, -height % rows))  # to whole patches
+        x = self.stem_norm(self.stem(whole).flatten(2).transpose(1, 2))
         if self.positions is not None:
             x = x + self.positions
         x = self.dropout(x)
         for stage in self.stages:
             x = stage(x)
         return self.classifier(self.norm(x).mean(1))
-
-
-def pad_to(images: Tensor, patch: tuple[int, int]) -> Tensor:
-    """Pad `[..., height, width]` with zeros at the bottom and the right to whole patches."""
-    height, width = images.shape[-2:]
-    return functional.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
-
-
-def relative_indices(size: int) -> Tensor:
-    """`[N, N]` int64: row of the table of relative positions for each pair of positions in a window."""
-    steps = torch.arange(size)
-    distances = steps[:, None] - steps + size - 1  # [size, size], 0 to 2 * size - 2
-    rows, columns = distances[:, None, :, None], distances[None, :, None, :]
-    return (rows * (2 * size - 1) + columns).reshape(size**2, size**2)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning_fabric import Fabric
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -44,7 +43,9 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
     model = make_bert(recipe.head, config, len(head.labels))
     model.bert.load_state_dict(encoder.model.bert.state_dict())
     task = FinetuningTask(recipe, head, model, encoder.tokenizer)
-    task.note_left_out(fabric, folder)
+    if fabric.is_global_zero and not folder.metrics.exists():
+        folder.note("inputs_left_out", task.train_left_out, task.limit)
+        folder.note("valid_inputs_left_out", task.valid_left_out, task.limit)
     return Trainer(fabric, recipe, folder, task).run()
 
 
@@ -69,20 +70,13 @@ class FinetuningTask:
         self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
         self.unit, self.headline = head.unit, head.headline
         self.loss = FinetuningLoss(model, head, recipe.label_smoothing)
-        limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
-        self.train, self._train_left_out = head.examples(tokenizer, recipe.train, limit)
+        limit = self.limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
+        self.train, self.train_left_out = head.examples(tokenizer, recipe.train, limit)  # and how many were too long
         # Validation last: the head's metrics refer to the files read last.
-        self.valid, self._valid_left_out = head.examples(tokenizer, recipe.valid, limit)
-        self._limit = limit
+        self.valid, self.valid_left_out = head.examples(tokenizer, recipe.valid, limit)
         for name, examples in (("train", self.train), ("valid", self.valid)):
             if not examples:
                 raise RecipeError(f"max_length: no input of the {name} files has at most {limit} tokens")
-
-    def note_left_out(self, fabric: Fabric, folder: RunFolder) -> None:
-        """Log how many inputs were too long."""
-        if fabric.is_global_zero and not folder.metrics.exists():
-            folder.note("inputs_left_out", self._train_left_out, self._limit)
-            folder.note("valid_inputs_left_out", self._valid_left_out, self._limit)
 
     def describe(self) -> str:
         classes = f", {len(self.head.labels)} labels" if self.head.labels else ""

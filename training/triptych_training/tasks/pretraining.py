@@ -24,7 +24,6 @@ from triptych_training.data.pretraining_rows import (
     Masker,
     Rows,
     Segments,
-    SpecialIds,
     cut_chunks,
     make_rows,
     paired_segments,
@@ -173,7 +172,7 @@ class PretrainingTask:
 
     def _collate(self, documents: Documents, rows: Segments, chosen: Indices, mask: Mask) -> tuple[Tensor, ...]:
         config = self.model.config
-        made = make_rows(documents, rows.spans[chosen], SpecialIds(config.cls_id, config.sep_id), config.pad_id)
+        made = make_rows(documents, rows.spans[chosen], config.cls_id, config.sep_id, config.pad_id)
         original = made.ids.reshape(-1).copy()
         masked = mask(made)
         follows = np.where(rows.spans[chosen, 3] > 0, rows.follows[chosen], -1).astype(np.int64)

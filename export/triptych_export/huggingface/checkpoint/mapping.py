@@ -23,20 +23,14 @@ NUMBER = re.compile(r"\{(\w+)\}")
 SHOWN_FAULTS = 60
 
 
-@dataclass(frozen=True, init=False)
 class Rule:
     """Origin of one of our parameters, or of all parameters of a module."""
 
-    ours: str  # name of a parameter ("class_token") or module ("encoder.layers.{i}.attention.output"); `{i}` matches any number
-    theirs: tuple[str, ...]  # the checkpoint's name; several tensors are concatenated along the first dimension
-    change: Change | None  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
-    others: tuple[str, ...]  # alternative names under which the checkpoint may store the same tensor
-
     def __init__(self, ours: str, *theirs: str, change: Change | None = None, others: Sequence[str] = ()) -> None:
-        object.__setattr__(self, "ours", ours)
-        object.__setattr__(self, "theirs", theirs)
-        object.__setattr__(self, "change", change)
-        object.__setattr__(self, "others", tuple(others))
+        self.ours = ours  # name of a parameter ("class_token") or module ("encoder.layers.{i}.norm"); `{i}` matches any number
+        self.theirs = theirs  # the checkpoint's name; several tensors are concatenated along the first dimension
+        self.change = change  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
+        self.others = others  # alternative names under which the checkpoint may store the same tensor
 
     def match(self, parameter: str) -> "ParameterSource | None":
         """Return the tensors of a parameter, or None if the rule does not apply to it."""

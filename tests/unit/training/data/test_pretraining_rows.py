@@ -11,7 +11,6 @@ from triptych_training.data.documents import Documents
 from triptych_training.data.pretraining_rows import (
     Masker,
     Segments,
-    SpecialIds,
     cut_chunks,
     make_rows,
     paired_segments,
@@ -118,7 +117,7 @@ def test_half_of_the_rows_do_not_follow_and_the_seed_decides_which() -> None:
 
 def test_rows_are_framed_by_special_tokens_and_padded() -> None:
     spans = np.array([[0, 3, 0, 0], [0, 2, 5, 8], [4, 5, 5, 6]])
-    rows = make_rows(make_documents([[10]]), spans, SpecialIds(cls=90, sep=91), pad_id=95)
+    rows = make_rows(make_documents([[10]]), spans, cls_id=90, sep_id=91, pad_id=95)
     assert rows.ids.tolist() == [
         [90, 0, 1, 2, 91, 95, 95, 95],
         [90, 0, 1, 91, 5, 6, 7, 91],
