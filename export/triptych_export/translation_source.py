@@ -48,8 +48,3 @@ class TranslationSource:
             provenance=checkpoint.provenance,
             samples=checkpoint.samples,
         )
-
-    @property
-    def targets_tokenizer(self) -> Tokenizer:
-        """The tokenizer of targets."""
-        return self.target_tokenizer or self.tokenizer

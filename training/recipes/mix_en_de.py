@@ -104,7 +104,7 @@ def main() -> None:
     forbidden |= {key(line) for line in read_lines(SAMPLES) if len(line.split()) >= SHORTEST_HELD_OUT}
     write_held_out(options.out / "heldout", held_out)
 
-    phrases = Phrases.read(PHRASES)
+    phrases = Phrases(PHRASES)
     usable = {name: [p for p in part if is_clean(p) and not touches(p, forbidden)] for name, part in pairs.items()}
     usable["names"] = [(english, german) for english, german in usable["names"] if german[:1].isupper()]
     usable["dict-ding"] = supported(usable["dict-ding"], usable["tatoeba.en-de.train"])
@@ -220,24 +220,18 @@ def repeated(pairs: Sequence[Pair], share: float, draw: random.Random) -> list[P
 
 
 class Phrases:
-    """Phrases, words and templates, with the names that fill them."""
+    """Phrases, words and templates of a TOML file, with the names that fill them."""
 
-    def __init__(self, phrases: list[Pair], words: list[Pair], templates: list[Pair], fill: dict[str, list[Pair]]) -> None:
-        self.phrases, self.words, self.templates = phrases, words, templates
+    def __init__(self, path: Path) -> None:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        self.phrases, self.words, self.templates = (entries(content[name]) for name in ("phrases", "words", "templates"))
+        fill = {kind: entries(text) for kind, text in content["fill"].items()}
         self.fill = {**fill, "first": fill["woman"] + fill["man"]}
         kinds = ("woman", "man", "city")
         self.same = {kind: [english for english, german in fill[kind] if english == german] for kind in kinds}
         # Tatoeba says Maria where the English has Mary, and Tom in every fifth sentence; a name in "s" has another genitive.
         self.kind = {name: kind for kind in kinds for name in self.same[kind] if " " not in name}
         self.swappable = {kind: [n for n in names if not n.endswith(("s", "x", "z"))] for kind, names in self.same.items()}
-
-    @classmethod
-    def read(cls, path: Path) -> "Phrases":
-        """Read the TOML file."""
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
-        phrases, words, templates = (entries(content[name]) for name in ("phrases", "words", "templates"))
-        return cls(phrases, words, templates, {kind: entries(text) for kind, text in content["fill"].items()})
 
     def pairs(self, draw: random.Random) -> list[Pair]:
         """Generate the pairs of all phrases, words and templates."""

@@ -239,11 +239,11 @@ class TranslationFamily:
 
     def _quality(self, bundle: Bundle, sources: Sequence[list[int]], references: Sequence[str]) -> Report:
         metrics: Report = {"validation_pairs": len(sources)}
-        language = next(iter(self.source.targets))
+        language, tokenizer = next(iter(self.source.targets)), self.source.target_tokenizer or self.source.tokenizer
         forced, longest = self.languages.framing.forced, self.source.max_target - 1
         for precision in bundle.manifest.precisions:
             outputs = decode(bundle, precision, sources, longest, affordable(bundle, QUALITY_SLOTS), [forced] * len(sources))
-            texts = self.source.targets_tokenizer.decode_batch([output[len(forced) :] for output in outputs])
+            texts = tokenizer.decode_batch([output[len(forced) :] for output in outputs])
             scores, name = score_translations(texts, references, language), precision.replace("-", "_")
             metrics |= {f"bleu_{name}": round(scores.bleu, 2), f"chrf_{name}": round(scores.chrf, 2)}
             metrics["sacrebleu_signature"] = scores.signature

@@ -55,9 +55,6 @@ def _half(name: str, tensor: Tensor) -> Tensor:
     return nn.Parameter(half, requires_grad=False) if isinstance(tensor, nn.Parameter) else half
 
 
-Hook = Callable[[nn.Module, tuple[object, ...], object], None]
-
-
 @contextmanager
 def check_activations(model: nn.Module) -> Iterator[None]:
     """Record the largest input and output of every layer that runs in this context, and check them on leaving it.
@@ -67,7 +64,7 @@ def check_activations(model: nn.Module) -> Iterator[None]:
     """
     reached: dict[str, float] = {}  # in the order in which the layers run
 
-    def watch(name: str) -> Hook:
+    def watch(name: str) -> Callable[[nn.Module, tuple[object, ...], object], None]:
         def hook(_module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
             reached[name] = max(reached.get(name, 0.0), *map(_largest, (*inputs, output)))
 

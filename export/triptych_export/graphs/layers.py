@@ -16,7 +16,7 @@ from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.modernbert import ModernBertLayer
 from triptych_training.models.positions import RelativeBias
 from triptych_training.models.rotary import RotaryAttention
-from triptych_training.models.swin import PatchMerging, SwinLayer, Windows
+from triptych_training.models.swin import PatchMerging, SwinLayer
 
 
 class FusedLayer(nn.Module):
@@ -119,12 +119,13 @@ class WindowLayer(nn.Module):
         self.heads = self.lanes * layer.attention.heads
         self.bias = nn.Parameter(layer.bias().detach()[None].contiguous())  # [1, H, N, N]
         self.register_buffer("apart", None if apart is None else apart[:, None])  # [W, 1, N, N]
-        order = positions_by_window(windows).reshape(-1, self.area)  # [W, N]
+        count = windows.rows * windows.columns
+        order = (windows.split(_numbers(count)).squeeze(-1) - 1) % (count + 1)  # [W, N]; P for padding
         order = (order if apart is None else order.t()).flatten()
-        self.pads = bool((order == windows.rows * windows.columns).any())
-        self.moves = order.tolist() != list(range(windows.rows * windows.columns))
+        self.pads = bool((order == count).any())
+        self.moves = order.tolist() != list(range(count))
         self.register_buffer("order", order)
-        self.register_buffer("back", torch.argsort(order, stable=True)[: windows.rows * windows.columns])
+        self.register_buffer("back", torch.argsort(order, stable=True)[:count])
 
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P, E]`."""
@@ -176,12 +177,6 @@ class GatheredMerging(nn.Module):
         quarters = take(x, self.order, self.pads)
         y: Tensor = self.reduction(self.norm(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1])))
         return y
-
-
-def positions_by_window(windows: Windows) -> Tensor:
-    """Map each place of each window to its position, `[W*N]` int64; P for padding."""
-    count = windows.rows * windows.columns
-    return (windows.split(_numbers(count)).flatten() - 1) % (count + 1)
 
 
 def take(x: Tensor, order: Tensor, pads: bool) -> Tensor:

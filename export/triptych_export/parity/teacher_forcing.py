@@ -77,15 +77,9 @@ class ForcedDecoder:
 def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> dict[str, float | int]:
     """Count the tokens that equal PyTorch's, including ends, excluding prefixes."""
     prefixes = sample.prefixes or [()] * len(sample.expected)
-    pairs = [
-        pair
-        for got, answer, prefix in zip(found, sample.expected, prefixes, strict=True)
-        for pair in list(zip(got, _until_end(answer, sample.max_length, end), strict=False))[len(prefix) :]
-    ]
+    pairs: list[tuple[int, int]] = []
+    for got, answer, prefix in zip(found, sample.expected, prefixes, strict=True):
+        wanted = [*answer, end] if len(answer) < sample.max_length else answer  # else it was cut off
+        pairs += list(zip(got, wanted, strict=False))[len(prefix) :]
     equal = sum(got == want for got, want in pairs)
     return {"forced_tokens": len(pairs), "forced_token_agreement_percent": round(100 * equal / max(1, len(pairs)), 3)}
-
-
-def _until_end(answer: Ids, longest: int, end: int) -> Ids:
-    """Append the end token, unless the answer was cut off at `longest`."""
-    return [*answer, end] if len(answer) < longest else answer

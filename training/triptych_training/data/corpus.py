@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_training.errors import CorpusError
 
+Item = TypeVar("Item")
 Pair = tuple[str, str]
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -29,11 +30,17 @@ def iterate_pairs(paths: Sequence[str]) -> Iterator[Pair]:
     for path in paths:
         source, separator, target = path.partition("::")
         found = _read_aligned(Path(source), Path(target)) if separator else _read_tabbed(Path(path))
-        first = next(found, None)
-        if first is None:
-            raise CorpusError(f"{path}: contains no sentence pairs")
-        yield first
-        yield from found
+        yield from need_items(found, f"{path}: contains no sentence pairs")
+
+
+def need_items(items: Iterator[Item], problem: str) -> Iterator[Item]:
+    """Yield all items; raises CorpusError, with `problem` as its message, if there are none."""
+    empty = True
+    for item in items:
+        empty = False
+        yield item
+    if empty:
+        raise CorpusError(problem)
 
 
 def _read_tabbed(path: Path) -> Iterator[Pair]:

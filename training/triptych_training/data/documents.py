@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from triptych_text.languages import UNDETERMINED
 from triptych_text.sentences import Splitter
-from triptych_training.data.corpus import read_lines
+from triptych_training.data.corpus import need_items, read_lines
 from triptych_training.errors import CorpusError
 
 SPLITTER = Splitter(UNDETERMINED, lambda _: True)  # its rules for unknown languages cover the ends of sentences in all scripts
@@ -50,14 +50,8 @@ def read_texts(paths: Sequence[str]) -> Iterator[str]:
         CorpusError: a file cannot be read, is not UTF-8 or contains no text.
     """
     for path in paths:
-        empty = True
         lines = (line.strip() for _, line in read_lines(Path(path)))
-        for text, block in groupby(lines, bool):
-            if text:
-                empty = False
-                yield "\n".join(block)
-        if empty:
-            raise CorpusError(f"{path}: contains no text")
+        yield from need_items(("\n".join(block) for text, block in groupby(lines, bool) if text), f"{path}: contains no text")
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Documents:

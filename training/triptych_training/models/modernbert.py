@@ -114,16 +114,11 @@ class ModernBert(nn.Module):
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` -> hidden states `[B, T, E]`; padding is masked out."""
         inside = (ids != self.config.pad_id)[:, None, None, :]
-        near = window_mask(ids.shape[1], self.config.window, ids.device)
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        near = (positions[:, None] - positions).abs() <= self.config.window
         # Padding attends at least to itself: a softmax over no positions would be NaN, which no later mask removes.
         local = near & (inside | torch.eye(ids.shape[1], dtype=torch.bool, device=ids.device))
         x = self.embedding(ids, segments)
         for index, layer in enumerate(self.layers):
             x = layer(x, inside if index in self.config.global_layers else local)
         return self.norm(x)
-
-
-def window_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
-    """`[length, length]`, True for positions at most `window` apart."""
-    positions = torch.arange(length, device=device)
-    return (positions[:, None] - positions[None, :]).abs() <= window

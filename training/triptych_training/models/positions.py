@@ -49,7 +49,7 @@ TABLES = {
     "sinusoidal-marian": halved_sinusoid_table,
     "sinusoidal-fairseq": fairseq_sinusoid_table,
 }
-POSITIONS = (*TABLES, "learned", "none")
+POSITIONS = ("sinusoidal", "learned", "sinusoidal-marian", "sinusoidal-fairseq", "none")
 
 
 class SinusoidalPositions(nn.Module):

@@ -193,7 +193,10 @@ class Decoder(nn.Module):
     def forward(self, target: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Teacher forcing: `[B, T]` ids -> hidden states `[B, T, E]`."""
         x: Tensor = self.embedding(target)
-        own = None if self.relative is None else self._causal(self.relative, target.shape[1])
+        own = None
+        if self.relative is not None:
+            bias = self.relative(target.shape[1], target.shape[1])  # [1, H, T, T]
+            own = bias.masked_fill(torch.ones_like(bias[0, 0], dtype=torch.bool).triu(1), float("-inf"))  # the future
         for layer, keys_values in zip(self.layers, self.project_memory(memory), strict=True):
             x = layer(x, keys_values, mask, own)
         return self.finish(x)
@@ -217,13 +220,6 @@ class Decoder(nn.Module):
 
     def _layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
-
-    @staticmethod
-    def _causal(relative: RelativeBias, length: int) -> Tensor:
-        """`[1, H, T, T]`"""
-        bias: Tensor = relative(length, length)
-        future = torch.ones(length, length, dtype=torch.bool, device=bias.device).triu(1)
-        return bias.masked_fill(future, float("-inf"))
 
 
 def _relative_bias(config: TransformerConfig, heads: int, bidirectional: bool) -> RelativeBias | None:

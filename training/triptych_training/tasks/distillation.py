@@ -23,9 +23,9 @@ from sacrebleu.metrics.chrf import CHRF
 from triptych_training.checkpoints.folder import WEIGHTS
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.checks import at_least, one_of
-from triptych_training.data.corpus import Pair, read_lines, read_pairs
+from triptych_training.data.corpus import Pair, need_items, read_lines, read_pairs
 from triptych_training.decoding.batch_beam import SearchOptions, search
-from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.errors import RecipeError
 
 PICKS = ("best", "closest")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -256,13 +256,8 @@ def _choose(candidates: Candidates, target: str | None) -> str:
 
 def _read_texts(paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
-        empty = True
-        for _, line in read_lines(Path(path)):
-            if text := line.split("\t")[0].strip():
-                empty = False
-                yield text
-        if empty:
-            raise CorpusError(f"{path}: contains no sentences")
+        columns = (line.split("\t")[0].strip() for _, line in read_lines(Path(path)))
+        yield from need_items(filter(None, columns), f"{path}: contains no sentences")
 
 
 def _settings(teacher: Path, recipe: DistillationRecipe, sources: Sequence[str]) -> dict[str, object]:

@@ -90,11 +90,8 @@ IGNORED = ("*pooler.*", "*.mask_token")
 
 def load_vit(folder: Folder) -> ImageCheckpoint:
     """Load a ViT classifier; see `_load` for errors."""
-
-    def make(classes: int, _image: ImagePreprocessing) -> Vit:
-        return Vit(VitConfig(**_vit_members(folder), classes=classes))
-
-    return _load(folder, ("ViTForImageClassification",), make, VIT_RULES, IGNORED)
+    names = ("ViTForImageClassification",)
+    return _load(folder, names, lambda classes, _: Vit(VitConfig(classes, **_vit_members(folder))), VIT_RULES, IGNORED)
 
 
 def load_deit(folder: Folder) -> ImageCheckpoint:
@@ -110,12 +107,10 @@ def load_deit(folder: Folder) -> ImageCheckpoint:
 
 def load_swin(folder: Folder) -> ImageCheckpoint:
     """Load a Swin classifier; see `_load` for errors."""
-
-    def make(classes: int, image: ImagePreprocessing) -> Swin:
-        return Swin(SwinConfig(**_swin_members(folder, image), classes=classes))
-
-    ignored = ("*.relative_position_index", "*.mask_token")
-    return _load(folder, ("SwinForImageClassification",), make, SWIN_RULES, ignored)
+    names, ignored = ("SwinForImageClassification",), ("*.relative_position_index", "*.mask_token")
+    return _load(
+        folder, names, lambda classes, image: Swin(SwinConfig(classes, **_swin_members(folder, image))), SWIN_RULES, ignored
+    )
 
 
 def load_pvt(folder: Folder) -> ImageCheckpoint:

@@ -58,14 +58,6 @@ class Embeddings:
             return cls((encoder, both), (decoder, both), (head,))
         return cls((encoder, both, decoder, head), (decoder, both, encoder, head), (head, both, decoder, encoder))
 
-    def ties_source(self, weights: StoredWeights) -> bool:
-        """Tell whether source and target share one matrix."""
-        return self.shared and _same(weights, self.source, self.target)
-
-    def ties_projection(self, weights: StoredWeights) -> bool:
-        """Tell whether target and output projection share one matrix."""
-        return _same(weights, self.target, self.projection)
-
     def rules(self, weights: StoredWeights) -> Sequence[Rule]:
         """Rules of the embeddings."""
         places = ("encoder.embedding.tokens.weight", "decoder.embedding.tokens.weight", "projection.weight")
@@ -144,8 +136,8 @@ def load_model(
     """
     members = {
         **config,
-        "tie_embeddings": embeddings.ties_source(weights),
-        "tie_projection": embeddings.ties_projection(weights),
+        "tie_embeddings": embeddings.shared and _same(weights, embeddings.source, embeddings.target),
+        "tie_projection": _same(weights, embeddings.target, embeddings.projection),
         "pad_id": generation.pad,
         "bos_id": generation.start,
         "eos_id": generation.ends[0],

@@ -103,15 +103,9 @@ def read_sentence_settings(folder: Folder) -> SentenceSettings | None:
         raise SourceError(f"{folder.path / file}: include_prompt: false is not supported, prompts count in the mean")
     found = next((name for name in TRANSFORMER_FILES if folder.has(name)), TRANSFORMER_FILES[0])
     transformer = folder.read_closed(found, KNOWN_OF_TRANSFORMER) or {}
-    lowercase = bool(transformer.get("do_lower_case"))
-    return SentenceSettings(
-        _pooling(folder.path / file, pooling),
-        "Normalize" in dict(modules),
-        _limit(folder, transformer),
-        lowercase,
-        prompt,
-        named,
-    )
+    mode, normalize = _pooling(folder.path / file, pooling), "Normalize" in dict(modules)
+    limit, lowercase = _limit(folder, transformer), bool(transformer.get("do_lower_case"))
+    return SentenceSettings(mode, normalize, limit, lowercase, prompt, named)
 
 
 def _limit(folder: Folder, transformer: Mapping[str, Any]) -> int | None:

@@ -83,11 +83,6 @@ class PieceModel:
         """User-defined symbols of the model."""
         return tuple(piece.text for piece in self.pieces if piece.kind == PieceType.USER_DEFINED)
 
-    @property
-    def unknown(self) -> int:
-        """Id of the unknown piece."""
-        return next(index for index, piece in enumerate(self.pieces) if piece.kind == PieceType.UNKNOWN)
-
 
 def read_piece_model(path: Path) -> PieceModel:
     """Read a `.model` or `.spm` file.
