@@ -167,9 +167,8 @@ class HumanTranslations:
         columns = "id, edition, source_language, target_language"
         with database.errors():
             rows = database.connection.execute(f"SELECT {columns} FROM pairs").fetchall()
-        self.editions: dict[int, str] = {
-            pair: edition for pair, edition, *own in rows if _fits(own, languages)
-        }  # change with entries
+        # An edition changes with the entries of its pair.
+        self.editions: dict[int, str] = {pair: edition for pair, edition, *own in rows if _fits(own, languages)}
 
     def find(self, text: str) -> str | None:
         """Return the translation of exactly this text."""

@@ -116,9 +116,8 @@ def _hidden(model: PieceModel, vocabulary: Vocabulary, foreign: Iterable[str]) -
 
 
 def _unigram(model: PieceModel, vocabulary: Vocabulary, hidden: Collection[str]) -> Unigram:
-    lowest = min(
-        (piece.score for piece in model.pieces if piece.kind == PieceType.NORMAL), default=0.0
-    )  # the unknown token's score is relative to it
+    # The unknown token's score is relative to the lowest one.
+    lowest = min((piece.score for piece in model.pieces if piece.kind == PieceType.NORMAL), default=0.0)
     scores = {name: max(piece.score, lowest) for name, piece in model.found.items()}
     entries = [(HIDDEN + name if name in hidden else name, scores.get(name, lowest)) for name in vocabulary.names]
     return Unigram(entries, unk_id=vocabulary.names.index(vocabulary.unknown), byte_fallback=model.byte_fallback)
