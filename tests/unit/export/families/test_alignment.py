@@ -52,6 +52,7 @@ def test_the_heads_that_agree_most_are_chosen(
         return found
 
     monkeypatch.setattr(alignment, "cross_attention", weights)
+    monkeypatch.setattr(alignment, "Transformer", SimpleNamespace)
     choice = choose_alignment(source(), LEXICON, pairs())
     assert choice is not None
     assert (choice.heads, choice.agreement) == (chosen, 1)
