@@ -59,18 +59,13 @@ class InferCall:
         Raises:
             TooLargeError: the tensors are above the limit; found before they are made.
         """
-        response, contents = self._encoded(outputs, results, limit)
-        response.raw_output_contents.extend(map(bytes, contents))
-        return response
+        return whole_response(*self._encoded(outputs, results, limit))
 
     def serialized(self, outputs: Sequence[OutputTensor], results: TaskResults, limit: MessageLimit | None) -> Parts:
         """Encode outputs of results as the parts of a message, and drop the results; otherwise as `response`."""
         response, contents = self._encoded(outputs, results, limit)
         results.clear()  # they are as large as the contents, or larger
-        parts = [response.SerializeToString()]
-        while contents:
-            parts += nested(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, chunks(contents.pop(0)))
-        return parts
+        return parts_of(response, contents)
 
     def _encoded(
         self, outputs: Sequence[OutputTensor], results: Sequence[Any], limit: MessageLimit | None
@@ -97,6 +92,20 @@ class InferCall:
             return f"{part[2] or self.task.inputs[0].name}{part[1] or ''}"
         name = field.removeprefix("options.")
         return f"parameters.{name}" if re.split(r"\W", name)[0] in self.task.parameters else field
+
+
+def whole_response(response: pb.ModelInferResponse, contents: list[Buffer]) -> pb.ModelInferResponse:
+    """Return a response with its contents."""
+    response.raw_output_contents.extend(map(bytes, contents))
+    return response
+
+
+def parts_of(response: pb.ModelInferResponse, contents: list[Buffer]) -> Parts:
+    """Return a response as the parts of a message; each tensor is dropped once it is copied."""
+    parts = [response.SerializeToString()]
+    while contents:
+        parts += nested(pb.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER, chunks(contents.pop(0)))
+    return parts
 
 
 def infer_call_from(request: pb.ModelInferRequest, registry: Callable[[], Registry], streams: bool = False) -> InferCall:
@@ -144,7 +153,8 @@ class Inference:
     async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes | Parts:
         """Return the serialized response to a request, or its parts. Raises ServingError: the request cannot be served."""
         if (model := self._plain(request)) is not None:
-            return (await infer_tensors(model, request, context, self._limit)).SerializeToString()
+            response, contents = await infer_tensors(model, request, context, self._limit)
+            return await self._offload.run(sum(map(len, contents)), parts_of, response, contents)
         call = infer_call_from(request, self._registry)
         return await self._made(call, await self._results(call, context), call.serialized)
 
@@ -163,7 +173,8 @@ class Inference:
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
         """Yield pieces, then the complete result; with an empty final response, the result comes before it."""
         if (model := self._plain(request)) is not None:
-            yield await infer_tensors(model, request, context, self._limit), True
+            response, contents = await infer_tensors(model, request, context, self._limit)
+            yield await self._offload.run(sum(map(len, contents)), whole_response, response, contents), True
             return
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
         call = infer_call_from(request, self._registry, streams=True)

@@ -18,7 +18,7 @@ from triptych_serving.rpc.call_context import GrpcContext, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
-from triptych_serving.services.oip.tensors import BYTES, elements_of, encode, raw_contents
+from triptych_serving.services.oip.tensors import BYTES, Buffer, elements_of, encode, raw_contents
 
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -38,8 +38,8 @@ InferInputTensor = pb.ModelInferRequest.InferInputTensor
 
 async def infer_tensors(
     model: TensorModel, request: pb.ModelInferRequest, context: GrpcContext, limit: MessageLimit
-) -> pb.ModelInferResponse:
-    """Answer a request.
+) -> tuple[pb.ModelInferResponse, list[Buffer]]:
+    """Return the response to a request without contents, and the raw contents of its tensors.
 
     Raises:
         InvalidInputError: a tensor or parameter is unknown, missing or malformed; names it.
@@ -77,24 +77,27 @@ def inputs_from(request: pb.ModelInferRequest) -> tuple[dict[str, Array], dict[s
     return inputs, files
 
 
-def response_to(request: pb.ModelInferRequest, model: TensorModel, results: Mapping[str, Array]) -> pb.ModelInferResponse:
-    """Encode the outputs.
+def response_to(
+    request: pb.ModelInferRequest, model: TensorModel, results: Mapping[str, Array]
+) -> tuple[pb.ModelInferResponse, list[Buffer]]:
+    """Encode the outputs: a response without contents, and the raw contents of its tensors.
 
     Raises:
         InvalidInputError: labels are requested of an output that has none.
     """
     classes = {one.name: one.parameters[CLASSES].int64_param for one in request.outputs if CLASSES in one.parameters}
     response = pb.ModelInferResponse(model_name=model.name, model_version=str(model.version), id=request.id)
+    contents: list[Buffer] = []
     for name, array in results.items():
         if name in classes:
             ranked = model.rank(name, array, classes[name])
             shape, packed = encode([[f"{one.score}:{one.index}:{one.label}" for one in row] for row in ranked], 2, BYTES)
             response.outputs.add(name=name, datatype=BYTES, shape=shape)
-            response.raw_output_contents.append(bytes(packed))
+            contents.append(packed)
             continue
         response.outputs.add(name=name, datatype=datatype_of(array.dtype), shape=array.shape)
-        response.raw_output_contents.append(np.ascontiguousarray(array).tobytes())
-    return response
+        contents.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return response, contents
 
 
 def metadata(specs: Mapping[str, TensorSpec]) -> list[pb.ModelMetadataResponse.TensorMetadata]:

@@ -25,6 +25,7 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.services.oip.inference import whole_response
 from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
 from ....fixtures.encoders import VOCABULARY, tokenizer
@@ -242,7 +243,7 @@ def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
         request = pb.ModelInferRequest(**infer_request("colours", "", {"x": [picture.getvalue()] * 2}, {"y": 2}))
         arrays, sent = inputs_from(request)
         assert (arrays, sent) == ({}, {"x": [picture.getvalue()] * 2})
-        answer = INFER.result(response_to(request, model, {"y": found}))["y"]
+        answer = INFER.result(whole_response(*response_to(request, model, {"y": found})))["y"]
         assert (answer.datatype, answer.shape) == ("BYTES", (2, 2))
         assert [one.rpartition(":")[2] for one in answer.strings] == ["green", "blue"] * 2
         for name, files, message in (("z", [b""], "it takes no image files"), ("x", [b"%PDF"], "a PDF document")):
