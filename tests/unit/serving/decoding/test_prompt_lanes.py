@@ -198,11 +198,13 @@ def test_rows_wait_only_so_long_for_other_prompts() -> None:
         now += cost
 
     cache = SimpleNamespace(
+        context=32,
         read=lambda _slot, tokens, _position: read(len(tokens) * 0.01),
         read_whole=lambda prompts: read(sum(map(len, prompts.values())) * 0.01),
     )
     slots = SimpleNamespace(positions=[0] * 99, tokens=[0] * 99)
     reader = PromptReader(cache, PrefixCache(0), lambda: False, clock=lambda: now)  # type: ignore[arg-type]
+    reader.warm_up()
     short = [Reading(row_of([4 + slot] * 20, 5), slot, 0) for slot in range(90)]
     long = Reading(row_of([5] * 2_000, 5), 90, 0)
     waits = []
