@@ -150,7 +150,7 @@ class Target(Sender, Protocol):
 
 
 class GrpcTarget:
-    """What both kinds of targets share: a channel without serializers, so that requests and responses are bytes."""
+    """Base class of targets over gRPC: a channel without serializers, so that requests and responses are bytes."""
 
     path: str  # of the unary method
 

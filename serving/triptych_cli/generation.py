@@ -181,7 +181,7 @@ def generate_image(output: Path, count: int, seed: int | None, **values: Any) ->
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    found = _decode(options.take_choice(values), count=count, seed=seed)
+    found = _decode("generate_images", options.take_choice(values), count=count, seed=seed)
     _write_grid(output, found, columns=math.ceil(math.sqrt(count)))
 
 
@@ -194,7 +194,7 @@ def reconstruct_image(image: str, output: Path, **values: Any) -> None:
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    _write_grid(output, _decode(options.take_choice(values), _read(image)), columns=1)
+    _write_grid(output, _decode("reconstruct_image", options.take_choice(values), _read(image)), columns=1)
 
 
 @click.command(name="interpolate-images")
@@ -208,15 +208,16 @@ def interpolate_images(first: str, last: str, output: Path, steps: int, **values
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    _write_grid(output, _decode(options.take_choice(values), _read(first), _read(last), steps=steps), columns=steps)
+    found = _decode("interpolate", options.take_choice(values), _read(first), _read(last), steps=steps)
+    _write_grid(output, found, columns=steps)
 
 
-def _decode(choice: ModelChoice, *images: bytes, **fields: Any) -> list[bytes]:
-    """Return generated images, PNG files, from a server if the command is for one, else of a model in this process."""
+def _decode(method: str, choice: ModelChoice, *images: bytes, **fields: Any) -> list[bytes]:
+    """Return generated images, PNG files: by a client's method if a server is asked, else of a model in this process."""
     if options.asks_server():
         with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
-            methods: Sequence[Any] = (client.generate_images, client.reconstruct_image, client.interpolate)
-            return [each.image for each in methods[len(images)](*images, model=choice.model or None, **fields).images]
+            answer = getattr(client, method)(*images, model=choice.model or None, **fields)
+            return [each.image for each in answer.images]
     with open_engine(choice, IMAGE_SAMPLING) as (registry, selector):
         from triptych_serving.models.image.autoencoder import LatentQuery
 

@@ -90,7 +90,7 @@ class RemoteBackend:
 
 
 class EmbeddedBackend:
-    """As RemoteBackend, with an engine in this process."""
+    """Translate as RemoteBackend does, with an engine in this process."""
 
     batch = 256  # as fast as 1,024; progress and unfinished files lose less
 

@@ -21,7 +21,7 @@ from triptych_serving.rpc.status import DETAILS, REQUEST_ID
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls, and until when the response is wanted."""
+    """The caller of a method, and the time until which the response is wanted."""
 
     peer: str  # in gRPC's notation: "ipv4:1.2.3.4:567"
     metadata: Mapping[str, str] = field(default_factory=dict)  # keys in lower case

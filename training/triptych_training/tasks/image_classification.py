@@ -106,7 +106,7 @@ class ImageLoss(nn.Module):
 
 
 class FolderTask:
-    """What tasks on folders of images share; a unit is an image."""
+    """Base class of tasks on folders of images; a unit is an image."""
 
     unit = "images"
 

@@ -39,7 +39,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ImageInput:
-    """How image files become an input: pixels of red, green and blue, (pixel / 255 - mean) / std."""
+    """Conversion of image files to an input: pixels of red, green and blue, (pixel / 255 - mean) / std."""
 
     input: str
     spec: ImageSpec

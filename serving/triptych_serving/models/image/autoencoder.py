@@ -12,16 +12,14 @@ from PIL import Image
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import AutoencoderManifest
 from triptych_serving.bundle.manifest.base import Graph
-from triptych_serving.encoding.engine import OneShotEngine
-from triptych_serving.encoding.loading import EncoderGraph, LoadedEncoder, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
-from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner
+from triptych_serving.encoding.tensor_runner import TensorRows
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
-from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.capabilities import describe
+from triptych_serving.models.encoder_model import OneShotModel
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results, check_rows
-from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_text.steps import Steps, finish
@@ -64,7 +62,7 @@ class GeneratedImage:
     latents: tuple[float, ...]
 
 
-class Autoencoder:
+class Autoencoder(OneShotModel):
     """One version of one model: encoder and decoder, each behind an engine. Thread-safe.
 
     Raises:
@@ -73,22 +71,13 @@ class Autoencoder:
     """
 
     labels: tuple[str, ...] = ()
-    reserved: Mapping[Device, int] = {}
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
-        self.name, self.version = name, version
+        super().__init__(name, version, bundle, options)
         self.manifest = bundle.manifest_of(AutoencoderManifest)
-        self.precision = bundle.precision(options.precision)
-        self.capabilities = capabilities_of(self.manifest)
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        self.devices = options.devices
-        self._limits = options.limits
-        self._parts: list[LoadedEncoder] = []
         try:
             for file in self.manifest.precisions[self.precision].files:
-                about = f"model {name} version {version}", bundle, self.weight_bytes, self.precision, Graph(file)
-                graph = EncoderGraph(*about, width=0, runner=TensorRunner, plan=None, device_runner=TensorRunner)
-                self._parts.append(load_encoder(graph, options))
+                self._load_graph(bundle, options, Graph(file))
         except BaseException:
             self.close(drain=False)
             raise
@@ -141,25 +130,10 @@ class Autoencoder:
         rows = range(len(next(iter(inputs.values()))))
         return [Item(TensorRows({k: v[row : row + 1] for k, v in inputs.items()}, 1, outputs), size) for row in rows]
 
-    @property
-    def engines(self) -> tuple[OneShotEngine, ...]:
-        """The engines created so far."""
-        return tuple(part.engine for part in self._parts)
-
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting images."""
-        running, waiting = (sum(numbers) for numbers in zip(*(engine.load() for engine in self.engines), strict=True))
-        return running, waiting
-
     def describe(self) -> str:
         """Describe the model for the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
-        return f"{describe(self.capabilities)}, {self._parts[0].takes}, {size}, {self.manifest.latents:,} latents"
-
-    def close(self, drain: bool = True) -> None:
-        """Stop the engines: with `drain`, after all accepted requests. Idempotent."""
-        for part in self._parts:
-            part.close(drain)
+        return f"{describe(self.capabilities)}, {self._graphs[0].takes}, {size}, {self.manifest.latents:,} latents"
 
     @property
     def _bytes(self) -> int:

@@ -11,15 +11,14 @@ from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import TensorsManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
-from triptych_serving.encoding.loading import EncoderGraph, load_encoder
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
-from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
+from triptych_serving.encoding.tensor_runner import TensorRows, Tensors
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
-from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.capabilities import describe
+from triptych_serving.models.encoder_model import OneShotModel
 from triptych_serving.models.labels import ScoredLabel, rank_labels
 from triptych_serving.models.request_cost import check_rows
-from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
@@ -27,7 +26,7 @@ from triptych_serving.scheduling.request import Item
 ELEMENTS_PER_TOKEN = 256  # the unit of batch sizes, as for images
 
 
-class TensorModel:
+class TensorModel(OneShotModel):
     """One version of one model. Thread-safe.
 
     Raises:
@@ -35,22 +34,13 @@ class TensorModel:
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
-        self.name, self.version = name, version
         self.manifest = bundle.manifest_of(TensorsManifest)
-        self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
-        self.precision = bundle.precision(options.precision)
-        self.capabilities = capabilities_of(self.manifest)
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        self.devices = options.devices
         if not self.manifest.batches:
             options = replace(options, limits=replace(options.limits, batch_rows=1))
-        self._limits = options.limits
-        file = self.manifest.precisions[self.precision]
-        about = f"model {name} version {version}", bundle, self.weight_bytes, self.precision, file
-        graph = EncoderGraph(*about, width=0, runner=TensorRunner, plan=None, device_runner=TensorRunner)
-        self._encoder = load_encoder(graph, options)
+        super().__init__(name, version, bundle, options)
+        self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
+        self._encoder = self._load_graph(bundle, options, self.manifest.precisions[self.precision])
         self.engine = self._encoder.engine
-        self.engines = (self.engine,)
 
     def prepare(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Work[Mapping[str, Array]]:
         """Check the tensors of one request; the resulting work's item goes to `engine`.
@@ -120,23 +110,10 @@ class TensorModel:
         run_rows(self.engine, work.items, work.field)
         return next(work.read())
 
-    @property
-    def reserved(self) -> Mapping[Device, int]:
-        """Bytes reserved on each GPU."""
-        return self._encoder.reserved
-
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting requests."""
-        return self.engine.load()
-
     def describe(self) -> str:
         """Describe the model for the log."""
         together = "requests share batches" if self.manifest.batches else "one request at a time"
         return f"{describe(self.capabilities)}, {self._encoder.takes}, {together}"
-
-    def close(self, drain: bool = True) -> None:
-        """Stop the engine: with `drain`, after all accepted requests."""
-        self._encoder.close(drain)
 
 
 def _check_names(field: str, given: Any, known: Mapping[str, TensorSpec]) -> None:

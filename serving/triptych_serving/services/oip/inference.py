@@ -153,8 +153,7 @@ class Inference:
     async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes | Parts:
         """Return the serialized response to a request, or its parts. Raises ServingError: the request cannot be served."""
         if (model := self._plain(request)) is not None:
-            response, contents = await infer_tensors(model, request, context, self._limit)
-            return await self._offload.run(sum(map(len, contents)), parts_of, response, contents)
+            return await self._infer_plain(model, request, context, parts_of)
         call = infer_call_from(request, self._registry)
         return await self._made(call, await self._results(call, context), call.serialized)
 
@@ -173,8 +172,7 @@ class Inference:
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
         """Yield pieces, then the complete result; with an empty final response, the result comes before it."""
         if (model := self._plain(request)) is not None:
-            response, contents = await infer_tensors(model, request, context, self._limit)
-            yield await self._offload.run(sum(map(len, contents)), whole_response, response, contents), True
+            yield await self._infer_plain(model, request, context, whole_response), True
             return
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
         call = infer_call_from(request, self._registry, streams=True)
@@ -209,6 +207,17 @@ class Inference:
                     elif isinstance(event, FinishedText):
                         done[event.index] = event.result
         results += [done[index] for index in sorted(done)]
+
+    async def _infer_plain(
+        self,
+        model: TensorModel,
+        request: pb.ModelInferRequest,
+        context: GrpcContext,
+        form: Callable[[pb.ModelInferResponse, list[Buffer]], Response],
+    ) -> Response:
+        """Run a model of plain tensors; `form` makes what is returned of the response and its raw contents."""
+        response, contents = await infer_tensors(model, request, context, self._limit)
+        return await self._offload.run(sum(map(len, contents)), form, response, contents)
 
     def _plain(self, request: pb.ModelInferRequest) -> TensorModel | None:
         """Return the requested model if it takes plain tensors."""
