@@ -9,7 +9,7 @@ check:  ## lint, types and import rules
 test:  ## the fast tier: unit tests, stubs, and tests with real servers
 	pytest -n 2 --dist loadfile
 
-full:  ## longer suites; TRIPTYCH_CHECKPOINT and TRIPTYCH_PAIRS add a real model
+full:  ## longer suites: every checkpoint family, whole validation sets
 	pytest -m full
 
 soak:  ## minutes of load; TRIPTYCH_SOAK_SECONDS and TRIPTYCH_STORM_SECONDS set how many
@@ -31,4 +31,4 @@ stubs:  ## regenerate protos/triptych/v1/*_pb2*.py
 	python protos/generate.py
 
 fixtures:  ## retrain the tests' toy model
-	python tests/fixtures/make.py translation half
+	python -m tests.fixtures.make translation half

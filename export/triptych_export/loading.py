@@ -64,7 +64,7 @@ OURS = (*LOADERS, VAE)
 ENCODERS = "text encoders and image classifiers"
 MODELS = {  # with a precision that others lack
     WEIGHT_PRECISION: ENCODERS,
-    HALF_PRECISION: f"translation models, {ENCODERS} but ImageGPT",
+    HALF_PRECISION: f"translation models, decoder-only models, {ENCODERS} but ImageGPT",
     INT8_CACHES: "translation models",
     FOUR_BITS: "decoder-only models",
 }
@@ -152,7 +152,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         return TranslationFamily(loaded, pairs, read_pairs(options.shortlist), shipped, ours and options.allow_untrained)
     _refuse_shortlist(folder, options)
     if isinstance(loaded, GenerationSource):
-        _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION, HALF_PRECISION), folder, options)
+        _refuse_precisions((INT8_CACHES, WEIGHT_PRECISION), folder, options)
         return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
     _refuse_precisions((INT8_CACHES, FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)

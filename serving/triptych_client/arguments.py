@@ -135,6 +135,8 @@ class EmbedArguments(TruncateArguments, total=False):
     off if that is unknown."""
     dimensions: int | None
     """Values of each vector to return, the first ones; all by default."""
+    token_vectors: bool
+    """Also return the vector of each token, from models that have them; False by default."""
 
 
 class ClassifyTextArguments(TruncateArguments, total=False):

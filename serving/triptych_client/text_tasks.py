@@ -72,6 +72,12 @@ class Embedding(Served):
     """Tokens of the text, [CLS] and [SEP] included."""
     truncated: bool = False
     """True if the end of the text was cut off; only with `truncate`."""
+    token_values: tuple[float, ...] = ()
+    """The vectors of the tokens one after another, each as long as `values`; only with `token_vectors`, as the next two."""
+    token_starts: tuple[int, ...] = ()
+    """Where each token starts in the text, in Unicode code points; start and end are 0 for [CLS] and [SEP]."""
+    token_ends: tuple[int, ...] = ()
+    """Where each token ends, exclusive."""
 
 
 EMBED = UnaryTask(

@@ -9,7 +9,7 @@ from triptych_serving.bundle.manifest import read_manifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
 from triptych_serving.models.capabilities import capabilities_of
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.registry import Registry

@@ -10,7 +10,7 @@ from typing import Any
 from triptych_embedded.request import embedded_repository
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
 from triptych_serving.repository.placement import Hardware

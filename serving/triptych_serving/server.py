@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError, UnsupportedError
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.lifecycle import LifecycleOptions
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
@@ -316,22 +316,35 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
     """
     started = time.monotonic()
     server = Server(options)
+    with _stopped_by_signals(server):
+        logger.info("%s", options.security.describe())
+        for line in options.hardware.describe():
+            logger.info("%s", line)
+        await _start(server)
+        gc.collect()
+        gc.freeze()  # these objects stay: scanning them again and again cost 12 % of the requests per second
+        logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
+        on_ready(server)
+        await server.wait()
+        logger.info("stopped")
+        if server.manager.is_loading:  # its thread would delay an orderly exit
+            _exit(0)
+
+
+@contextmanager
+def _stopped_by_signals(server: Server) -> Iterator[None]:
+    """Stop a server on SIGTERM or SIGINT; afterwards the signals do what they did before."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # asyncio's own handlers are lost when the loop's pipe is full; these are called by the interpreter.
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(_on_signal, server))
-    logger.info("%s", options.security.describe())
-    for line in options.hardware.describe():
-        logger.info("%s", line)
-    await _start(server)
-    gc.collect()
-    gc.freeze()  # these objects stay: scanning them again and again cost 12 % of the requests per second
-    logger.info("ready on %s after %.2f s", format_address(options.host, server.port), time.monotonic() - started)
-    on_ready(server)
-    await server.wait()
-    logger.info("stopped")
-    if server.manager.is_loading:  # its thread would delay an orderly exit
-        _exit(0)
+
+    def stop(*_: object) -> None:  # asyncio's own handlers are lost when its pipe is full; the interpreter calls this one
+        loop.call_soon_threadsafe(_on_signal, server)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _start(server: Server) -> None:

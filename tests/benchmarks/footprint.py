@@ -33,7 +33,8 @@ from pathlib import Path
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 
 def resident():
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

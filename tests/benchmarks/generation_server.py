@@ -22,9 +22,9 @@ from report.tables import Table, numbers
 from triptych_bench.server.process import TriptychServer
 from triptych_client import AsyncClient
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import DecodingOptions, GenerationRequest
-from triptych_serving.models.translation.translator import TranslatorOptions
 
 TIMEOUT = 600.0
 COLUMNS = {"in flight": 9, "tokens/s": 9, "served": 8, "share": 6, "CPU ms/token": 13, "of the server": 14, "CPU share": 10}

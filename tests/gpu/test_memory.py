@@ -12,11 +12,12 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import DeviceMemoryError
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
 from triptych_serving.runtime.memory.cudart import gpu_memory

@@ -11,11 +11,10 @@ import torch
 from transformers import PreTrainedModel
 
 from triptych_export.bundle_files import write_graph
-from triptych_export.errors import GraphError
 from triptych_export.families import translation as translation_family
 from triptych_export.families.alignment import AlignmentChoice, cross_attention
 from triptych_export.families.translation import write_translation
-from triptych_export.graphs.attention import expose_attention, write_attention_graph
+from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.tracing import trace_image, trace_text, trace_translation
 from triptych_export.graphs.translation import GraphSettings
@@ -27,8 +26,9 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_serving.models.attention import AttentionInput
 from triptych_serving.models.attention import attend as attend_with
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Array, Session
 from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
 from triptych_training.checkpoints.translation import load_checkpoint
@@ -72,7 +72,7 @@ def theirs(model: Any, **inputs: Any) -> Any:
     return model(**inputs, output_attentions=True)
 
 
-FAST = ("bart", "t5")
+FAST = ("t5",)  # with a bias of positions; the toy model of unit tests has none
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,15 @@ def test_translation(case: Case, tmp_path: Path) -> None:
     check(ours["cross"], expected.cross_attentions)
 
 
-TEXT = [(BERT, "fp32"), (BERT, "int8"), (MODERNBERT, "fp32")]
-MORE_TEXT = [(ROBERTA, "fp32"), (DISTILBERT, "fp32"), (BERT, "int8-weights"), (MODERNBERT, "int8"), (MODERNBERT, "fp16")]
+TEXT = [(BERT, "int8"), (MODERNBERT, "fp32")]
+MORE_TEXT = [
+    (BERT, "fp32"),
+    (ROBERTA, "fp32"),
+    (DISTILBERT, "fp32"),
+    (BERT, "int8-weights"),
+    (MODERNBERT, "int8"),
+    (MODERNBERT, "fp16"),
+]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +119,9 @@ def test_text(family: Family, precision: str, tmp_path: Path) -> None:
     check(ours["encoder"], theirs(model, input_ids=ids).attentions, precision)
 
 
-@pytest.mark.parametrize(("name", "precision"), [("deit with teacher", "fp32"), ("vit", "fp16")])
+@pytest.mark.parametrize(
+    ("name", "precision"), [("deit with teacher", "fp32"), pytest.param("vit", "fp16", marks=pytest.mark.full)]
+)
 def test_images(name: str, precision: str, tmp_path: Path) -> None:
     case = QUICK[name]
     model = build_classifier(case)
@@ -151,13 +160,3 @@ def teacher_forced(source: TranslationSource) -> tuple[list[int], list[int]]:
     """The first pair, as the decoder reads it."""
     ids, answer = (source.tokenizer.encode(text).ids for text in (SOURCE, TARGET))
     return ids, [source.model.config.bos_id, *answer[:-1]]
-
-
-def test_windows_are_refused(tmp_path: Path) -> None:
-    checkpoint = QUICK["swin padded"]
-    save(build_classifier(checkpoint), checkpoint, tmp_path)
-    loaded = load(Folder(tmp_path))
-    assert isinstance(loaded, ImageCheckpoint)
-    graph = trace_image(loaded.model, loaded.image.mean, loaded.image.std)
-    with pytest.raises(GraphError, match="heads cannot be in one array"):
-        expose_attention(graph.model)

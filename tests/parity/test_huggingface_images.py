@@ -240,7 +240,10 @@ def check(case: Case, folder: Path) -> ImageFamily:
     return family
 
 
-@pytest.mark.parametrize("name", QUICK)
+# The graphs of the others are compared in test_image_graphs, their weights and outputs in test_original.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] if name in ("vit", "pvt v2") else []) for name in QUICK]
+)
 def test_a_served_bundle_equals_transformers(name: str, tmp_path: Path) -> None:
     case = QUICK[name]
     family = check(case, tmp_path)

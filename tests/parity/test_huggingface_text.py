@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
-from triptych_export.families.text import TextFamily, write_text
+from triptych_export.families.text import write_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.original import compare_with_original
@@ -335,27 +335,6 @@ def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
         assert [one.score for one in raw] == pytest.approx(logits.sort(descending=True).values.tolist(), abs=TOLERANCE)
         scores = [one.score for one in model.served.run(RERANK_TASK, pairs)]
         assert scores == pytest.approx(torch.sigmoid(logits).sort(descending=True).values.tolist(), abs=TOLERANCE)
-
-
-RANDOM_TOKENS = [
-    (family, head)
-    for family in (BERT, ROBERTA, DISTILBERT, MODERNBERT)
-    for head in ("ForMaskedLM", "ForQuestionAnswering", "Model")
-]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("family", "head"), [(BERT, "ForPreTraining"), *RANDOM_TOKENS], ids=lambda value: str(value)[:40])
-def test_parity_on_random_tokens(tmp_path: Path, family: Family, head: str) -> None:
-    save_checkpoint(build(family, head), family.tokenizer(), tmp_path / "theirs")
-    checkpoint = load(Folder(tmp_path / "theirs"))
-    assert isinstance(checkpoint, BertCheckpoint)
-    made = TextFamily(checkpoint)
-    made.write(tmp_path / "bundle", lambda line: None)
-    parity, _ = made.measure(tmp_path / "bundle", lambda line: None)
-    assert parity["fp32"]["samples"] == 97
-    assert max(parity["fp32"]["largest_difference"].values()) < 1e-3
-    assert parity["int8"]["mean_cosine"] > 0.95
 
 
 def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None:

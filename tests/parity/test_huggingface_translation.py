@@ -4,6 +4,7 @@ Small models of every family with large random weights; all texts of a compariso
 """
 
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_training.data.batches import pad
 from triptych_training.decoding.greedy import greedy
 
@@ -163,21 +165,24 @@ class CloseCalls:
 
 
 def compare(case: Case, folder: Path, texts: Sequence[str]) -> None:
-    """Greedy search and beams, as the checkpoint's own settings say but for the number of beams; then these themselves."""
+    """Compare the answers of a checkpoint."""
     comparison = Comparison(case, folder)
-    try:
-        with CloseCalls() as none:
-            plain = comparison.generate(texts, num_beams=1)
-        assert len(set(map(tuple, plain))) >= len(texts) / 2
-        assert_same(plain, comparison.serve(texts, beam_size=1), none.sentences)
-        with CloseCalls() as calls:
-            expected = comparison.generate(texts, num_beams=4)
-        assert_same(expected, comparison.serve(texts, beam_size=4), calls.sentences)
-        with CloseCalls() as calls:
-            expected = comparison.generate(texts[:FEW])
-        assert_same(expected, comparison.serve(texts[:FEW]), calls.sentences)
-    finally:
-        comparison.translator.close()
+    with closing(comparison.translator):
+        compare_answers(comparison, texts)
+
+
+def compare_answers(comparison: Comparison, texts: Sequence[str]) -> None:
+    """Greedy search and beams, as the checkpoint's own settings say but for the number of beams; then these themselves."""
+    with CloseCalls() as none:
+        plain = comparison.generate(texts, num_beams=1)
+    assert len(set(map(tuple, plain))) >= len(texts) / 2
+    assert_same(plain, comparison.serve(texts, beam_size=1), none.sentences)
+    with CloseCalls() as calls:
+        expected = comparison.generate(texts, num_beams=4)
+    assert_same(expected, comparison.serve(texts, beam_size=4), calls.sentences)
+    with CloseCalls() as calls:
+        expected = comparison.generate(texts[:FEW])
+    assert_same(expected, comparison.serve(texts[:FEW]), calls.sentences)
 
 
 def assert_same(expected: Sequence[Tokens], found: Sequence[Tokens], close: Set[int]) -> None:
@@ -193,32 +198,33 @@ def test_a_family_answers_as_transformers_does(tmp_path: Path) -> None:
     compare(next(case for case in cases() if case.name == FIRST), tmp_path, TEXTS[:QUICK])
 
 
-@pytest.mark.parametrize("case", [Case("pegasus", "tied", kept=True), Case("t5", "gated", kept=True)], ids=str)
-def test_files_that_are_kept_answer_as_transformers_does(case: Case, tmp_path: Path) -> None:
-    """Pegasus's decoder is merged with the one with a past, T5's is not."""
-    compare(case, tmp_path, TEXTS[:QUICK])
+@pytest.fixture(scope="module", params=[Case("pegasus", "tied", kept=True), Case("t5", "gated", kept=True)], ids=str)
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
+    """Files that are kept: Pegasus's decoder is merged with the one with a past, T5's is not."""
+    comparison = Comparison(request.param, tmp_path_factory.mktemp("kept"))
+    with closing(comparison.translator):
+        yield comparison
+
+
+def test_files_that_are_kept_answer_as_transformers_does(kept: Comparison) -> None:
+    compare_answers(kept, TEXTS[:QUICK])
 
 
 @torch.inference_mode()
-def test_files_that_are_kept_sample_and_align(tmp_path: Path) -> None:
+def test_files_that_are_kept_sample_and_align(kept: Comparison) -> None:
     """A sample of one candidate is the greedy answer; the alignment is the last layer's mean attention."""
-    comparison = Comparison(Case("pegasus", "tied", kept=True), tmp_path)
-    try:
-        texts = TEXTS[:QUICK]
-        greedy_tokens = comparison.serve(texts, beam_size=1)
-        assert comparison.serve(texts, beam_size=1, sampling_topk=1, sampling_temperature=0.7) == greedy_tokens
-        decoding = DecodingOptions(split_sentences=SplitSentences.OFF, beam_size=1, return_alignment=True)
-        prepared = comparison.translator.prepare(texts, decoding, "", "")
-        comparison.translator.run(prepared.rows)
-        comparison.model.set_attn_implementation("eager")
-        for row in prepared.rows:
-            start = comparison.source.model.config.bos_id
-            given = {"input_ids": torch.tensor([row.source]), "decoder_input_ids": torch.tensor([[start, *row.tokens]])}
-            wanted = comparison.model(**given, output_attentions=True).cross_attentions[-1][0].mean(0)
-            found = torch.from_numpy(row.hypotheses[0].attention)
-            torch.testing.assert_close(found, wanted[: len(found)], rtol=1e-3, atol=1e-4)
-    finally:
-        comparison.translator.close()
+    greedy_tokens = kept.serve(TEXTS[:QUICK], beam_size=1)
+    assert kept.serve(TEXTS[:QUICK], beam_size=1, sampling_topk=1, sampling_temperature=0.7) == greedy_tokens
+    decoding = DecodingOptions(split_sentences=SplitSentences.OFF, beam_size=1, return_alignment=True)
+    prepared = kept.translator.prepare(TEXTS[:QUICK], decoding, "", "")
+    kept.translator.run(prepared.rows)
+    kept.model.set_attn_implementation("eager")
+    for row in prepared.rows:
+        start = kept.source.model.config.bos_id
+        given = {"input_ids": torch.tensor([row.source]), "decoder_input_ids": torch.tensor([[start, *row.tokens]])}
+        wanted = kept.model(**given, output_attentions=True).cross_attentions[-1][0].mean(0)
+        found = torch.from_numpy(row.hypotheses[0].attention)
+        torch.testing.assert_close(found, wanted[: len(found)], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.full

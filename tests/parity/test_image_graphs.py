@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from triptych_export.bundle_files import HALF_PRECISION, write_encoder
+from triptych_export.errors import GraphError
+from triptych_export.graphs.attention import expose_attention
 from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import check_answers, compare_answers
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch
@@ -64,7 +66,8 @@ def make_model(shape: ImageConfig) -> TrainedImageModel:
     return model
 
 
-FULL = ("one layer", "distilled")  # the quick tier compares a distilled model with transformers instead
+# The quick tier compares a ViT, one with a teacher and a PVT with transformers instead.
+FULL = ("patches", "one layer", "distilled", "pyramid", "residuals of small images")
 
 
 @pytest.fixture(
@@ -146,9 +149,12 @@ def test_patches_are_multiplied_as_bytes(exported: Exported) -> None:
 
 
 def test_windows_are_cut_by_one_gather_and_attended_to_by_one_operator() -> None:
+    """Attention weights of windows cannot be given as one array: the error says so."""
     shape = SwinConfig(CLASSES, SIDE, 4, model_dim=32, depths=(2, 1), heads=(2, 4), window_size=4)
-    graph = trace_image(make_model(shape), MEAN, STD).model.graph
-    kinds = [node.op_type for node in graph.node]
+    model = trace_image(make_model(shape), MEAN, STD).model
+    kinds = [node.op_type for node in model.graph.node]
     assert kinds.count("MultiHeadAttention") == 3
     assert kinds.count("Gather") == 2 * 2 + 1  # in and out of windows; one window is the whole grid; the merge
     assert not {"Slice", "Pad", "Concat", "Expand"} & set(kinds)
+    with pytest.raises(GraphError, match="heads cannot be in one array"):
+        expose_attention(model)

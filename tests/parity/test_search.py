@@ -11,7 +11,8 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
@@ -132,15 +133,6 @@ def test_translations_start_with_their_prefixes(
     for row in rows:
         assert row.hypotheses[0].tokens[:length] == row.prefix
         assert_found(row, expected(model, row))
-
-
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_a_prefix_may_be_all_there_is_room_for(beam_size: int, translator: Translator, model: Transformer) -> None:
-    [source, target] = translator.tokenizer.encode([SOURCES[3], TARGETS[3]])
-    row = make_row(source, 4, target[:4], beam_size=beam_size, num_hypotheses=beam_size)
-    translator.run([row])
-    assert_found(row, expected(model, row))
-    assert row.finish is Finish.LENGTH
 
 
 def test_a_prefix_of_a_greedy_row(translator: Translator, sources: list[list[int]], model: Transformer) -> None:

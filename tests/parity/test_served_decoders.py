@@ -3,30 +3,35 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import torch
 
 from triptych.decoding import DecodingOptions
 from triptych_export.families.generation import write_generation
 from triptych_export.generation_source import GenerationSource
+from triptych_export.graphs.tracing import HALF_OPSET
 from triptych_export.huggingface.architectures.kept import keep_files
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
+from triptych_export.parity.generation import score
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.runtime.session import SessionPlace
 from triptych_serving.scheduling.engine import run_rows
 from triptych_text.steps import finish
 
-from ..fixtures.decoders import small_decoder
+from ..fixtures.decoders import decoder_source, small_decoder
 from ..fixtures.sentences import SENTENCES
 
 OPTIMUM = Path(__file__).parents[1] / "fixtures/optimum"
-PROMPTS = [SENTENCES[place][: 1 + 3 * place % 60] for place in range(24)]
-NEW = 12
+PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(12)]
+NEW = 10
 # Decoding options and the arguments of `generate()`.
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "greedy": ({}, {}),
@@ -49,15 +54,16 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     source = keep_files(settings, [OPTIMUM / "gpt2/model.onnx"]) if kept else load(settings)
     assert isinstance(source, GenerationSource)
     write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
-    generator = Generator("model", 1, open_bundle(folder / "bundle"), TranslatorOptions(engine=EngineOptions(workers=1)))
-    yield model, generator
+    bundle = open_bundle(folder / "bundle")
+    generator = Generator("model", 1, bundle, TranslatorOptions(engine=EngineOptions(workers=1)))
+    yield model, generator, bundle
     generator.close(drain=False)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @torch.inference_mode()
 def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
-    model, generator = models
+    model, generator, _ = models
     given, arguments = SEARCHES[search]
     options = DecodingOptions(sampling_topk=1, **given)
     request = GenerationRequest(prompts=PROMPTS, options=options, max_tokens=NEW)
@@ -112,6 +118,57 @@ def test_int8_gives_equal_scores_in_any_company_and_chunks(
     monkeypatch.setattr(prompt_cache, "SMALLEST_CHUNK", 5)
     monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", 5)
     assert generate(prompts, 7, 1 << 26) == alone
+
+
+@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.full)])
+def test_fp16_graphs_over_device_memory_are_near_fp32(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp16 graphs run on the CPU through the caches of GPUs: chunks, whole prompts, the prefix cache, beams, samples, echo."""
+    write_generation(decoder_source(family), tmp_path / "bundle", lambda line: None, [], ("fp16", "fp32"))
+    assert onnx.load(tmp_path / "bundle/step.fp16.onnx").opset_import[0].version == HALF_OPSET
+    monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", 40)
+    prompts = [SENTENCES[place][: 1 + 3 * place % 60] for place in range(24)]
+    prompts += [prompts[5] + prompts[6], prompts[5] + prompts[7]]
+    searches: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"sampling_topk": 1}, {"top_logprobs": 2}),
+        ({"sampling_topk": 1}, {"top_logprobs": 1, "echo": True}),
+        ({"beam_size": 3, "return_scores": True}, {}),
+        ({"sampling_topk": 0, "sampling_temperature": 0.2, "seed": 4}, {"top_logprobs": 0}),
+    ]
+    found: dict[str, list[list[Any]]] = {}
+    for precision in ("fp16", "fp32"):
+        options = TranslatorOptions(precision, EngineOptions(workers=1, slots=8), prefix_cache_bytes=1 << 26)
+        generator = Generator("model", 1, open_bundle(tmp_path / "bundle"), options)
+        assert any(isinstance(place, SessionPlace) for place in generator.lanes._places) == (precision == "fp16")
+        try:
+            found[precision] = [
+                generator.generate(GenerationRequest(prompts=prompts, options=DecodingOptions(**given), max_tokens=12, **more))
+                for given, more in searches
+            ]
+            assert generator.prefixes.hits
+        finally:
+            generator.close(drain=False)
+    for half, whole in zip(*found.values(), strict=True):
+        equal = [(one, other) for one, other in zip(half, whole, strict=True) if one.text == other.text]
+        assert len(equal) >= 0.85 * len(prompts)
+        pairs = [
+            (one.log_probability, other.log_probability)
+            for half_one, whole_one in equal
+            for one, other in zip(half_one.choices[0].log_probabilities, whole_one.choices[0].log_probabilities, strict=True)
+            if one.log_probability is not None
+        ] + [(one.choices[0].score, other.choices[0].score) for one, other in equal if one.choices[0].score is not None]
+        differences = np.abs([one - other for one, other in pairs])
+        assert differences.mean() < 0.02  # chunks depend on the time, and with them the last bits
+        assert differences.max() < 0.5
+
+
+@torch.inference_mode()
+def test_scores_of_texts_are_those_of_pytorch(models: Any) -> None:
+    model, generator, bundle = models
+    texts = [generator.tokenizer.encode(text).ids for text in SENTENCES[:6]]
+    for text, (found, best) in zip(texts, score(bundle, "fp32", texts), strict=True):
+        wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
+        np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)
+        assert best.tolist() == wanted.argmax(-1).tolist()
 
 
 def _until(tokens: list[int], ends: Any) -> list[int]:

@@ -15,7 +15,8 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.request import Row

@@ -8,7 +8,15 @@ import pytest
 from triptych.v1 import model_pb2_grpc, translation_pb2_grpc
 from triptych_serving.models.translation.translator import Translator
 
-from ..fixtures.toy import MODELS
+from ..fixtures.encoders import (
+    write_cross_encoder,
+    write_every_bundle,
+    write_image_tensors_bundle,
+    write_tensors_bundle,
+    write_text_bundle,
+    write_words,
+)
+from ..fixtures.toy import copy_bundle, tamper
 from ..unit.cli.conftest import run
 from .support.in_process import Pace, running_server
 from .support.processes import ServerProcess
@@ -19,9 +27,25 @@ MAX_MESSAGE_BYTES = 1_000_000
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
-    with ServerProcess(MODELS, "--max-message-bytes", str(MAX_MESSAGE_BYTES)) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server process with a model of every task, one of which is damaged."""
+    folder = tmp_path_factory.mktemp("models")
+    write_every_bundle(folder)
+    write_cross_encoder(folder)
+    write_words(folder)
+    write_tensors_bundle(folder)
+    write_image_tensors_bundle(folder)
+    write_text_bundle(folder, name="pairs", next_sentence=True)
+    copy_bundle(folder)
+    tamper(copy_bundle(folder, "broken") / "tokenizer.json")
+    with ServerProcess(folder, "--max-message-bytes", str(MAX_MESSAGE_BYTES)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def every_model(server: ServerProcess) -> str:
+    """Address of the server."""
+    return server.address
 
 
 @pytest.fixture
@@ -42,18 +66,20 @@ def models(channel: grpc.Channel) -> model_pb2_grpc.ModelServiceStub:
     return model_pb2_grpc.ModelServiceStub(channel)
 
 
-@pytest.fixture(scope="module")
-def paced_server() -> Iterator[tuple[str, Translator, Pace]]:
-    """Address, translator and pace of a server in this process."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        pace = Pace(monkeypatch)
-        with running_server() as (address, translator):
-            yield address, translator, pace
+@pytest.fixture(scope="session")
+def local_toy() -> Iterator[tuple[str, Translator]]:
+    """Address and translator of a server in this process, which tests leave idle."""
+    with running_server() as found:
+        yield found
 
 
 @pytest.fixture
-def pace(paced_server: tuple[str, Translator, Pace]) -> Pace:
-    pace = paced_server[2]
-    pace.steps = 0
-    pace.slow.clear()
-    return pace
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    """Pace of the servers in this process during a test."""
+    return Pace(monkeypatch)
+
+
+@pytest.fixture
+def paced_server(local_toy: tuple[str, Translator], pace: Pace) -> tuple[str, Translator, Pace]:
+    """Address, translator and pace of a server in this process."""
+    return *local_toy, pace

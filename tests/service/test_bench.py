@@ -5,19 +5,15 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..fixtures.toy import MODELS, PAIRS
+from ..unit.cli.conftest import Run
 from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
 
 SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
 OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # the part of SHORT that applies
-
-
-def bench(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return run_command("bench", *arguments)
 
 
 @pytest.fixture
@@ -28,15 +24,10 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-def report_of(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
-
-
 def test_own_server(pairs: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"report.{kind}" for kind in ("json", "csv", "html")]
     written = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
-    result = bench("translate", "--models", MODELS, "--input", pairs, "--concurrency", "1,3", *SHORT, *written)
+    result = run_command("bench", "translate", "--models", MODELS, "--input", pairs, "--concurrency", "1,3", *SHORT, *written)
     report = json.loads(files[0].read_text(encoding="utf-8"))
     assert report["target"]["model"] == "toy"
     assert report["inputs"]["count"] == str(len(PAIRS))
@@ -59,32 +50,34 @@ def test_own_server(pairs: Path, tmp_path: Path) -> None:
     assert "<svg" in files[2].read_text(encoding="utf-8")
 
 
-def test_streams_of_a_running_server(server: ServerProcess, pairs: Path) -> None:
+def test_streams_of_a_running_server(server: ServerProcess, pairs: Path, run: Run) -> None:
     flags = ("--stream", "--concurrency", "2", "--metrics-url", f"http://{server.metrics_address}/metrics", "--quiet")
-    result = bench("translate", "--server", server.address, "--input", pairs, *flags, *SHORT, "--json", "-")
-    assert result.stderr == ""
-    [run] = report_of(result)["runs"]
-    assert run["first_token"]["count"] == run["completed"]
-    assert run["first_token"]["maximum"] <= run["latency"]["maximum"]
-    assert run["output_tokens"] > 0
-    assert run["counted"]["source"].startswith("http://")
-    assert run["counted"]["requests"] == run["counted"]["expected"]
-    assert run["resources"]["source"] == run["counted"]["source"]
+    result = run("bench", "translate", "--server", server.address, "--input", pairs, *flags, *SHORT, "--json", "-")
+    assert result.err == ""
+    [found] = json.loads(result.out)["runs"]
+    assert found["first_token"]["count"] == found["completed"]
+    assert found["first_token"]["maximum"] <= found["latency"]["maximum"]
+    assert found["output_tokens"] > 0
+    assert found["counted"]["source"].startswith("http://")
+    assert found["counted"]["requests"] == found["counted"]["expected"]
+    assert found["resources"]["source"] == found["counted"]["source"]
 
 
 @pytest.mark.parametrize(
     "scenario",
     ["server", *(pytest.param(name, marks=pytest.mark.full) for name in ("single-stream", "multi-stream", "offline"))],
 )
-def test_scenarios(server: ServerProcess, pairs: Path, scenario: str) -> None:
+def test_scenarios(server: ServerProcess, pairs: Path, scenario: str, run: Run) -> None:
     short = OF_SCENARIO.get(scenario, SHORT)
     more = ("--rate", "200", "--latency-limit", "30s") if scenario == "server" else ()
-    result = bench("translate", "--server", server.address, "-i", pairs, "--scenario", scenario, *short, *more, "--json", "-")
-    [run] = report_of(result)["runs"]
-    assert run["scenario"] == scenario
-    assert run["completed"] > 0
-    assert run["inputs_per_request"] == {"multi-stream": 8, "offline": 64}.get(scenario, 1)
-    assert "translate" in result.stderr  # the table goes to stderr, since the JSON is on stdout
+    result = run(
+        "bench", "translate", "--server", server.address, "-i", pairs, "--scenario", scenario, *short, *more, "--json", "-"
+    )
+    [found] = json.loads(result.out)["runs"]
+    assert found["scenario"] == scenario
+    assert found["completed"] > 0
+    assert found["inputs_per_request"] == {"multi-stream": 8, "offline": 64}.get(scenario, 1)
+    assert "translate" in result.err  # the table goes to stderr, since the JSON is on stdout
 
 
 def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: Path) -> None:

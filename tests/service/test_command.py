@@ -27,7 +27,7 @@ def test_stream_with_length_limit(server: ServerProcess, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: toy (request "),
+        (["--model", "foo", "a"], "NOT_FOUND: model 'foo' not found; available: "),
         (["--target-language", "german", "a"], "INVALID_ARGUMENT: target_language_code: 'german' is not a language code"),
         (["--max-length", "64", "a"], "INVALID_ARGUMENT: options.max_length: 64 is above the model's limit"),
     ],
@@ -41,11 +41,11 @@ def test_unreachable_server_is_one_line(run: Run) -> None:
 
 
 def test_list_models(server: ServerProcess, run: Run) -> None:
-    header, row = run("models", "--server", server.address).success.splitlines()
+    header, *lines = run("models", "--server", server.address).success.splitlines()
     assert header.split() == ["name", "version", "task", "details", "precisions", "state"]
-    assert row.split() == [
-        *("toy", "1", "translation", "en", "to", "de,", "64", "tokens", "fp32,", "int8", "ready", "on", "cpu")
-    ]
+    [toy] = [line for line in lines if line.startswith("toy ")]
+    assert toy.split()[:3] == ["toy", "1", "translation"]
+    assert {"fp32,", "int8", "ready"} <= set(toy.split())
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["lines", "stream"])

@@ -17,6 +17,7 @@ from triptych_client import (
 )
 
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
+from .support.in_process import LocalServer, local_server
 from .support.processes import ServerProcess
 
 SCORES = DecodingOptions(return_scores=True)
@@ -148,7 +149,7 @@ def test_a_result_does_not_wait_for_the_other_texts(translation: TranslationServ
 
 
 @pytest.fixture(scope="module")
-def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
     """One whose bundle is from a release that only knew greedy search."""
     repository: Path = tmp_path_factory.mktemp("old")
 
@@ -158,11 +159,11 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProce
             graphs.pop("score")
 
     edit_manifest(copy_bundle(repository), forget)
-    with ServerProcess(repository) as server:
+    with local_server(repository) as server:
         yield server
 
 
-def test_an_old_bundle_decodes_greedily_and_says_what_it_lacks(old_server: ServerProcess) -> None:
+def test_an_old_bundle_decodes_greedily_and_says_what_it_lacks(old_server: LocalServer) -> None:
     with Client(old_server.address) as client:
         assert client.translate(TEXT).text == TRANSLATION
         assert client.translate(SOURCE, options=DecodingOptions(target_prefix=("Das",))).text.startswith("Das")

@@ -14,7 +14,8 @@ from triptych_serving.runtime.session import has_cuda
 
 from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from ..unit.cli.conftest import Run
-from .support.processes import ServerProcess, eventually
+from .support.in_process import LocalServer, local_server
+from .support.processes import eventually
 from .support.telemetry import Scrape
 
 HALF, WHOLE = ("--device", "cpu", "--precision", "fp16"), ("--precision", "fp32") if has_cuda() else ()
@@ -30,25 +31,25 @@ SEARCHES = [
 
 
 @pytest.fixture(scope="module")
-def half() -> Iterator[ServerProcess]:
-    with ServerProcess(HALF_MODELS, *HALF, "--slots", "8") as server:
+def half() -> Iterator[LocalServer]:
+    with local_server(HALF_MODELS, *HALF, "--slots", "8") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def whole() -> Iterator[ServerProcess]:
-    with ServerProcess(HALF_MODELS, *WHOLE) as server:
+def whole() -> Iterator[LocalServer]:
+    with local_server(HALF_MODELS, *WHOLE) as server:
         yield server
 
 
 @pytest.fixture
-def clients(half: ServerProcess, whole: ServerProcess) -> Iterator[list[Client]]:
+def clients(half: LocalServer, whole: LocalServer) -> Iterator[list[Client]]:
     """A client of the graphs for CUDA, and one of the CPU graphs that they must agree with."""
     with Client(half.address) as one, Client(whole.address) as other:
         yield [one, other]
 
 
-def test_greedy_translations_are_the_same_more_at_once_than_there_are_slots(half: ServerProcess) -> None:
+def test_greedy_translations_are_the_same_more_at_once_than_there_are_slots(half: LocalServer) -> None:
     with Client(half.address) as client:
         assert client.translate_many(SOURCES).texts == TARGETS
 
@@ -76,12 +77,12 @@ def test_calls_of_all_kinds_at_once_do_not_meet(clients: list[Client]) -> None:
         assert all(pool.map(ask, range(96)))
 
 
-def test_a_stream_is_the_same_text(half: ServerProcess) -> None:
+def test_a_stream_is_the_same_text(half: LocalServer) -> None:
     with Client(half.address) as client, client.translate_stream(SOURCE) as pieces:
         assert "".join(pieces) == TARGET
 
 
-def test_a_caller_that_goes_away_frees_its_slots(half: ServerProcess) -> None:
+def test_a_caller_that_goes_away_frees_its_slots(half: LocalServer) -> None:
     def running() -> float:
         scrape = Scrape(half.metrics_address)
         return sum(scrape.value(f"num_requests_{state}", model="toy", version="1") or 0.0 for state in ("running", "waiting"))
@@ -132,7 +133,7 @@ def picture(shade: int) -> bytes:
     return file.getvalue()
 
 
-def test_the_server_tells_where_models_run(half: ServerProcess, run: Run) -> None:
+def test_the_server_tells_where_models_run(half: LocalServer, run: Run) -> None:
     with Client(half.address) as client:
         models = {model.name: model for model in client.models()}
         assert client.model("toy") == models["toy"]
@@ -143,7 +144,7 @@ def test_the_server_tells_where_models_run(half: ServerProcess, run: Run) -> Non
     assert {row["devices"] for row in json.loads(run("models", "--server", half.address, "--json").success)} == {"cpu"}
 
 
-def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: ServerProcess) -> None:
+def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: LocalServer) -> None:
     scrape = Scrape(half.metrics_address)
     about = {"model": "toy", "version": "1", "task": "translation", "precision": "fp16", "device": "cpu"}
     assert scrape.value("model_info", **about) == 1
@@ -151,7 +152,7 @@ def test_metrics_tell_it_too_and_nothing_of_gpus_where_there_are_none(half: Serv
 
 
 @pytest.mark.skipif(has_cuda(), reason="the installed runtime is the one for GPUs")
-def test_by_itself_a_server_without_gpus_serves_what_it_did_before(whole: ServerProcess) -> None:
+def test_by_itself_a_server_without_gpus_serves_what_it_did_before(whole: LocalServer) -> None:
     with Client(whole.address) as client:
         assert {(model.devices, model.precision) for model in client.models()} == {(("cpu",), "fp32")}
         assert client.translate(SOURCE).text == TARGET

@@ -473,22 +473,6 @@ def test_paths_lead_nowhere_else(served: Served, path: str) -> None:
     assert served.send(f"GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 404")
 
 
-def test_a_closed_connection_frees_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    pace = Pace(monkeypatch)
-    pace.slow.set()
-    with serving(replace(OPTIONS, gateway=GatewayOptions("127.0.0.1", 0))) as server:
-        engine = server.registry.translators[0].engine
-        body = json.dumps({"contents": ["a b c d e f g h " * 4], "options": {"maxLength": 60}}).encode()
-        head = f"POST {TRANSLATE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        assert server.http_port
-        with socket.create_connection(("127.0.0.1", server.http_port), PATIENCE_SECONDS) as connection:
-            connection.sendall(head.encode() + body)
-            eventually(lambda: server.calls.count == 1)
-        eventually(lambda: server.calls.count == 0)
-        pace.slow.clear()
-        eventually(lambda: engine.load()[0] == 0)
-
-
 def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server_pair, client_pair = authority.sign("server", *LOCAL), authority.sign("client", *LOCAL)
@@ -515,12 +499,21 @@ def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
         assert fetch(wrong, context)[0] == 403
 
 
-def test_requests_in_flight_end_before_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_connection_frees_its_rows_and_the_end_waits_for_requests_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace(monkeypatch)
     results: list[int] = []
     with serving(replace(OPTIONS, gateway=GatewayOptions("127.0.0.1", 0))) as server:
-        assert server.http_port
         pace.slow.set()
+        engine = server.registry.translators[0].engine
+        body = json.dumps({"contents": ["a b c d e f g h " * 4], "options": {"maxLength": 60}}).encode()
+        head = f"POST {TRANSLATE} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        assert server.http_port
+        with socket.create_connection(("127.0.0.1", server.http_port), PATIENCE_SECONDS) as connection:
+            connection.sendall(head.encode() + body)
+            eventually(lambda: server.calls.count == 1)
+        eventually(lambda: server.calls.count == 0)
+        eventually(lambda: engine.load()[0] == 0)
+
         served = Served(server.http_port, None)  # type: ignore[arg-type]
         thread = threading.Thread(target=lambda: results.append(served.post(TRANSLATE, {"contents": ["a b c"]})[0]))
         thread.start()

@@ -4,7 +4,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,8 @@ from triptych_serving.models.generation.generator import Generator
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
 
-from ..fixtures.decoders import decoder_bundle, decoder_source
+from ..fixtures.decoders import decoder_source
+from ..fixtures.toy import TEXT_GENERATION_MODELS
 from .support.in_process import Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -40,7 +40,6 @@ class Served:
     client: Client
     model: nn.Module
     tokenizer: Tokenizer
-    folder: Path
 
     @property
     def generator(self) -> Generator:
@@ -64,14 +63,12 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    repository = tmp_path_factory.mktemp("models")
-    folder = decoder_bundle("llama", repository, ("fp32",))
+def served() -> Iterator[Served]:
+    options = replace(options_of(TEXT_GENERATION_MODELS), gateway=GatewayOptions("127.0.0.1", 0, playground=True))
     source = decoder_source("llama")
-    options = replace(options_of(repository), gateway=GatewayOptions("127.0.0.1", 0, playground=True))
+    assert source.tokenizer is not None
     with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        yield Served(server, client, source.model, tokenizer, folder)
+        yield Served(server, client, source.model, source.tokenizer)
 
 
 @pytest.fixture(scope="module")

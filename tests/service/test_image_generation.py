@@ -14,12 +14,8 @@ from PIL import Image
 
 from triptych_cli.main import cli
 from triptych_client import Client, FailedPreconditionError, InvalidArgumentError
-from triptych_export.families.generation import write_generation
-from triptych_export.generation_source import GenerationSource
-from triptych_export.huggingface.architectures.registry import load
-from triptych_export.huggingface.folder import Folder
 
-from ..fixtures.decoders import small_image_gpt
+from ..fixtures.toy import IMAGE_GENERATION_MODELS
 from .support.in_process import options_of, serving
 
 SAMPLED: dict[str, Any] = {"sampling_topk": 0, "sampling_temperature": 2.0, "seed": 5}
@@ -43,14 +39,8 @@ def picture(width: int, height: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("imagegpt")
-    small_image_gpt("CausalImageModeling", folder / "checkpoint")
-    source = load(Folder(folder / "checkpoint"))
-    assert isinstance(source, GenerationSource)
-    repository = folder / "models"
-    (repository / "igpt").mkdir(parents=True)
-    write_generation(source, repository / "igpt/1", lambda line: None, [], ("fp32",))
+def served() -> Iterator[Served]:
+    repository = IMAGE_GENERATION_MODELS
     with serving(options_of(repository)) as server, Client(f"127.0.0.1:{server.port}") as client:
         yield Served(repository, f"127.0.0.1:{server.port}", client, picture(12, 6))
 

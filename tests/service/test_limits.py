@@ -12,7 +12,8 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from .support.processes import PATIENCE_SECONDS, ServerProcess
+from .support.in_process import local_server
+from .support.processes import PATIENCE_SECONDS
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 LIMIT_BYTES = 15_000
@@ -44,7 +45,7 @@ def request(*texts: str) -> translation_pb2.TranslateRequest:
 def test_oversized_messages_and_too_many_calls_are_rejected() -> None:
     flags = ("--max-message-bytes", str(LIMIT_BYTES), "--max-requests-per-client", "2")
     unlimited = ("grpc.max_receive_message_length", -1)
-    with ServerProcess(MODELS, *flags) as server, grpc.insecure_channel(server.address, [*SMALL_WINDOW, unlimited]) as channel:
+    with local_server(MODELS, *flags) as server, grpc.insecure_channel(server.address, [*SMALL_WINDOW, unlimited]) as channel:
         stub = TranslationServiceStub(channel)
         message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
         assert message.startswith(f"request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")

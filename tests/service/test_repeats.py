@@ -2,9 +2,7 @@
 
 import io
 import random
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_every_bundle
-from ..fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
+from ..fixtures.toy import SOURCE, TARGET, TARGETS, copy_bundle
 from .support.in_process import OPTIONS, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -180,34 +178,6 @@ def test_equal_requests_at_once_are_computed_once(
     assert server.repeats.counters.shared == shared + FOLLOWERS
     worked = sorted(call.result().timing.inference_seconds for call in calls)
     assert worked[-1] > 0 == worked[-2]
-
-
-def test_when_all_have_gone_nothing_is_left(
-    server: Server, translation: TranslationServiceStub, held: Held, fresh: translation_pb2.TranslateRequest
-) -> None:
-    calls = [translation.Translate.future(fresh) for _ in range(1 + FOLLOWERS)]
-    eventually(lambda: waiting(server) == FOLLOWERS)
-    for call in calls:
-        call.cancel()
-    eventually(lambda: not server.repeats._flights)
-    eventually(lambda: all(call.over for call in held.calls))
-
-
-def test_many_callers_of_few_requests_get_right_answers(server: Server, translation: TranslationServiceStub) -> None:
-    wrong: list[str] = []
-    lock = threading.Lock()
-
-    def ask(number: int) -> None:
-        source, target = SOURCES[number % 3], TARGETS[number % 3]
-        response = translation.Translate(translation_pb2.TranslateRequest(contents=[source]), timeout=PATIENCE_SECONDS)
-        if response.translations[0].translated_text != target:
-            with lock:
-                wrong.append(source)
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(ask, range(200)))
-    assert wrong == []
-    assert waiting(server) == 0
 
 
 def test_answers_go_with_their_model(tmp_path: Path) -> None:

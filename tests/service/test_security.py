@@ -23,7 +23,8 @@ from triptych_serving.security.api_keys import Role, add_key, key_line, new_secr
 
 from ..fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 from ..fixtures.toy import MODELS, SOURCE, TARGET
-from .support.processes import PATIENCE_SECONDS, ServerProcess, eventually
+from .support.in_process import LocalServer, local_server
+from .support.processes import PATIENCE_SECONDS, eventually
 
 EXPLICIT = ("--model-control", "explicit", "--load-model", "*")
 OPEN = {
@@ -56,7 +57,7 @@ def refused(call: Callable[[], object]) -> str:
 class Keyed:
     """A server that takes API keys."""
 
-    server: ServerProcess
+    server: LocalServer
     authority: Authority
     file: Path
     infer: str
@@ -88,7 +89,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     infer, admin, expired = add_key(file, "app", Role.INFER), add_key(file, "ops", Role.ADMIN), new_secret()
     file.write_text(f"{file.read_text()}{key_line('old', Role.ADMIN, expired, '2020-12-31')}\n")
     flags = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), "--api-keys", str(file), *EXPLICIT)
-    with ServerProcess(MODELS, *flags) as server:
+    with local_server(MODELS, *flags) as server:
         yield Keyed(server, authority, file, infer, admin, expired)
     for secret in (infer, admin, expired):
         assert secret not in server.log
@@ -219,7 +220,7 @@ def test_keys_come_and_go_while_the_server_runs(keyed: Keyed) -> None:
 class Mutual:
     """A server that takes clients with a certificate."""
 
-    server: ServerProcess
+    server: LocalServer
     authority: Authority
     stranger: Authority
 
@@ -235,7 +236,7 @@ def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mutual]:
     authority, stranger = Authority(folder), Authority(folder, "stranger")
     pair = authority.sign("server", "127.0.0.1")
     tls = ("--tls-cert", str(pair.certificate), "--tls-key", str(pair.key), "--tls-client-ca", str(authority.file))
-    with ServerProcess(MODELS, *tls, "--admin-client", "spiffe://example/ops", *EXPLICIT) as server:
+    with local_server(MODELS, *tls, "--admin-client", "spiffe://example/ops", *EXPLICIT) as server:
         yield Mutual(server, authority, stranger)
 
 
@@ -295,7 +296,7 @@ def test_certificates_change_while_the_server_runs(tmp_path: Path) -> None:
     authorities.write_bytes(old.file.read_bytes())
     app, later = old.sign("app"), new.sign("later")
 
-    with ServerProcess(
+    with local_server(
         MODELS, "--tls-cert", str(served.certificate), "--tls-key", str(served.key), "--tls-client-ca", str(authorities)
     ) as server:
 

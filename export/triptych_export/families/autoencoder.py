@@ -15,7 +15,7 @@ from triptych_export.parity.comparison import Outputs, check_answers, spread
 from triptych_export.parity.image import answer_autoencoder, generate_images
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.manifest import IMAGE_SAMPLING
-from triptych_serving.bundle.manifest.image import ImageSpec
+from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS, ImageSpec
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.vae import VAE, VaeCheckpoint
 
@@ -73,6 +73,6 @@ class AutoencoderFamily:
         for pixels in self.images:
             q = self.model.encode(torch.from_numpy(pixels)[None])
             p = self.model.decode(q.mean)
-            values = zip(("latents", "log_variances", "pixels", "log_scales"), (*q, *p), strict=True)
+            values = zip((LATENTS, LOG_VARIANCES, PIXELS, LOG_SCALES), (*q, *p), strict=True)
             answers.append({name: value[0].numpy() for name, value in values})
         return answers

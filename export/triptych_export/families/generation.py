@@ -1,6 +1,7 @@
 """Export of decoder-only models."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from triptych_export.bundle_files import (
+    HALF_PRECISION,
     PRECISIONS,
     WEIGHT_BITS,
     first_manifest,
@@ -21,12 +23,21 @@ from triptych_export.bundle_files import (
 from triptych_export.card import Description
 from triptych_export.families.family import Report, Say
 from triptych_export.generation_source import GenerationSource
+from triptych_export.graphs.float16 import check_activations
 from triptych_export.graphs.tracing import GENERATION_GRAPHS, trace_generation
 from triptych_export.graphs.translation import GraphSettings
 from triptych_export.graphs.weight_folding import cache_head_dim, fold_gpt, fuse_norms
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_export.parity.comparison import spread
-from triptych_export.parity.generation import LONGEST, check_generation, compare_generation, draw_prompts, perplexity, speeds
+from triptych_export.parity.generation import (
+    LONGEST,
+    check_generation,
+    compare_generation,
+    draw_prompts,
+    perplexity,
+    score,
+    speeds,
+)
 from triptych_export.quantization.calibration import calibrate
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import open_bundle
@@ -85,16 +96,18 @@ class GenerationFamily:
         if "fp32" in self.precisions:
             parity["fp32"], found = check_generation(self.source, bundle, self._prompts, longest)
             texts = self._read or found
-        others = [precision for precision in bundle.manifest.precisions if precision != "fp32"]
-        parity |= {p: compare_generation(self.source, bundle, p, texts) for p in others}
+        say("scoring texts in all precisions")
+        scores = {p: score(bundle, p, texts) for p in bundle.manifest.precisions if self._read or p != "fp32"}
+        others = {precision: found for precision, found in scores.items() if precision != "fp32"}
+        with check_activations(self.source.model) if HALF_PRECISION in others else nullcontext():
+            parity |= compare_generation(self.source, texts, others)
         metrics = dict(self.provenance.get("metrics", {}))
         if self.default_precisions:  # a file that is kept
             metrics |= speeds(bundle, self.default_precisions[0], self._prompts, longest)
             for report in (parity[precision] for precision in others):
                 report |= {"samples": len(texts), "distinct_outputs": len(set(map(tuple, texts)))}
         if self._read:
-            say("measuring perplexity")
-            metrics |= {f"perplexity_{p}": round(perplexity(bundle, p, self._read), 3) for p in bundle.manifest.precisions}
+            metrics |= {f"perplexity_{precision}": round(perplexity(found), 3) for precision, found in scores.items()}
         return parity, metrics
 
     @property
@@ -133,18 +146,19 @@ def write_generation(
     folder.mkdir()
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
-    for precision in precisions:
-        weights, model = WeightsFile(folder / f"weights.{precision}.bin"), source.model
-        if precision == "int8" and not isinstance(model, OnnxGpt):
+    for alike in _traced_alike(precisions):
+        model = source.model
+        if alike == ["int8"] and not isinstance(model, OnnxGpt):
             say(f"calibrating int8 with {len(samples)} texts")
             model = calibrate(model, [(torch.tensor([ids]),) for ids in samples], WEIGHT_BITS)
-        say(f"tracing the graphs of {precision}")
+        say(f"tracing the graphs of {', '.join(alike)}")
         prepared = model if isinstance(model, OnnxGpt) else fuse_norms(fold_gpt(model))
+        weights = {precision: WeightsFile(folder / f"weights.{precision}.bin") for precision in alike}
         for kind in GENERATION_GRAPHS:
-            graph = trace_generation(kind, prepared, settings)
-            write_graph(
-                graph, folder / f"{kind}.{precision}.onnx", weights, "fp32" if isinstance(model, OnnxGpt) else precision
-            )
+            graph = trace_generation(kind, prepared, settings, alike == [HALF_PRECISION])
+            for precision, file in weights.items():
+                converted = "fp32" if isinstance(model, OnnxGpt) else precision
+                write_graph(graph, folder / f"{kind}.{precision}.onnx", file, converted)
             del graph
     if source.tokenizer is not None:
         write_tokenizer(source.tokenizer, folder / "tokenizer.json")
@@ -153,6 +167,13 @@ def write_generation(
     if source.colours is not None:
         np.save(folder / COLOURS, source.colours)
     write_manifest(folder, generation_manifest(source, precisions))
+
+
+def _traced_alike(precisions: Sequence[str]) -> list[list[str]]:
+    """Group precisions whose graphs come from one trace: all but int8, whose model is calibrated, and float16."""
+    own = ("int8", HALF_PRECISION)
+    groups = [[each for each in precisions if each not in own], *([each] for each in precisions if each in own)]
+    return [group for group in groups if group]
 
 
 def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:

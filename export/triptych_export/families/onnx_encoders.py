@@ -115,14 +115,13 @@ class OnnxEncoder(ABC):
         for precision, file in self.files.items():
             say(f"comparing with {file.path.name}")
             session = open_encoder(folder, precision)
-            own = self._with_choices(self._originals(file))
-            alone = self._answers(session, 1)
+            own, alone = self._originals(file), self._run(session, 1)
             reference = reference or own
             if precision == "fp32":
-                report = check_answers(own, partial(self._answers, session))
+                report = check_answers(own, partial(self._run, session))
             else:  # a scale of a whole batch may change a row's result
                 report = check_answers(own, lambda _: alone)  # noqa: B023
-                report |= compare_answers(reference, self._answers(session, QUANTIZED_BATCH))
+                report |= compare_answers(reference, self._run(session, QUANTIZED_BATCH))
             same = all(np.array_equal(w[n], g[n]) for w, g in zip(own, alone, strict=True) for n in COPIED if n in w)
             parity[precision] = {**report, "original_outputs_bitwise_equal": same}
         return parity, {}
@@ -146,13 +145,8 @@ class OnnxEncoder(ABC):
         """Run the original file on all samples, one by one."""
 
     @abstractmethod
-    def _run(self, session: Session, size: int) -> list[Outputs]: ...
-
-    def _answers(self, session: Session, size: int) -> list[Outputs]:
-        return self._with_choices(self._run(session, size))
-
-    def _with_choices(self, answers: list[Outputs]) -> list[Outputs]:
-        return answers
+    def _run(self, session: Session, size: int) -> list[Outputs]:
+        """Run an adapted graph on all samples, in batches of `size`."""
 
 
 class OnnxTextEncoder(OnnxEncoder):
@@ -223,13 +217,14 @@ class OnnxTextEncoder(OnnxEncoder):
 
     def _run(self, session: Session, size: int) -> list[Outputs]:
         size = min(size, self.most_rows or size)
-        return answer_in_session(session, self._rows, size, self.special.pad, self.form.absent)
-
-    def _with_choices(self, answers: list[Outputs]) -> list[Outputs]:
-        return with_neighbours(answers, self.settings.pooling) if self.task == TEXT_EMBEDDING else answers
+        return self._compared(answer_in_session(session, self._rows, size, self.special.pad, self.form.absent))
 
     def _originals(self, file: OnnxFile) -> list[Outputs]:
-        return run_texts(file, self.form, self._rows)
+        return self._compared(run_texts(file, self.form, self._rows))
+
+    def _compared(self, answers: list[Outputs]) -> list[Outputs]:
+        """Add what a model that only makes vectors decides: which text is nearest."""
+        return with_neighbours(answers, self.settings.pooling) if self.task == TEXT_EMBEDDING else answers
 
 
 class OnnxImageClassifier(OnnxEncoder):

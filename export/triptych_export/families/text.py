@@ -133,6 +133,8 @@ def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECIS
             manifest["singles"] = True
     if isinstance(model, StaticEmbedding):
         manifest["similarities"] = True
+    if isinstance(model, Elmo):
+        manifest["states"] = True
     if isinstance(model, BertForPretraining):
         manifest["next_sentence"] = model.next_sentence is not None
     if (checkpoint.pooling, checkpoint.normalize) != ("mean", False):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from triptych_export.graphs.cuda_translation import HALF_NEVER
 from triptych_export.graphs.operators import KeyValues, causal_attention, top_k
 from triptych_export.graphs.translation import EDITS, GraphSettings, arg_max, block_width, edited, rank, suppress
 from triptych_export.onnx_files.decoder import OnnxGpt
@@ -96,7 +97,7 @@ class GenerationStep(GenerationGraph):
 
     def __init__(self, model: Gpt | OnnxGpt, settings: GraphSettings) -> None:
         super().__init__(model, settings)
-        self.projection = suppress(model.projection, settings.suppressed)
+        self.projection = suppress(model.projection, settings.suppressed, HALF_NEVER)
         self.columns = block_width(model.projection.out_features)
 
     def forward(self, places: list[Tensor], forced: Tensor, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:

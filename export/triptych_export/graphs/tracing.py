@@ -32,6 +32,7 @@ from triptych_export.graphs.translation import (
 )
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
 from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
+from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
@@ -167,10 +168,10 @@ def _columns(width: int) -> _Examples:
     return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
 
 
-def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings) -> Graph:
+def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, half: bool = False) -> Graph:
     """Trace one of GENERATION_GRAPHS, dynamic in rows, tokens, capacity of the caches, edits and candidates.
 
-    `model` is prepared by `fold_gpt`, or a file that is kept.
+    `model` is prepared by `fold_gpt`, or a file that is kept; with `half`, weights and caches are float16.
     """
     graph = GENERATION_GRAPHS[kind](model, settings)
     config = model.config
@@ -183,7 +184,8 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings) -
         return torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
 
     places = [ids(), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32), torch.full((1,), EXAMPLE_CAPACITY, dtype=torch.int32)]
-    caches = [torch.zeros(EXAMPLE_ROWS, heads, EXAMPLE_CAPACITY, size) for _ in names]
+    dtype = torch.float16 if half else torch.float32
+    caches = [torch.zeros(EXAMPLE_ROWS, heads, EXAMPLE_CAPACITY, size, dtype=dtype) for _ in names]
     forced = _Examples((torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),), (row,))
     between = {
         "step": [forced],
@@ -194,7 +196,8 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings) -
     values, shapes = (tuple(item for part in parts for item in getattr(part, name)) for name in ("values", "shapes"))
     inputs = [*graph.inputs, *(f"cache_{name}" for name in names)]
     outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
-    traced = _name_ranks(_drop_unread(_trace(graph, values, shapes, inputs, outputs, half=False)))
+    module = to_float16(graph) if half else graph
+    traced = _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
     return insert_decoder(traced, model) if isinstance(model, OnnxGpt) else traced
 
 
@@ -235,8 +238,8 @@ def trace_autoencoder(model: Vae) -> dict[str, Graph]:
     """Trace `encode` and `decode` of a variational autoencoder, dynamic in rows."""
     size, rows = model.config.image_size, {0: torch.export.Dim("rows", min=1, max=65_535)}
     arguments = {
-        "encode": (torch.zeros(EXAMPLE_ROWS, size, size, 3, dtype=torch.uint8), "pixels", ["latents", "log_variances"]),
-        "decode": (torch.zeros(EXAMPLE_ROWS, model.config.latent_dim), "latents", ["pixels", "log_scales"]),
+        "encode": (torch.zeros(EXAMPLE_ROWS, size, size, 3, dtype=torch.uint8), PIXELS, [LATENTS, LOG_VARIANCES]),
+        "decode": (torch.zeros(EXAMPLE_ROWS, model.config.latent_dim), LATENTS, [PIXELS, LOG_SCALES]),
     }
     return {
         kind: _trace(AutoencoderGraph(model, kind), (example,), (rows,), [name], outputs, half=False)

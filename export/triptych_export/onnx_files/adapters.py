@@ -67,7 +67,7 @@ def fixed_sizes(model: ModelProto) -> tuple[int, int]:
     Raises:
         SourceError: it takes no token ids, or they are no matrix.
     """
-    given = _input(model, IDS)
+    given = _named("input", model.graph.input, IDS)
     sizes = [size.dim_value for size in given.type.tensor_type.shape.dim]
     if len(sizes) != 2:
         raise SourceError(f"input {_plain(given.name)}: {len(sizes)} dimensions, must be rows and tokens")
@@ -112,6 +112,11 @@ class Nodes:
     def cast(self, value: str, kind: int, out: str = "") -> str:
         """Convert a tensor's type."""
         return self("Cast", value, to=kind, out=out)
+
+    def best(self, scores: str, values: str, indices: str) -> str:
+        """Add both outputs of the `k` highest scores; returns the name of the values."""
+        self.nodes.append(helper.make_node("TopK", [scores, "k"], [values, indices], f"{self._prefix}/TopK", axis=-1))
+        return values
 
     def cut(self, value: str, ends: str, axes: Sequence[int], out: str = "") -> str:
         """Keep the first `ends` of some dimensions."""
@@ -160,62 +165,58 @@ def adapt_text(model: ModelProto, form: TextForm) -> ModelProto:
 
 
 def states_of(model: ModelProto, width: int) -> str:
-    """Return the name of the output with hidden states `[rows, tokens, width]`; empty if there is none."""
-    found = _states(model, width)
-    return found.name if found is not None else ""
+    """Return the output with hidden states: by name, or the only one of floats `[B, T, width]`; empty if there is none."""
+    outputs = [one for one in model.graph.output if _plain(one.name) in HIDDEN]
+    for one in () if outputs else model.graph.output:
+        kind = one.type.tensor_type
+        sizes = [size.dim_value for size in kind.shape.dim]
+        if kind.elem_type in (FLOAT, TensorProto.FLOAT16) and sizes[2:] == [width] and _plain(one.name) not in LOGITS:
+            outputs.append(one)
+    return outputs[0].name if len(outputs) == 1 else ""
 
 
 def _text_outputs(graph: ModelProto, form: TextForm, n: Nodes, inside: str, counts: str, outer: str) -> list[ValueInfoProto]:
     """Add the nodes after the graph; `outer` is the shape that outputs of a graph of fixed size are cut to."""
-
-    def read(names: Sequence[str], out: str = "") -> str:
-        """A float32 output of the graph, cut to the rows and positions that were asked for."""
-        found = _output(graph, names)
-        value, rank = n.cast(found.name, FLOAT), len(found.type.tensor_type.shape.dim)
-        if outer:
-            axes = [0, 1][: 1 if rank == 2 and names is LOGITS else 2]
-            value = n.cut(value, n.cut(outer, n.constant([len(axes)]), [0]), axes)
-        return n("Identity", value, out=out) if out else value
-
-    wide = [["B", "E"], ["B", "C"], ["B", "T"]]
     outputs: list[ValueInfoProto] = []
-    hidden = _states(graph, form.width)
-    if hidden is not None:
-        states = n.cast(hidden.name, FLOAT)
-        shares = n("Div", n.cast(inside, FLOAT), n.cast(counts, FLOAT))
+
+    def fit(value: str, dims: Sequence[str | int], out: str = "") -> str:
+        """Cut a tensor to the rows and positions that were asked for."""
+        axes = [axis for axis, size in enumerate(dims) if size in ("B", "T")]
+        if not outer:
+            return n("Identity", value, out=out)
+        return n.cut(value, n.cut(outer, n.constant([len(axes)]), [0]), axes, out=out)
+
+    def give(name: str, value: str, *dims: str | int) -> None:
+        fit(value, dims, name)
+        outputs.append(value_info(name, FLOAT, dims))
+
+    def read(names: Sequence[str]) -> str:
+        return n.cast(_named("output", graph.graph.output, names).name, FLOAT)
+
+    if found := states_of(graph, form.width):
+        states, shares = n.cast(found, FLOAT), n("Div", n.cast(inside, FLOAT), n.cast(counts, FLOAT))
         mean = n("MatMul", n("Reshape", shares, n.constant([0, 1, -1])), states)  # [B, 1, E]
-        pooled = {"mean": n("Reshape", mean, n.constant([0, -1])), "cls": n("Gather", states, n.constant(0), axis=1)}
-        for name, value in pooled.items():
-            ends = n.cut(outer, n.constant([1]), [0]) if outer else ""
-            n.cut(value, ends, [0], out=name) if outer else n("Identity", value, out=name)
-            outputs.append(value_info(name, FLOAT, ["B", form.width]))
+        give("mean", n("Reshape", mean, n.constant([0, -1])), "B", form.width)
+        give("cls", n("Gather", states, n.constant(0), axis=1), "B", form.width)
     if form.task in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION):
-        logits = read(LOGITS, out="logits" if form.task == TEXT_CLASSIFICATION else "")
-        if form.independent:
-            n("Sigmoid", logits, out="probabilities")
-        else:
-            n("Softmax", logits, axis=-1, out="probabilities")
-        classes = wide[1] if form.task == TEXT_CLASSIFICATION else ["B", "T", "C"]
-        names = ("probabilities", "logits") if form.task == TEXT_CLASSIFICATION else ("probabilities",)
-        outputs += [value_info(name, FLOAT, classes) for name in names]
+        logits, dims = read(LOGITS), ("B", "C") if form.task == TEXT_CLASSIFICATION else ("B", "T", "C")
+        give("probabilities", n("Sigmoid", logits) if form.independent else n("Softmax", logits, axis=-1), *dims)
+        if form.task == TEXT_CLASSIFICATION:
+            give("logits", logits, *dims)
     elif form.task == QUESTION_ANSWERING:
-        never = n.constant(NEVER, np.float32)
-        asked = n.cut(inside, outer, [0, 1]) if outer else inside
         for names, name in ((START, "start"), (END, "end")):
-            n("Where", asked, read(names), never, out=name)
-            outputs.append(value_info(name, FLOAT, wide[2]))
+            give(name, n("Where", inside, read(names), n.constant(NEVER, np.float32)), "B", "T")
     elif form.task == FILL_MASK:
-        logits = read(LOGITS)  # [B, T, V]
+        logits = fit(read(LOGITS), ("B", "T", "V"))
         size = n("Gather", n("Shape", logits), n.constant([2]))
         flat = n("Reshape", logits, n("Concat", n.constant([-1]), size, axis=0))
         scores = n("LogSoftmax", n("Gather", flat, "places"), axis=-1, out="log_probabilities")
         if form.absent:
-            penalty = np.zeros(_output(graph, LOGITS).type.tensor_type.shape.dim[2].dim_value, np.float32)
+            shape = _named("output", graph.graph.output, LOGITS).type.tensor_type.shape
+            penalty = np.zeros(shape.dim[2].dim_value, np.float32)
             penalty[list(form.absent)] = NEVER
             scores = n("Add", scores, n.constant(penalty, np.float32))
-        best = "adapter/best"
-        n.nodes.append(helper.make_node("TopK", [scores, "k"], [best, "tokens"], "adapter/TopK", axis=-1))
-        n("Exp", best, out="scores")
+        n("Exp", n.best(scores, "adapter/best", "tokens"), out="scores")
         kinds = (("scores", FLOAT, "K"), ("tokens", INT64, "K"), ("log_probabilities", FLOAT, "V"))
         outputs += [value_info(name, kind, ["M", last]) for name, kind, last in kinds]
     return outputs
@@ -228,7 +229,7 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
         SourceError: an input or output has no known meaning, or the graph takes images of another size.
     """
     graph, n = prefixed(model), Nodes()
-    given = _input(graph, PIXELS)
+    given = _named("input", graph.graph.input, PIXELS)
     if others := [one.name for one in graph.graph.input if one.name != given.name]:
         raise _unknown("input", others[0], PIXELS)
     sizes = [size.dim_value for size in given.type.tensor_type.shape.dim]  # [B, 3, height, width]
@@ -243,9 +244,9 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     shaped = [n("Reshape", one, n.constant([1, 3, 1, 1])) for one in (mean, std)]
     n.cast(n("Div", n("Sub", pixels, shaped[0]), shaped[1]), given.type.tensor_type.elem_type, out=given.name)
     before = len(n.nodes)
-    logits = n.cast(_output(graph, LOGITS).name if _has(graph, LOGITS) else graph.graph.output[0].name, FLOAT)
-    best = n("Softmax", logits, axis=-1)
-    n.nodes.append(helper.make_node("TopK", [best, "k"], ["scores", "labels"], "adapter/TopK", axis=-1))
+    named = [one.name for one in graph.graph.output if _plain(one.name) in LOGITS]
+    logits = n.cast(named[0] if named else graph.graph.output[0].name, FLOAT)
+    n.best(n("Softmax", logits, axis=-1), "scores", "labels")
     inputs = [value_info("pixels", UINT8, ["B", form.height, form.width, 3]), value_info("k", INT64, [1])]
     return _composed(
         graph, n, before, inputs, [value_info("scores", FLOAT, ["B", "K"]), value_info("labels", INT64, ["B", "K"])]
@@ -278,28 +279,6 @@ def _composed(
     body.output.extend(outputs)
     body.initializer.extend(n.constants)
     return graph
-
-
-def _states(graph: ModelProto, width: int) -> ValueInfoProto | None:
-    """Find the hidden states: by name, or as the only float output `[B, T, width]`."""
-    if _has(graph, HIDDEN):
-        return _output(graph, HIDDEN)
-    floats = [one for one in graph.graph.output if one.type.tensor_type.elem_type in (FLOAT, TensorProto.FLOAT16)]
-    wide = [one for one in floats if [size.dim_value for size in one.type.tensor_type.shape.dim][2:] == [width]]
-    named = [one for one in wide if _plain(one.name) not in LOGITS]
-    return named[0] if len(named) == 1 else None
-
-
-def _input(graph: ModelProto, names: Sequence[str]) -> ValueInfoProto:
-    return _named("input", graph.graph.input, names)
-
-
-def _output(graph: ModelProto, names: Sequence[str]) -> ValueInfoProto:
-    return _named("output", graph.graph.output, names)
-
-
-def _has(graph: ModelProto, names: Sequence[str]) -> bool:
-    return any(_plain(one.name) in names for one in graph.graph.output)
 
 
 def _named(kind: str, values: Sequence[ValueInfoProto], names: Sequence[str]) -> ValueInfoProto:

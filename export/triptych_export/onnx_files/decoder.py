@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +62,7 @@ class OnnxDecoder(nn.Module):
         graph, self.side = branch_of(self.file.model, with_past=True), sides[0]
         self.layers, self.heads, self.head_dim = _cache_shape(path, graph, sides)
         self.graph = pruned(graph, path, [LOGITS, *cache_values(self.layers, PRESENT, sides[0])])
+        self._sessions: dict[Path, Session] | None = None  # None: each run has a process of its own, as each file's first one
 
     def trace(
         self, tokens: Tensor, starts: Tensor, cache: Sequence[Tensor], source: Sequence[Tensor] = (), attends: bool = False
@@ -86,6 +86,16 @@ class OnnxDecoder(nn.Module):
         )
         return logits, list(others)
 
+    def _run(self, file: OnnxFile, ids: Sequence[int], more: Arrays | None = None) -> Arrays:
+        """Run one of the files on one text; arguments as for `decoder_inputs`."""
+        inputs = decoder_inputs(file.model, ids, more)
+        if self._sessions is None:
+            return try_run(file.path, [inputs], file.bytes)[0]
+        if file.path not in self._sessions:
+            self._sessions[file.path] = Session(file.path)
+        session = self._sessions[file.path]
+        return dict(zip(session.outputs, session.run(inputs), strict=True))
+
 
 class OnnxGpt(OnnxDecoder):
     """A decoder-only file as a network: ONNX Runtime computes its logits.
@@ -100,19 +110,14 @@ class OnnxGpt(OnnxDecoder):
 
     def __init__(self, path: Path, positions: int) -> None:
         super().__init__(path)
-        [first] = try_run(path, [decoder_inputs(self.file.model, [0])], self.file.bytes)  # before it runs in this process
-        self.count, heads, size = first[LOGITS].shape[-1], self.heads, self.head_dim
+        self.count, heads, size = self._run(self.file, [0])[LOGITS].shape[-1], self.heads, self.head_dim
+        self._sessions = {}
         self.config = GptConfig(self.count, heads * size, heads, head_dim=size, layers=self.layers, max_positions=positions)
         self.projection = Logits(self.count)
 
-    @cached_property
-    def _session(self) -> Session:
-        return Session(self.file.path)
-
     def forward(self, ids: Tensor) -> Tensor:
         """Compute logits `[1, S, V]` after each token of one row."""
-        [logits] = self._session.run(decoder_inputs(self.file.model, ids[0].tolist()), (LOGITS,))
-        return torch.from_numpy(logits).float()
+        return torch.from_numpy(self._run(self.file, ids[0].tolist())[LOGITS]).float()
 
 
 class OnnxSeq2Seq(OnnxDecoder):
@@ -136,7 +141,6 @@ class OnnxSeq2Seq(OnnxDecoder):
         memory = cache_values(self.layers, PRESENT, CROSS)
         self.projecting = pruned(branch_of(self.first.model, with_past=False), first, memory)
         self._start, self._end = tokens[1:]
-        self._sessions: dict[Path, Session] | None = None  # first, each file runs in a process of its own
         self.translate([self._end], 1, [self._start])
         self._sessions = {}
         pad, start, end = tokens
@@ -170,17 +174,8 @@ class OnnxSeq2Seq(OnnxDecoder):
 
     def _encode(self, source: Sequence[int]) -> Arrays:
         """Return the decoder's inputs about a source."""
-        outputs = self._run(self.encoder, source, {})
+        outputs = self._run(self.encoder, source)
         return {STATES: outputs[ENCODED], SOURCE_MASK: np.ones((1, len(source)), np.int64)}
-
-    def _run(self, file: OnnxFile, ids: Sequence[int], more: Arrays) -> Arrays:
-        inputs = decoder_inputs(file.model, ids, more)
-        if self._sessions is None:
-            return try_run(file.path, [inputs], file.bytes)[0]
-        if file.path not in self._sessions:
-            self._sessions[file.path] = Session(file.path)
-        session = self._sessions[file.path]
-        return dict(zip(session.outputs, session.run(inputs), strict=True))
 
 
 Seq2Seq = TranslationModel | OnnxSeq2Seq

@@ -10,7 +10,7 @@ from onnx import helper
 
 from triptych_export.onnx_files.adapters import END, LOGITS, START, TextForm, fixed_sizes, states_of, text_inputs
 from triptych_export.onnx_files.checks import read_model
-from triptych_export.onnx_files.decoder import decoder_inputs
+from triptych_export.onnx_files.decoder import ENCODED, SOURCE_MASK, STATES, decoder_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_export.parity.comparison import Floats, Outputs, softmax
@@ -68,12 +68,9 @@ def run_seq2seq(files: Sequence[Path], sources: Sequence[Sequence[int]], targets
         SourceError: a file cannot be run.
     """
     [encoder] = [OnnxFile(path, read_model(path)) for path in files[1:]]
-    ids = [np.array([source]) for source in sources]
-    encoded = try_run(encoder.path, [{"input_ids": one, "attention_mask": np.ones_like(one)} for one in ids], encoder.bytes)
-    more = [
-        {"encoder_hidden_states": states["last_hidden_state"], "encoder_attention_mask": np.ones_like(one)}
-        for one, states in zip(ids, encoded, strict=True)
-    ]
+    encoded = try_run(encoder.path, [decoder_inputs(encoder.model, source) for source in sources], encoder.bytes)
+    masks = [np.ones((1, len(source)), np.int64) for source in sources]
+    more = [{STATES: outputs[ENCODED], SOURCE_MASK: mask} for outputs, mask in zip(encoded, masks, strict=True)]
     return run_decoder(files[0], targets, more)
 
 

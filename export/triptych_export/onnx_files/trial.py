@@ -43,16 +43,7 @@ def try_run(model: Path, inputs: Sequence[Arrays], bytes_of_model: int, first: b
     with TemporaryDirectory(prefix="triptych-trial-") as folder:
         before, after = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
         _write(before, inputs)
-        command = [
-            sys.executable,
-            "-m",
-            __name__,
-            str(model.resolve()),
-            str(before),
-            str(after),
-            str(most),
-            *(["first"] if first else []),
-        ]
+        command = [sys.executable, "-m", __name__, *map(str, (model.resolve(), before, after, most)), *["first"] * first]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=2 * MOST_SECONDS, check=False)
         except subprocess.TimeoutExpired as error:

@@ -5,7 +5,7 @@ Rows join and leave between steps, so that the rows of a step are at different p
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import TextGenerationManifest
+from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
+from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
+from triptych_serving.decoding.prompt_cache import PromptGraphs, PromptKVCache
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions
+from triptych_serving.runtime.memory import HostMemory
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.engine import run_rows
@@ -73,33 +76,13 @@ def score(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> list[tuple[Ar
     manifest = bundle.manifest_of(TextGenerationManifest)
     graphs, shape = manifest.precisions[precision], manifest.decoder
     graph = Session(bundle.path(graphs.score), saturation_free=graphs.saturation_free)
-    names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
-    size = (1, shape.heads, manifest.limits.max_context, shape.head_dim)
-    caches = {name: np.zeros(size, np.float32) for name in names}
+    size = PromptGraphs(graph, graph, lambda: graph), shape, manifest.limits.max_context, 1
+    cache = DevicePromptCache(*size, HostMemory()) if precision == FP16 else PromptKVCache(*size)
     found = []
     for text in texts:
-        parts = []
-        for start in range(0, len(text) - 1, SCORED):
-            tokens = np.array([text[start : min(start + SCORED, len(text) - 1)]])
-            count = tokens.shape[1]
-            likely, best = np.zeros((1, count), np.float32), np.zeros((count, 1), np.int64)
-            inputs: dict[str, Array] = {
-                "tokens": tokens,
-                "positions": np.array([start + count - 1], np.int32),
-                "total": np.array([size[2]], np.int32),
-                "targets": np.array([text[start + 1 : start + 1 + count]]),
-                "candidates": np.ones(1, np.int64),
-                **{f"cache_{name}": cache for name, cache in caches.items()},
-            }
-            outputs: dict[str, Array] = {
-                "target_log_probabilities": likely,
-                "top_tokens": best,
-                "top_log_probabilities": np.zeros(best.shape, np.float32),
-                **{f"present_{name}": cache for name, cache in caches.items()},
-            }
-            graph.bind(inputs, outputs).run()
-            parts.append((likely[0], best[:, 0]))
-        found.append((np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])))
+        starts = range(0, len(text) - 1, SCORED)
+        notes = [note for start in starts for note in cache.score(0, text[start : start + SCORED + 1], start, 1)]
+        found.append((np.array([note.log_probability for note in notes]), np.array([note.top[0][0] for note in notes])))
     return found
 
 
@@ -116,14 +99,18 @@ def check_generation(
         ParityError: a token or a log-probability differs; shows the first difference.
     """
     texts: list[Ids] = []
-    ties, batches = 0, []
+    batches = []
+    checked: dict[tuple[int, ...], int] = {}  # ties by prompt and output, which are mostly the same in all batches
     for rows in sorted({affordable(bundle, rows) for rows in BATCHES}):
         with open_decoder(bundle, "fp32", rows) as decode:
             outputs = decode(prompts, longest)
         batches.append(rows)
         texts = [[*prompt, *output] for prompt, output in zip(prompts, outputs, strict=True)]
         for index, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
-            ties += _check_row(source, index, prompt, output, rows)
+            key = (index, *output)
+            if key not in checked:
+                checked[key] = _check_row(source, index, prompt, output, rows)
+    ties = sum(checked.values())
     difference = _compare_scores(source, texts, score(bundle, "fp32", texts))
     return {
         "samples": len(prompts),
@@ -136,26 +123,37 @@ def check_generation(
     }, texts
 
 
-def compare_generation(source: GenerationSource, bundle: Bundle, precision: str, texts: Sequence[Ids]) -> dict[str, float]:
-    """Measure a precision under teacher forcing: percent of equal and of nearly as good next tokens, and the mean change."""
-    equal, near, changes = [], [], []
-    for text, (likely, best) in zip(texts, score(bundle, precision, texts), strict=True):
+def compare_generation(
+    source: GenerationSource, texts: Sequence[Ids], found: Mapping[str, Sequence[tuple[Array, Array]]]
+) -> dict[str, dict[str, Any]]:
+    """Report on each precision under teacher forcing: percent of equal and of nearly as good next tokens, and the mean change.
+
+    `found` has what `score` returned of the texts.
+    """
+    figures: dict[str, list[Array]] = {precision: [] for precision in found}
+    for index, text in enumerate(texts if found else ()):
         expected = _log_probabilities(source, text)
-        chosen = expected[np.arange(len(best)), best]
-        equal += (expected.argmax(-1) == best).tolist()
-        near += (chosen - expected.max(-1) >= np.log(NEAR)).tolist()
-        changes += np.abs(likely - expected[np.arange(len(best)), text[1:]]).tolist()
+        places, best, top = np.arange(len(expected)), expected.argmax(-1), expected.max(-1)
+        for precision, scores in found.items():
+            likely, chosen = scores[index]
+            near = expected[places, chosen] - top >= np.log(NEAR)
+            figures[precision].append(np.stack([best == chosen, near, np.abs(likely - expected[places, text[1:]])]))
+    means = {
+        precision: (sum(part.shape[1] for part in parts), np.hstack(parts).mean(1)) for precision, parts in figures.items()
+    }
     return {
-        "decisions": len(equal),
-        "top_1_agreement_percent": round(100 * float(np.mean(equal)), 2),
-        "near_agreement_percent": round(100 * float(np.mean(near)), 2),
-        "mean_log_probability_difference": float(f"{np.mean(changes):.3g}"),
+        precision: {
+            "decisions": count,
+            "top_1_agreement_percent": round(100 * float(equal), 2),
+            "near_agreement_percent": round(100 * float(near), 2),
+            "mean_log_probability_difference": float(f"{change:.3g}"),
+        }
+        for precision, (count, (equal, near, change)) in means.items()
     }
 
 
-def perplexity(bundle: Bundle, precision: str, texts: Sequence[Ids]) -> float:
-    """Measure the perplexity of texts, each read from its beginning."""
-    found = score(bundle, precision, texts)
+def perplexity(found: Sequence[tuple[Array, Array]]) -> float:
+    """Compute the perplexity of texts, each read from its beginning, of what `score` returned."""
     return float(np.exp(-np.concatenate([likely for likely, _ in found]).mean(dtype=np.float64)))
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from triptych_export.parity.comparison import Floats, Outputs, chunks
+from triptych_serving.bundle.manifest.image import LATENTS, PIXELS
 from triptych_serving.runtime.session import Session
 
 Pixels = NDArray[np.uint8]  # [height, width, 3]
@@ -44,8 +45,8 @@ def answer_autoencoder(
     for chunk in chunks(list(zip(images, expected, strict=True)), size):
         outputs: dict[str, Floats] = {}
         for session, inputs in (
-            (encoder, {"pixels": np.stack([pixels for pixels, _ in chunk])}),
-            (decoder, {"latents": np.stack([answer["latents"] for _, answer in chunk])}),
+            (encoder, {PIXELS: np.stack([pixels for pixels, _ in chunk])}),
+            (decoder, {LATENTS: np.stack([answer[LATENTS] for _, answer in chunk])}),
         ):
             outputs |= dict(zip(session.outputs, session.run(inputs), strict=True))
         answers += [{name: values[row] for name, values in outputs.items()} for row in range(len(chunk))]

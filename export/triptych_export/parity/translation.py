@@ -17,7 +17,8 @@ from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Row
 from triptych_training.decoding.greedy import greedy

@@ -56,6 +56,7 @@ class EmbedTextRequest(_message.Message):
     NORMALIZE_FIELD_NUMBER: _builtins.int
     TRUNCATE_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
+    TOKEN_VECTORS_FIELD_NUMBER: _builtins.int
     mime_type: _builtins.str
     """The format of the contents. "text/plain" is the default."""
     model: _builtins.str
@@ -70,6 +71,10 @@ class EmbedTextRequest(_message.Message):
     dimensions: _builtins.int
     """Keep only the first values of each vector, which must be at most as many as it has: for models that were trained so that a part
     of a vector represents the text as well (Matryoshka representations). Default: all.
+    """
+    token_vectors: _builtins.bool
+    """Also return the vector of each token, such as those of one word in several contexts. FAILED_PRECONDITION: the model's bundle
+    has none; those of ELMo have, if exported by this release or a later one.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -86,10 +91,11 @@ class EmbedTextRequest(_message.Message):
         normalize: _builtins.bool | None = ...,
         truncate: _builtins.bool = ...,
         dimensions: _builtins.int | None = ...,
+        token_vectors: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "dimensions", b"dimensions", "normalize", b"normalize"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling", "truncate", b"truncate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions", "_normalize", b"_normalize", "contents", b"contents", "dimensions", b"dimensions", "mime_type", b"mime_type", "model", b"model", "model_version", b"model_version", "normalize", b"normalize", "pooling", b"pooling", "token_vectors", b"token_vectors", "truncate", b"truncate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dimensions: _TypeAlias = _typing.Literal["dimensions"]  # noqa: Y015
     _WhichOneofArgType__dimensions: _TypeAlias = _typing.Literal["_dimensions", b"_dimensions"]  # noqa: Y015
@@ -141,22 +147,42 @@ class Embedding(_message.Message):
     VALUES_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    TOKEN_VALUES_FIELD_NUMBER: _builtins.int
+    TOKEN_STARTS_FIELD_NUMBER: _builtins.int
+    TOKEN_ENDS_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
     """Number of tokens of the text, [CLS] and [SEP] included."""
     truncated: _builtins.bool
     """The end of the text was cut off; only with `truncate`."""
     @_builtins.property
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def token_values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Only with `token_vectors`: the vectors of the tokens, one after another, each as long as `values`; `normalize` and `dimensions`
+        apply to each. Without pooling: those of [CLS] and [SEP] are the first and the last.
+        """
+
+    @_builtins.property
+    def token_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Only with `token_vectors`: where each token starts and ends (exclusive) in the text, in Unicode code points; both are 0 for
+        [CLS] and [SEP].
+        """
+
+    @_builtins.property
+    def token_ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         values: _abc.Iterable[_builtins.float] | None = ...,
         token_count: _builtins.int = ...,
         truncated: _builtins.bool = ...,
+        token_values: _abc.Iterable[_builtins.float] | None = ...,
+        token_starts: _abc.Iterable[_builtins.int] | None = ...,
+        token_ends: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_count", b"token_count", "truncated", b"truncated", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token_count", b"token_count", "token_ends", b"token_ends", "token_starts", b"token_starts", "token_values", b"token_values", "truncated", b"truncated", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

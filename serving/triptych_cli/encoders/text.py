@@ -116,6 +116,17 @@ def _members(item: Any, *names: str) -> dict[str, object]:
     return {name: score_number(item.score) if name == "score" else getattr(item, name) for name in names}
 
 
+def _vectors(result: Any) -> dict[str, object]:
+    """Return a text's vector for JSON, and its tokens' if there are any. Nine digits distinguish all float32 values."""
+    values, tokens = ([float(f"{value:.9g}") for value in part] for part in (result.values, result.token_values))
+    width, places = len(values), zip(result.token_starts, result.token_ends, strict=True)
+    rows = [
+        {"start": start, "end": end, "values": tokens[number * width : (number + 1) * width]}
+        for number, (start, end) in enumerate(places)
+    ]
+    return {"values": values, **({"tokens": rows} if rows else {})}
+
+
 def _fill_rows(_: str, result: Any) -> Iterator[str]:
     for mask in result.masks:
         width = max((len(candidate.token_str) for candidate in mask.candidates), default=0)
@@ -195,10 +206,12 @@ embed = TextCommand(
         click.option(
             "--normalize/--no-normalize", default=None, help="Scale vectors to length 1.  [default: as the model was trained]"
         ),
+        click.option(
+            "--token-vectors", is_flag=True, help="Add the vector and the place of each token, from models that have them."
+        ),
         truncate,
     ),
-    # Nine digits distinguish all float32 values.
-    lambda result: {"values": [float(f"{value:.9g}") for value in result.values]},
+    _vectors,
     None,
 ).make("embed")
 classify_text = TextCommand(

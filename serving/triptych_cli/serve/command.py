@@ -67,7 +67,7 @@ def command(
     from triptych_serving.decoding.engine import EngineOptions
     from triptych_serving.encoding.options import EncoderOptions
     from triptych_serving.errors import ServingError
-    from triptych_serving.models.translation.translator import TranslatorOptions
+    from triptych_serving.models.decode_model import TranslatorOptions
     from triptych_serving.observability.logs import configure_logs
     from triptych_serving.repository.placement import Hardware
     from triptych_serving.runtime.cpu_info import usable_cpus

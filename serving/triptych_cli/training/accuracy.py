@@ -10,15 +10,15 @@ from triptych.decoding import DecodingOptions
 from triptych_cli.common.engine import open_engine
 from triptych_embedded.request import BackendError, ModelChoice
 from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, IMAGE_SAMPLING, TEXT_GENERATION
+from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
 from triptych_serving.images.decode import decode_image
 from triptych_serving.models.generation.options import GenerationRequest
-from triptych_serving.models.image.autoencoder import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_training.data.documents import encode_documents, read_documents, read_texts
-from triptych_training.data.images import hold_out, read_folders
+from triptych_training.data.images import LabelledImage, hold_out, read_folders
 from triptych_training.data.pretraining_rows import SPECIAL_PAIR, Masker, cut_chunks, make_rows, whole_segments
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import ordinary_ids
@@ -119,11 +119,9 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float)
     """
     with open_engine(choice, IMAGE_CLASSIFICATION) as (registry, selector):
         model = registry.find_image(selector)
-        pictures, names = read_folders(folders)
+        pictures, names = _read_pictures(folders, held_out)
         if unknown := sorted(set(names) - set(model.labels)):
             raise BackendError(f"{', '.join(unknown)} are not labels of {model.name}, which has {', '.join(model.labels)}")
-        if held_out:
-            pictures = hold_out(pictures, held_out)[1]
         first, fifth = 0, 0
         for start in range(0, len(pictures), CALL_ROWS):
             chosen = pictures[start : start + CALL_ROWS]
@@ -145,9 +143,7 @@ def image_evidence(folders: Sequence[str], choice: ModelChoice, held_out: float,
     with open_engine(choice, IMAGE_SAMPLING) as (registry, selector):
         model = registry.find_autoencoder(selector)
         spec = model.manifest.image
-        pictures = read_folders(folders)[0]
-        if held_out:
-            pictures = hold_out(pictures, held_out)[1]
+        pictures, _ = _read_pictures(folders, held_out)
         torch.manual_seed(EVIDENCE_SEED)
         bound, evidence = 0.0, 0.0
         for start in range(0, len(pictures), CALL_ROWS):
@@ -165,6 +161,12 @@ def image_evidence(folders: Sequence[str], choice: ModelChoice, held_out: float,
         metrics = bound_metrics(nats, len(pictures), 3 * spec.height * spec.width)
         found |= {f"{kind}_{name}": round(metrics[name], 4) for name in ("nats", "nats_per_dimension", "bits_per_dimension")}
     return found
+
+
+def _read_pictures(folders: Sequence[str], held_out: float) -> tuple[list[LabelledImage], list[str]]:
+    """List the images to evaluate, all or those that a training would hold out, and the names of their classes."""
+    pictures, names = read_folders(folders)
+    return (hold_out(pictures, held_out)[1] if held_out else pictures), names
 
 
 def _outputs(engine: Engine[Item], items: Sequence[Item]) -> list[torch.Tensor]:

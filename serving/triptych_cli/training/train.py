@@ -84,10 +84,12 @@ def _sizes(architecture: str) -> Callable[[Function], Function]:
 def _loop(
     *,
     epochs: int = 20,
+    optimizer: str = "adam",
     learning_rate: float = 1e-3,
     schedule: str = "inverse-sqrt",
     warmup_steps: int = 400,
     weight_decay: float = 0.0,
+    clip_norm: float = 1.0,
     label_smoothing: float = 0.1,
     average: int = 5,
     ema_decay: float = 0.0,
@@ -105,8 +107,8 @@ def _loop(
         ),
         _option("--pause-minutes", default=0.0, help="Save the state and stop after this time, to be resumed; 0: never."),
         _option("--accumulate", default=1, help="Batches per optimizer step."),
-        _option("--optimizer", type=click.Choice(["adam", "muon"]), default="adam"),
-        _option("--learning-rate", default=learning_rate, help="Peak rate."),
+        _option("--optimizer", type=click.Choice(["adam", "muon", "sgd"]), default=optimizer),
+        _option("--learning-rate", default=learning_rate, help="Peak rate; of sgd for one unit of the loss, such as a word."),
         click.option(
             "--schedule",
             type=click.Choice(["inverse-sqrt", "linear", "cosine", "constant"]),
@@ -115,7 +117,7 @@ def _loop(
         ),
         _option("--warmup-steps", default=warmup_steps, help="At most a tenth of the training."),
         _option("--weight-decay", default=weight_decay, help="Of projections and convolutions."),
-        _option("--clip-norm", default=1.0, help="Largest gradient norm; 0 is off."),
+        _option("--clip-norm", default=clip_norm, help="Largest gradient norm; 0 is off."),
         _option("--label-smoothing", default=label_smoothing),
         _option("--average", default=average, help="Number of final checkpoints whose weights are averaged."),
         _option("--ema-decay", default=ema_decay, help="Decay of the moving average that becomes the model; 0 is off."),
@@ -256,8 +258,11 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 @_option("--window", default=5, help="Largest distance of the words around a word.")
 @_option("--negatives", default=5, help="Negative samples for each word.")
 @_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
-@_option("--batch-words", default=0, help="Words of a batch; 0: a 280th of those of an epoch, at most 4,096.")
-@_loop(epochs=5, learning_rate=1e-2, schedule="linear", label_smoothing=0.0, average=1)
+@_option("--batch-words", default=0, help="Words of a batch, at least 32; 0: an eighth of the vocabulary, at most 1,024.")
+@_loop(
+    epochs=5, optimizer="sgd", learning_rate=0.05, schedule="linear", warmup_steps=0, clip_norm=0.0, label_smoothing=0.0,
+    average=1,
+)  # fmt: skip
 def word2vec(out: Path, resume: bool, **options: Any) -> None:
     """Train word vectors (Word2Vec); exported, they embed texts and find neighbours of words."""
     needs("triptych_training.loop.trainer", "train")

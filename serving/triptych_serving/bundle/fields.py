@@ -1,9 +1,14 @@
 """Typed access to JSON objects that collects all faults instead of stopping at the first."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Value = TypeVar("Value", int, float, str, bool)
+Record = TypeVar("Record", bound="DataclassInstance")
 
 
 class JsonFields:
@@ -93,6 +98,15 @@ class JsonFields:
         """Read a member that maps names to objects."""
         members = self.object(name, optional).values
         return {key: JsonFields(value, f"{self._at(name)}.{key}", self.faults) for key, value in members.items()}
+
+    def records(self, name: str, kind: type[Record]) -> dict[str, Record]:
+        """Read a member that maps names to objects with the fields of a dataclass, which are strings, numbers or flags."""
+        types = get_type_hints(kind)
+        defaults = {each.name: None if each.default is MISSING else each.default for each in fields(kind)}
+        return {
+            key: kind(**{member: given.get(member, types[member], default) for member, default in defaults.items()})
+            for key, given in self.objects(name).items()
+        }
 
     def _at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name

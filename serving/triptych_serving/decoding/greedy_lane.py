@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.kv_cache import StepArrays
-from triptych_serving.decoding.lane import finish_row, group_by_length, shortlists
+from triptych_serving.decoding.lane import encode_rows, finish_row, shortlists
 from triptych_serving.decoding.slots import FREE, Slots
 from triptych_serving.decoding.vocab_subset import VocabSubset
 from triptych_serving.scheduling.request import Finish, Row
@@ -45,9 +45,8 @@ class GreedyLane:
     def join(self, rows: Sequence[Row]) -> None:
         if self._subset is not None:
             self._subset.admit(shortlists(rows), shortlists(self.rows))
-        for group in group_by_length(rows, self._slots.cache.padding):
-            self._slots.encode([row.source for row in group])
-            self.rows.extend(group)
+        running = [(row, slot) for slot, row in enumerate(self.rows)]
+        self.rows.extend(row for row, _ in encode_rows(rows, running, self._slots))
 
     def leave(self, rows: Sequence[Row]) -> None:
         gone = set(map(id, rows))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -36,8 +36,8 @@ class KVCache(Protocol):
         """Maximum number of rows."""
 
     @property
-    def padding(self) -> float:
-        """Rows are encoded together while their padded tokens are at most this many times their own."""
+    def run_tokens(self) -> int:
+        """Number of source tokens that take as long to encode as starting one more run of the encoder."""
 
     @property
     def bytes(self) -> int:
@@ -84,10 +84,10 @@ class HostArrays:
         memories: likewise encoded sources, which the graph only reads. With int8, an operator must return them, too.
     """
 
-    def __init__(self, step: Session, caches: Mapping[str, Array], memories: Mapping[str, Array]) -> None:
+    def __init__(self, step: Session, caches: Mapping[str, Any], memories: Mapping[str, Array]) -> None:
         self._step, self._caches, self._memories = step, caches, memories
         self._returned = frozenset(step.outputs)
-        self.count = len(next(iter(caches.values())))
+        self.count = next(iter(caches.values())).shape[0]
 
     @property
     def bytes(self) -> int:
@@ -97,7 +97,7 @@ class HostArrays:
         return np.zeros(shape, dtype)
 
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
-        caches = {name: array[:rows] for name, array in self._caches.items()}
+        caches = {name: self._first(array, rows) for name, array in self._caches.items()}
         memories = {f"memory_{name}": array[:rows] for name, array in self._memories.items()}
         inputs = {
             **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
@@ -114,8 +114,12 @@ class HostArrays:
     def fetch(self, array: Array) -> None:
         """Do nothing: all outputs are on the host."""
 
-    def _active(self, array: Array, rows: int) -> Array:
-        return array[:rows] if len(array) == self.count else array
+    def _active(self, array: Any, rows: int) -> Any:
+        return self._first(array, rows) if array.shape[0] == self.count else array
+
+    @staticmethod
+    def _first(array: Any, rows: int) -> Any:
+        return array[:rows]
 
 
 class HostKVCache(HostArrays):
@@ -127,7 +131,7 @@ class HostKVCache(HostArrays):
         count: maximum number of rows.
     """
 
-    padding = 1.15
+    run_tokens = 8  # measured: 7 to 9 on a processor with AVX2, whatever the precision; weights are read anew
 
     def __init__(self, encoder: Session, step: Session, manifest: TranslationManifest, count: int) -> None:
         self._encoder = encoder

@@ -1,15 +1,13 @@
 """Lanes: rows that need the same graph are stepped together. Every worker of the engine owns one lane of each kind."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_serving.decoding.slots import Slots
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
-
-PADDING_TOKENS = 4  # padding that is always allowed; another encoder run would cost more, it reads all weights again
 
 
 class Lane(Protocol):
@@ -52,21 +50,44 @@ def shortlists(rows: Sequence[Row]) -> list[NDArray[np.int64]]:
     return [row.shortlist for row in rows if row.shortlist is not None]
 
 
-def group_by_length(rows: Sequence[Row], padding: float) -> list[list[Row]]:
-    """Split rows into groups of similar source length, longest first; `padding` as KVCache has it."""
+def group_by_length(rows: Sequence[Row], run_tokens: int) -> list[list[Row]]:
+    """Split rows into groups to encode, longest first, so that padded tokens and runs cost least.
+
+    Args:
+        run_tokens: as KVCache has it.
+    """
+    rows = sorted(rows, key=lambda row: -row.size)
+    count = len(rows)
+    best = {0: (0, 0)}  # by number of first rows: cost of encoding them, and where their last group starts
+    for end in range(1, count + 1):
+        if end == count or rows[end].size < rows[end - 1].size:  # rows of equal length are never parted
+            best[end] = min((cost + run_tokens + rows[start].size * (end - start), start) for start, (cost, _) in best.items())
     groups: list[list[Row]] = []
-    tokens = 0
-    for row in sorted(rows, key=lambda row: -row.size):
-        length = row.size
-        longest = groups[-1][0].size if groups else 0
-        padded = longest * (len(groups[-1]) + 1) if groups else math.inf
-        if padded <= max(padding * (tokens + length), tokens + length + PADDING_TOKENS):
-            groups[-1].append(row)
-            tokens += length
-        else:
-            groups.append([row])
-            tokens = length
-    return groups
+    while count:
+        start = best[count][1]
+        groups.append(rows[start:count])
+        count = start
+    return groups[::-1]
+
+
+def encode_rows(new: Sequence[Row], running: Iterable[tuple[Row, int]], slots: Slots) -> Iterator[tuple[Row, int]]:
+    """Encode new rows into the next slots; yield each with its slot, in the order of the slots.
+
+    Each source is encoded once: rows with equal ones get a copy, also of what a running row has (given with its slot).
+    """
+    encoded = {tuple(row.source): slot for row, slot in running}
+    first: dict[tuple[int, ...], Row] = {}
+    repeated = []
+    for row in new:
+        source = tuple(row.source)
+        if source in encoded or first.setdefault(source, row) is not row:
+            repeated.append((row, source))
+    for group in group_by_length([*first.values()], slots.cache.run_tokens):
+        for row, slot in zip(group, slots.encode([row.source for row in group]), strict=True):
+            encoded[tuple(row.source)] = slot
+            yield row, slot
+    for row, source in repeated:
+        yield row, slots.repeat(source, encoded[source])
 
 
 def finish_row(row: Row, finish: Finish) -> None:

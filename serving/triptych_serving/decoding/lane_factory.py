@@ -44,6 +44,8 @@ class LaneGraphs(ABC):
         places: of the sessions; None: the CPU.
     """
 
+    usual = LaneKind.GREEDY  # for rows without options
+
     def __init__(
         self,
         bundle: Bundle,
@@ -163,7 +165,7 @@ class LaneFactory(LaneGraphs):
         super().__init__(bundle, graphs, manifest.tokenizers[1], slots, tuple(places) or (None,))
         self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(files.shortlist)
-        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY  # for rows without options
+        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY
         self._shortlist = self._read_shortlist() if short else None
         try:
             self._load(files.encoder)

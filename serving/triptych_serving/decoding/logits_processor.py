@@ -35,7 +35,7 @@ class LogitEdits:
 
 
 class LogitsProcessor:
-    """Computes the edits of a request's rows from their tokens so far. Stateless: all rows and hypotheses share it.
+    """Computes the edits of a request's rows from their tokens so far. All rows and hypotheses share it.
 
     Tokens that are always banned are in arrays that are made once; a step adds only what depends on the last tokens.
     By the rules of transformers the start token counts as a token that has occurred, and penalties apply to log-probabilities
@@ -59,7 +59,8 @@ class LogitsProcessor:
         patterns = [vocabulary.pattern(text) for text in search.suppressed if text]
         self._suppresses = bool(patterns)
         self._after = _completions(patterns)
-        self._heads = sorted({len(head) for head in self._after})
+        self._heads = sorted({len(head) for head in self._after}, reverse=True)
+        self._bans: dict[tuple[bool, bool, bytes], LogitEdits] = {}  # by the keys of `_always` and the longest head
         # One byte more than is compared, so that the stripped space at the start of a translation is never compared.
         self._tail = 1 + max(self._heads, default=0)
         self._runs = [(run[:-1], run[-1]) for run in search.suppressed_tokens if len(run) > 1]
@@ -77,7 +78,7 @@ class LogitsProcessor:
                 self._always[empty, short] = ban(bans), frozenset(bans.tolist()) if self._penalizes else frozenset()
 
     def edits(self, history: Ints) -> LogitEdits:
-        """Return the edits for the next token.
+        """Return the edits for the next token: the same object where only the same texts are suppressed.
 
         The repetition penalty is that of Keskar et al. 2019, section 4.1: applied once to each token that has occurred.
 
@@ -88,22 +89,37 @@ class LogitsProcessor:
             history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
         tail = self._vocabulary.tail(tokens[self._hidden :], self._tail) if self._suppresses else b""
-        always, banned = self._always[tail is None, len(tokens) < self._min_length]
-        more = [ids for size in self._heads if (ids := self._after.get(tail[-size:])) is not None] if tail else []
+        key = tail is None, len(tokens) < self._min_length
+        always, banned = self._always[key]
+        head = self._longest_head(tail) if tail else b""
         last = [last for head, last in self._runs if tuple(tokens[-len(head) :]) == head]
         if self._run:  # tokens that would complete a run of tokens again
             last += _repeats(tokens, history, self._run)
-        penalized = set(tokens).difference(banned, last, *(ids.tolist() for ids in more)) if self._penalizes else ()
-        if not (more or last or penalized):
-            return always
-        parts = [always.tokens, *more, np.array([*last, *penalized], np.int64)]
-        parts = [part for part in parts if len(part)]
-        ids = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        bans = self._bans_after(key, head) if head else always
+        penalized = set(tokens).difference(banned, last, bans.tokens.tolist() if head else ()) if self._penalizes else ()
+        if not (last or penalized):
+            return bans
+        ids = np.concatenate((bans.tokens, np.array([*last, *penalized], np.int64)))
         if not penalized:
             return ban(ids)
         factors, offsets = np.full(len(ids), self._penalty, np.float32), np.zeros(len(ids), np.float32)
         factors[: -len(penalized)], offsets[: -len(penalized)] = 1, BAN
         return LogitEdits(ids, factors, offsets)
+
+    def _longest_head(self, tail: bytes) -> bytes:
+        """Return the longest beginning of a suppressed text with which a translation ends."""
+        for size in self._heads:
+            if (head := tail[-size:]) in self._after:
+                return head
+        return b""
+
+    def _bans_after(self, key: tuple[bool, bool], head: bytes) -> LogitEdits:
+        """Return the bans of a translation that ends with `head`, and so with every beginning that `head` ends with."""
+        known = self._bans.get((*key, head))
+        if known is None:
+            ends = [ids for size in range(1, len(head) + 1) if (ids := self._after.get(head[-size:])) is not None]
+            known = self._bans[*key, head] = ban(np.concatenate([self._always[key][0].tokens, *ends]))
+        return known
 
 
 def ban(tokens: Ints) -> LogitEdits:
@@ -143,7 +159,7 @@ class EditArrays:
     def __init__(self, rows: int, width: int) -> None:
         self.tokens = np.zeros((rows, width), np.int64)
         self.factors, self.offsets = np.ones((rows, width), np.float32), np.zeros((rows, width), np.float32)
-        self._edited: set[int] = set()  # rows that have edits; the others need not be written again
+        self._written: list[LogitEdits | None] = [None] * rows  # what each row has; most rows' edits are those of the last step
 
     @property
     def inputs(self) -> Mapping[str, NDArray[Any]]:
@@ -152,16 +168,15 @@ class EditArrays:
 
     def write(self, edits: Sequence[LogitEdits | None]) -> None:
         """Write the edits of the first rows."""
-        edited = {row for row, edit in enumerate(edits) if edit is not None and len(edit.tokens)}
-        plain = [row for row in self._edited - edited if row < len(edits)]
-        self._edited = self._edited.difference(plain) | edited
-        tokens, factors, offsets = self.tokens, self.factors, self.offsets
-        tokens[plain], factors[plain], offsets[plain] = 0, 1, 0
-        for row in edited:
-            edit = edits[row]
-            assert edit is not None
-            count = len(edit.tokens)
-            for array, values in ((tokens, edit.tokens), (factors, edit.factors), (offsets, edit.offsets)):
+        for row, (edit, written) in enumerate(zip(edits, self._written, strict=False)):
+            if edit is written:
+                continue
+            self._written[row] = edit
+            count = 0 if edit is None else len(edit.tokens)
+            if edit is None or not count:
+                self.tokens[row], self.factors[row], self.offsets[row] = 0, 1, 0
+                continue
+            for array, values in ((self.tokens, edit.tokens), (self.factors, edit.factors), (self.offsets, edit.offsets)):
                 array[row, :count] = values
                 array[row, count:] = values[0]
 

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
 from triptych_serving.bundle.manifest import DecoderShape
 from triptych_serving.decoding.kv_cache import BoundStep, HostArrays, StepArrays, cache_names
 from triptych_serving.decoding.slots import FREE, Slots
-from triptych_serving.runtime.arrays import stack_rows
-from triptych_serving.runtime.session import Array, Session
+from triptych_serving.runtime.arrays import sparse_zeros, stack_rows
+from triptych_serving.runtime.session import Array, Bindable, Session
 from triptych_serving.scheduling.request import Row, TokenLogProbability
 
 BLOCK = 16  # tokens of a prefix that are shared or not
@@ -58,14 +59,13 @@ class PromptKVCache(HostArrays):
         count: maximum number of rows.
     """
 
-    padding = 1.0
+    run_tokens = 0  # no encoder
 
     def __init__(self, graphs: PromptGraphs, shape: DecoderShape, context: int, count: int) -> None:
         self._graphs, step = graphs, graphs.step
         self.context = context = max(2, context)  # with one position, a step would be taken for a prompt
-        size = (count, shape.heads, context, shape.head_dim)
-        # An array for each name: the system may refuse to reserve all of them as one piece.
-        super().__init__(step, {name: np.zeros(size, np.float32) for name in cache_names(shape.layers)}, {})
+        self._shape = shape
+        super().__init__(step, self._allocate(cache_names(shape.layers), (count, shape.heads, context, shape.head_dim)), {})
         self._total = np.array([context], np.int32)
         self._names = frozenset((*step.inputs, *step.outputs))
 
@@ -97,13 +97,11 @@ class PromptKVCache(HostArrays):
         """
         tokens = stack_rows(list(prompts.values()), 0, np.int64)
         rows, longest = tokens.shape
-        parts = {
-            name: np.empty((rows, cache.shape[1], longest, cache.shape[3]), cache.dtype) for name, cache in self._caches.items()
-        }
-        self._read(tokens, [len(prompt) - 1 for prompt in prompts.values()], np.array([longest], np.int32), parts)
-        for name, part in parts.items():
-            for index, (slot, prompt) in enumerate(prompts.items()):
-                self._caches[name][slot, :, : len(prompt)] = part[index, :, : len(prompt)]
+        parts = self._parts(rows, longest)
+        last, total = [len(prompt) - 1 for prompt in prompts.values()], np.array([longest], np.int32)
+        self._read(tokens, last, total, {name: self._layer(parts, index) for index, name in enumerate(self._caches)})
+        for index, (slot, prompt) in enumerate(prompts.items()):
+            self._store(parts, index, slot, 0, len(prompt))
 
     def score(self, slot: int, tokens: Sequence[int], position: int, count: int) -> list[TokenLogProbability]:
         """Read tokens but the last; return the log-probabilities of those but the first, with the `count` likeliest ones.
@@ -128,10 +126,27 @@ class PromptKVCache(HostArrays):
             for token, own, top in zip(tokens[1:], likely[0].tolist(), tops, strict=True)
         ]
 
-    def _row(self, slot: int) -> Mapping[str, Array]:
+    def _allocate(self, names: Sequence[str], size: tuple[int, ...]) -> Mapping[str, Any]:
+        """Allocate the caches: an array for each name, since the system may refuse to reserve all of them as one piece."""
+        return {name: sparse_zeros(size, np.float32) for name in names}
+
+    def _parts(self, rows: int, length: int) -> Any:
+        """Return room for keys and values `[2L, rows, H, length, D]`."""
+        return np.empty((2 * self._shape.layers, rows, self._shape.heads, length, self._shape.head_dim), np.float32)
+
+    def _layer(self, parts: Any, index: int) -> Bindable:
+        layer: Bindable = parts[index]
+        return layer
+
+    def _store(self, parts: Any, row: int, slot: int, start: int, length: int) -> None:
+        """Copy the first positions of a row of `_parts` to a slot."""
+        for cache, part in zip(self._caches.values(), parts, strict=True):
+            cache[slot, :, start : start + length] = part[row, :, :length]
+
+    def _row(self, slot: int) -> Mapping[str, Bindable]:
         return {name: cache[slot : slot + 1] for name, cache in self._caches.items()}
 
-    def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Array]) -> None:
+    def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Bindable]) -> None:
         rows = len(tokens)
         forced, following = {"forced": np.full(rows, FREE, np.int64)}, {"next": np.zeros(rows, np.int64)}
         self._run(self._graphs.reader, tokens, np.array(last, np.int32), total, caches, forced, following)
@@ -142,7 +157,7 @@ class PromptKVCache(HostArrays):
         tokens: Array,
         positions: Array,
         total: Array,
-        caches: Mapping[str, Array],
+        caches: Mapping[str, Bindable],
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
     ) -> None:
@@ -159,11 +174,7 @@ class PromptKVCache(HostArrays):
 
     def put(self, slot: int, start: int, block: Array) -> None:
         """Write a block that `take` returned."""
-        for cache, part in zip(self._caches.values(), block, strict=True):
-            cache[slot, :, start : start + BLOCK] = part
-
-    def _active(self, array: Array, rows: int) -> Array:
-        return array[:rows] if len(array) == self.count else array
+        self._store(block[:, None], 0, slot, start, BLOCK)
 
 
 @dataclass

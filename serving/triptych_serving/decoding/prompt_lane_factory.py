@@ -1,9 +1,11 @@
 """Makes the lanes of one decoder-only model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import (
+    FP16,
     DecoderShape,
     Generation,
     Limits,
@@ -11,6 +13,7 @@ from triptych_serving.bundle.manifest import (
     TextGenerationManifest,
 )
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
+from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.decoding.prompt_cache import PrefixCache, PromptGraphs, PromptKVCache, PromptReader
@@ -20,7 +23,7 @@ from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 NONE = -1  # as an id: there is no such token
-FLOAT_BYTES = 4
+FLOAT_BYTES, HALF_BYTES = 4, 2
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,10 @@ class PromptSpec:
     limits: Limits
     generation: Generation
     shape: DecoderShape
+    number_bytes: int = FLOAT_BYTES  # of the caches
 
     @classmethod
-    def of(cls, manifest: TextGenerationManifest, context: int) -> "PromptSpec":
+    def of(cls, manifest: TextGenerationManifest, precision: str, context: int) -> "PromptSpec":
         """Describe a model that is served with a context of this many tokens."""
         end, *others = manifest.tokens.ends or (NONE,)
         return cls(
@@ -41,12 +45,14 @@ class PromptSpec:
             Limits(1, context),
             manifest.generation,
             manifest.decoder,
+            HALF_BYTES if precision == FP16 else FLOAT_BYTES,
         )
 
     @property
     def row_bytes(self) -> int:
         """Bytes of the caches of one row."""
-        return 2 * FLOAT_BYTES * self.shape.layers * self.shape.heads * self.shape.head_dim * self.limits.max_target_tokens
+        shape, length = self.shape, self.limits.max_target_tokens
+        return 2 * self.number_bytes * shape.layers * shape.heads * shape.head_dim * length
 
 
 @dataclass(frozen=True)
@@ -73,27 +79,36 @@ class PromptLaneFactory(LaneGraphs):
         bundle: contains the graphs.
         precision: of the graphs.
         options: sizes.
+        places: devices for graphs in fp16, whose lanes keep rows in device memory. Empty: on the CPU, over host arrays.
 
     Raises:
         BundleError: a graph cannot be loaded.
+        DeviceError: a device has no room, or cannot be used.
     """
 
-    def __init__(self, bundle: Bundle, precision: str, options: PromptOptions) -> None:
+    def __init__(self, bundle: Bundle, precision: str, options: PromptOptions, places: Sequence[SessionPlace] = ()) -> None:
         manifest = bundle.manifest_of(TextGenerationManifest)
         self._files = files = manifest.precisions[precision]
         graphs = {LaneKind.GREEDY: files.step, LaneKind.SEARCH: files.search}
-        super().__init__(bundle, graphs, TOKENIZER_FILE if manifest.colours is None else "", options.slots)
+        super().__init__(
+            bundle, graphs, TOKENIZER_FILE if manifest.colours is None else "", options.slots, tuple(places) or (None,)
+        )
         self._options = options
-        self.spec = PromptSpec.of(manifest, options.context)
+        self.spec = PromptSpec.of(manifest, precision, options.context)
         self.prefixes = PrefixCache(options.prefix_bytes)
         self._lanes: dict[int, dict[LaneKind, Lane]] = {}  # by worker, whose thread alone uses them
-        self._load(files.step)
+        try:
+            self._load(files.step)
+        except BaseException:
+            self.close()  # a caller that keeps the error must not keep the sessions
+            raise
 
     def make(self, kind: LaneKind, worker: int = 0) -> Lane:
-        spec = self.spec
-        reader, step = self._session(self._files.step), self._session(self._graphs[kind])
-        graphs = PromptGraphs(reader, step, lambda: self._session(self._files.score))
-        cache = PromptKVCache(graphs, spec.shape, self._options.context, self._count(kind))
+        spec, index = self.spec, worker % len(self._places)
+        reader, step = self._session(self._files.step, index), self._session(self._graphs[kind], index)
+        graphs = PromptGraphs(reader, step, lambda: self._session(self._files.score, index))
+        size, place = (spec.shape, self._options.context, self._count(kind)), self._places[index]
+        cache = PromptKVCache(graphs, *size) if place is None else DevicePromptCache(graphs, *size, place.memory)
         lanes = self._lanes.setdefault(worker, {})
         vocabulary_size = self._bundle.manifest_of(TextGenerationManifest).vocabulary_size
         prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()), vocabulary_size)

@@ -10,7 +10,7 @@ from typing import Any
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
-from triptych_serving.decoding.lane import group_by_length, shortlists
+from triptych_serving.decoding.lane import encode_rows, shortlists
 from triptych_serving.decoding.logits_processor import LogitEdits, make_processor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.slots import SearchSlots
@@ -62,14 +62,13 @@ class SearchLane:
     def join(self, rows: Sequence[Row]) -> None:
         if self._slots.subset is not None:
             self._slots.subset.admit(shortlists(rows), shortlists(self.rows))
-        for similar in group_by_length(rows, self._slots.cache.padding):
-            slots = self._slots.encode([row.source for row in similar])
-            for row, slot in zip(similar, slots, strict=True):
-                processor = row.processor or make_processor(row, self._tokens, self._vocabulary)
-                group = HypothesisGroup(row, slot, processor, len(self._ends))
-                self._slots.so_far[slot] = 0.0
-                self._groups.append(group)
-                self._owners.append(group)
+        running = [(group.row, group.slots[0]) for group in self._groups]
+        for row, slot in encode_rows(rows, running, self._slots):
+            processor = row.processor or make_processor(row, self._tokens, self._vocabulary)
+            group = HypothesisGroup(row, slot, processor, len(self._ends))
+            self._slots.so_far[slot] = 0.0
+            self._groups.append(group)
+            self._owners.append(group)
 
     def leave(self, rows: Sequence[Row]) -> None:
         gone = set(map(id, rows))

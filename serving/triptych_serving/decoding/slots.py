@@ -61,15 +61,25 @@ class Slots:
     def encode(self, sources: Sequence[Sequence[int]]) -> range:
         """Encode sources together, in the next slots; return these."""
         lengths = np.array([len(source) for source in sources], np.int32)
-        first = self.used
-        self.cache.encode(stack_rows(sources, self._special.pad, np.int64), lengths, first)
+        self.cache.encode(stack_rows(sources, self._special.pad, np.int64), lengths, self.used)
+        return self._begin(sources, lengths)
+
+    def repeat(self, source: Sequence[int], slot: int) -> int:
+        """Begin another row with the source that the row in `slot` has, in the next slot; return this."""
+        self.cache.copy(slot, self.used, slice(0, 0), len(source))
+        [target] = self._begin([source], np.array([len(source)], np.int32))
+        return target
+
+    def _begin(self, sources: Sequence[Sequence[int]], lengths: Array) -> range:
+        """Begin encoded rows in the next slots."""
+        new = range(self.used, self.used + len(sources))
         self.used += len(sources)
-        new = slice(first, self.used)
-        self.tokens[new] = self._special.start if self._special.start >= 0 else [source[0] for source in sources]
-        self.positions[new] = 0
-        self.last[new] = lengths - 1
-        self.forced[new] = FREE
-        return range(first, self.used)
+        place = slice(new.start, new.stop)
+        self.tokens[place] = self._special.start if self._special.start >= 0 else [source[0] for source in sources]
+        self.positions[place] = 0
+        self.last[place] = lengths - 1
+        self.forced[place] = FREE
+        return new
 
     def vacate(self, slot: int) -> int:
         """Move the last row to `slot`; return the slot that it had."""

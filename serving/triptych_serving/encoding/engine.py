@@ -12,7 +12,7 @@ from triptych_serving.errors import UnavailableError
 from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
 from triptych_serving.scheduling.engine import SHUTTING_DOWN, Engine, Worker
 from triptych_serving.scheduling.request import Item
-from triptych_serving.scheduling.wait_estimator import Forecast
+from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
 
 class Runner(ABC):
@@ -85,6 +85,10 @@ class OneShotEngine(Engine[Item]):
         for thread in self._threads:
             thread.start()
 
+    def check(self, expected: ExpectedCall, deadline: float | None = None) -> None:
+        if self._queue.rows:  # else `submit` finds all that there is to find
+            super().check(expected, deadline)
+
     def forecast(self, tokens: int) -> Forecast | None:
         """Forecast for an item that joins after so many tokens that are on their way to the queue; None: unknown."""
         with self._changed:
@@ -105,7 +109,7 @@ class OneShotEngine(Engine[Item]):
     @property
     def _planned(self) -> int:
         """Batches that run or wait for a run."""
-        return sum(worker.planned for worker in self._workers)
+        return sum([worker.planned for worker in self._workers])
 
     def _run(self, worker: OneShotWorker) -> None:
         while items := self._next_batch(worker):

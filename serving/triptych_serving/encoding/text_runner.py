@@ -13,7 +13,7 @@ from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.request import Item
 
 SCORES, TOKENS, LOG_PROBABILITIES = "scores", "tokens", "log_probabilities"
-SIMILARITIES = "similarities"
+SIMILARITIES, STATES = "similarities", "states"
 NEXT_SENTENCE, PROBABILITIES, LOGITS, START, END = "next_sentence", "probabilities", "logits", "start", "end"
 PER_MASK = frozenset({SCORES, TOKENS, LOG_PROBABILITIES})
 
@@ -24,7 +24,7 @@ class TextRow:
 
     A row's outputs: `mean`, `cls` [E]; `scores`, `tokens` [masks, k]; `log_probabilities` [masks, targets];
     `next_sentence` [2]; `probabilities` [C] or [T, C]; `logits` [C]; `start`, `end` [T]; `similarities` [V], to the sum
-    of the tokens, where those of segment 1 are subtracted.
+    of the tokens, where those of segment 1 are subtracted; `states` [T, E].
     """
 
     ids: NDArray[np.int32]  # [T]

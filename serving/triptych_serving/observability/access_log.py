@@ -88,7 +88,8 @@ class LogObserver(Observer):
 
 def trace_id_of(call: CallContext) -> str:
     """Return the trace id of the caller's `traceparent` as 32 hexadecimal digits; empty if there is none."""
-    match = TRACEPARENT.fullmatch(str(call.metadata.get("traceparent", "")))
+    given = call.metadata.get("traceparent")
+    match = TRACEPARENT.fullmatch(str(given)) if given else None
     return match[1] if match else ""
 
 

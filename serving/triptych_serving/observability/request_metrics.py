@@ -1,6 +1,7 @@
 """Metrics of requests, counted in the event loop as plain numbers: every call pays for counting, only scrapes for the rest."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
@@ -117,14 +118,22 @@ class MethodSeries:
         self.seconds = Histogram(SECONDS)
 
 
+class Histograms(dict[str, Histogram]):
+    """Histograms by name, made when they are needed."""
+
+    def __missing__(self, name: str) -> Histogram:
+        self[name] = Histogram(TOKEN_SECONDS if name == TOKEN else SECONDS)
+        return self[name]
+
+
 class ModelSeries:
     """Counts of one version of a model, written by the event loop, read by a scrape's thread. Unused series are missing."""
 
     def __init__(self) -> None:
         self.codes: dict[str, dict[str, int]] = {}  # of calls, by method
         self.methods: dict[str, MethodSeries] = {}
-        self.counters: dict[str, int] = {}
-        self.histograms: dict[str, Histogram] = {}
+        self.counters: defaultdict[str, int] = defaultdict(int)
+        self.histograms = Histograms()
 
     def expect(self, method: str) -> dict[str, int]:
         """Return a method's calls by code; they are shown from now on, with 0."""
@@ -147,30 +156,21 @@ class ModelSeries:
         series.rows += use.rows
         arrived = _arrival(call, use, now)
         series.seconds.add(now - arrived)
-        self._count("prompt_tokens", use.tokens_in)
-        self._count("cache_hits", use.cached)
+        self.counters["prompt_tokens"] += use.tokens_in
+        self.counters["cache_hits"] += use.cached
         for stage, (start, end) in use.stages.items():
-            if stage in STAGE_HISTOGRAMS:
-                self._observe(STAGE_HISTOGRAMS[stage], max(0.0, end - start))
+            if name := STAGE_HISTOGRAMS.get(stage):
+                self.histograms[name].add(end - start if end > start else 0.0)
         if use.first_token:
             self._add_tokens(use, arrived)
 
     def _add_tokens(self, use: ModelUse, arrived: float) -> None:
-        self._observe(FIRST_TOKEN, use.first_token - arrived)
-        self._count("generation_tokens", use.tokens_out)
+        self.histograms[FIRST_TOKEN].add(use.first_token - arrived)
+        self.counters["generation_tokens"] += use.tokens_out
         start, end = use.stages.get("decode", (0.0, 0.0))
         if use.rows and use.tokens_out and end:
             # The first token is the prefill's, and the last step ends the text without one: as many steps as tokens.
-            self._observe(TOKEN, (end - start) * use.rows / use.tokens_out)
-
-    def _count(self, name: str, more: int) -> None:
-        self.counters[name] = self.counters.get(name, 0) + more
-
-    def _observe(self, name: str, value: float) -> None:
-        found = self.histograms.get(name)
-        if found is None:
-            found = self.histograms[name] = Histogram(TOKEN_SECONDS if name == TOKEN else SECONDS)
-        found.add(value)
+            self.histograms[TOKEN].add((end - start) * use.rows / use.tokens_out)
 
 
 METHOD_COUNTERS = {

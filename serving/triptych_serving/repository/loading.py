@@ -14,6 +14,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.image.autoencoder import Autoencoder
@@ -21,7 +22,7 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.placement import CPU_ALONE, Hardware, Placement, place
 from triptych_serving.repository.registry import ModelVersion, Registry, State
 from triptych_serving.repository.repository import ModelFolder, VersionFolder, chosen_models
@@ -89,16 +90,14 @@ class Loader:
         if isinstance(manifest, AutoencoderManifest):
             placement = _place(entry, bundle, encoders.precision or translator.precision, replace(self.hardware, gpus=()))
             return Autoencoder(*about, replace(encoders, precision=placement.precision))
-        runs_on_cpu = isinstance(manifest, TextGenerationManifest)
-        hardware = replace(self.hardware, gpus=()) if runs_on_cpu else self.hardware
-        placement = _place(entry, bundle, translator.precision, hardware)
+        placement = _place(entry, bundle, translator.precision, self.hardware)
         eager = translator.eager or self.warm_up is WarmUp.ALL
         translator = replace(translator, precision=placement.precision, eager=eager)
+        if placement.on_gpu:
+            engine = replace(translator.engine, slots=self.hardware.slots, devices=placement.devices, budgets=self.budgets)
+            translator = replace(translator, engine=engine)
         if isinstance(manifest, TextGenerationManifest):
             return (Generator if manifest.colours is None else ImageGenerator)(*about, translator)
-        if placement.on_gpu:
-            engine = replace(translator.engine, slots=hardware.slots, devices=placement.devices, budgets=self.budgets)
-            translator = replace(translator, engine=engine)
         return Translator(*about, translator)
 
 

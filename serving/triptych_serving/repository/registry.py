@@ -1,9 +1,9 @@
 """The versions that a process has loaded, and which of them a request selects."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_SAMPLING, TEXT_GENERATION, TRANSLATION
 from triptych_serving.errors import InvalidInputError, NotFoundError, ServingError, UnavailableError
@@ -21,7 +21,7 @@ from triptych_serving.text.languages import describe_pair, has_pair, resolve_pai
 ModelT = TypeVar("ModelT", bound=Model)
 
 SHOWN = 100  # characters of a name in errors
-MEMO_ENTRIES, MEMO_CHARACTERS = 64, 256  # selectors whose translator is remembered, and their maximum length
+MEMO_ENTRIES, MEMO_CHARACTERS = 64, 256  # selectors whose model is remembered, and their maximum length
 AUTO = "auto"  # a source language
 
 
@@ -93,7 +93,7 @@ class Registry:
 
     def __init__(self, models: Sequence[ModelVersion]) -> None:
         self.models = tuple(sorted(models, key=lambda version: version.entry))
-        self._translators: dict[ModelSelector, Translator] = {}  # memo of `find`: most callers repeat their selector
+        self._memo: dict[tuple[str, ModelSelector], Any] = {}  # found models: most callers repeat their selector
         self._serving = {each.name: each.model for each in sorted(self.models, key=_preference) if each.model is not None}
 
     @property
@@ -119,14 +119,7 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: a language code is malformed, or missing although the model has several, or several models match.
         """
-        found = self._translators.get(selector)
-        if found is None:
-            found = self._find(selector)
-            if len(self._translators) >= MEMO_ENTRIES:
-                self._translators.clear()
-            if selector.size <= MEMO_CHARACTERS:
-                self._translators[selector] = found
-        return found
+        return self._recall(TRANSLATION, selector, self._find)
 
     def _find(self, selector: ModelSelector) -> Translator:
         able = [model for model in self._able(selector, TRANSLATION) if isinstance(model, Translator)]
@@ -151,15 +144,15 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: several models match.
         """
-        return _only([model for model in self._some_able(selector, capability) if isinstance(model, TextModel)])
+        return self._recall(capability, selector, lambda _: self._one(selector, capability, TextModel))
 
     def find_image(self, selector: ModelSelector) -> ImageModel:
         """Return the one model that a request to classify images selects. Raises ServingError: as for `find_text`."""
-        return _only([model for model in self._some_able(selector, IMAGE_CLASSIFICATION) if isinstance(model, ImageModel)])
+        return self._one(selector, IMAGE_CLASSIFICATION, ImageModel)
 
     def find_autoencoder(self, selector: ModelSelector) -> Autoencoder:
         """Return the one model that a request to generate images selects. Raises ServingError: as for `find_text`."""
-        return _only([model for model in self._some_able(selector, IMAGE_SAMPLING) if isinstance(model, Autoencoder)])
+        return self._one(selector, IMAGE_SAMPLING, Autoencoder)
 
     def find_generator(self, selector: ModelSelector, capability: str = TEXT_GENERATION) -> Generator:
         """Return the one model that a request to continue texts, or images, selects.
@@ -167,7 +160,7 @@ class Registry:
         Raises:
             ServingError: as for `find_text`.
         """
-        return _only([model for model in self._some_able(selector, capability) if isinstance(model, Generator)])
+        return self._one(selector, capability, Generator)
 
     def named(self, selector: ModelSelector) -> Model:
         """Return the one model that a selector names, whatever its capabilities.
@@ -209,13 +202,23 @@ class Registry:
         for model in self.ready:
             model.close(drain)
 
-    def _some_able(self, selector: ModelSelector, capability: str) -> list[Model]:
-        """Return at least one model."""
+    def _recall(self, capability: str, selector: ModelSelector, find: Callable[[ModelSelector], ModelT]) -> ModelT:
+        found: ModelT | None = self._memo.get((capability, selector))
+        if found is None:
+            found = find(selector)
+            if len(self._memo) >= MEMO_ENTRIES:
+                self._memo.clear()
+            if selector.size <= MEMO_CHARACTERS:
+                self._memo[capability, selector] = found
+        return found
+
+    def _one(self, selector: ModelSelector, capability: str, kind: type[ModelT]) -> ModelT:
+        """Return the one selected model with this capability."""
         able = self._able(selector, capability)
         if not able:
             available = ", ".join(f"{model.name} ({model.manifest.task})" for model in self.ready) or "none"
             raise self._none(f"no model {VERBS[capability]}; available: {available}")
-        return able
+        return _only([model for model in able if isinstance(model, kind)])
 
     def _able(self, selector: ModelSelector, capability: str) -> list[Model]:
         """Return the selected models with this capability, languages aside: at most one version of each name."""

@@ -46,7 +46,7 @@ class ModelLeases:
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()  # by identity: two versions of a model are two
-        self._returned = asyncio.Event()  # replaced after each return
+        self._returned: asyncio.Event | None = None  # for the next return, if somebody waits for it
 
     @contextmanager
     def hold(self, model: Model) -> Iterator[None]:
@@ -66,10 +66,12 @@ class ModelLeases:
         self._held[id(model)] -= 1
         if not self._held[id(model)]:
             del self._held[id(model)]
-            returned, self._returned = self._returned, asyncio.Event()
-            returned.set()
+            if self._returned is not None:
+                self._returned.set()
+                self._returned = None
 
     async def idle(self, model: Model) -> None:
         """Wait until a model is not in use. The caller has taken it out of the registry, so that no new call finds it."""
         while self._held[id(model)]:
+            self._returned = self._returned or asyncio.Event()
             await self._returned.wait()

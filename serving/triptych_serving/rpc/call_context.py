@@ -59,11 +59,10 @@ class CallContext:
     uses: list[ModelUse] = field(default_factory=list)  # of a bidirectional stream only the last one
     code: str = ""  # name of the gRPC status, set when the call has ended
     error: BaseException | None = None  # until the observers have been told of the end
+    full_method: str = field(init=False)  # such as "triptych.v1.TranslationService/Translate"
 
-    @property
-    def full_method(self) -> str:
-        """Service and method, such as "triptych.v1.TranslationService/Translate"."""
-        return f"{self.service}/{self.method}"
+    def __post_init__(self) -> None:
+        self.full_method = f"{self.service}/{self.method}"
 
     @property
     def is_background(self) -> bool:

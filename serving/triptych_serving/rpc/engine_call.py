@@ -102,10 +102,11 @@ class EngineCall(Generic[RowT]):
 
     def _record_stages(self) -> None:
         rows: Sequence[RowT] = self.call.rows
-        if all(row.started for row in rows):
-            self.use.stages["queue"] = (self.call.arrived, max(row.started for row in rows))
-        if all(row.ended for row in rows):
-            self._record_work(min(row.started for row in rows), max(row.ended for row in rows))
+        started, ended = [row.started for row in rows], [row.ended for row in rows]
+        if all(started):
+            self.use.stages["queue"] = (self.call.arrived, max(started))
+        if all(ended):
+            self._record_work(min(started), max(ended))
 
     def _record_work(self, started: float, ended: float) -> None:
         self.use.stages["inference"] = (started, ended)

@@ -1,7 +1,9 @@
 """Arrays of numpy: several in one block of memory that is copied at once, and padding of ragged rows."""
 
 import math
+import mmap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -56,6 +58,24 @@ class ArrayLayout:
             name: replace(block.part(offset, offset + part.nbytes), shape=part.shape, dtype=part.dtype)
             for (name, part), offset in zip(self.parts.items(), self._offsets.values(), strict=True)
         }
+
+
+def sparse_zeros(shape: Sequence[int], dtype: DTypeLike) -> Array:
+    """Make zeros whose memory is used as it is written, in pages of 4 KiB.
+
+    numpy asks Linux for huge pages, of which one token in a head's cache uses 2 MiB: after a few requests, a server of
+    SmolLM2-135M had 5.4 GB instead of 0.5 GB.
+
+    Raises:
+        OSError: the system refuses to reserve as much, as does MemoryError.
+    """
+    spec = ArraySpec.of(shape, dtype)
+    if not hasattr(mmap, "MADV_NOHUGEPAGE") or not spec.nbytes:
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, spec.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, spec.dtype).reshape(spec.shape)
 
 
 Number = TypeVar("Number", bound=np.integer)

@@ -7,9 +7,9 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from triptych_serving.errors import (
     CancelledError,
@@ -64,8 +64,7 @@ class Counters:
     rejected: int = 0  # calls that were never accepted: the queue was full, or the wait too long
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(NamedTuple):
     """Rows and tokens that a call would add to a queue."""
 
     rows: int
@@ -102,6 +101,10 @@ class CallQueue(ABC, Generic[RowT]):
     def lane_of(self, row: RowT) -> Hashable:
         """Return the lane that a row needs."""
 
+    def _in_order(self, call: Call[RowT]) -> Sequence[RowT]:
+        """Return a call's rows in the order in which they get their turns."""
+        return call.rows
+
     @abstractmethod
     def _forecast(self, call: Call[RowT], now: float) -> Forecast | None:
         """Forecast for a call that would join now; None: too little is known, or nothing waits."""
@@ -113,12 +116,12 @@ class CallQueue(ABC, Generic[RowT]):
     @property
     def rows(self) -> int:
         """Waiting rows, without retries."""
-        return sum(queue.rows for queue in self._queues.values())
+        return sum([queue.rows for queue in self._queues.values()])
 
     @property
     def tokens(self) -> int:
         """Tokens of these rows."""
-        return sum(queue.tokens for queue in self._queues.values())
+        return sum([queue.tokens for queue in self._queues.values()])
 
     @property
     def waiting(self) -> int:
@@ -138,7 +141,7 @@ class CallQueue(ABC, Generic[RowT]):
         demand = Demand(len(call.rows), call.tokens, call.deadline, call.field)
         call.foretold = self.check_demand(demand, now, lambda: self._forecast(call, now))
         lanes: dict[Hashable, list[RowT]] = {}
-        for row in call.rows:
+        for row in self._in_order(call):
             row.call = call
             lanes.setdefault(self.lane_of(row), []).append(row)
         call.waiting = len(call.rows)
@@ -273,11 +276,11 @@ class CallQueue(ABC, Generic[RowT]):
                 self._retries[lane] = deque(row for row in retries if not self.is_dead(row.call, now))
 
     def _check_room(self, demand: Demand, foretell: Foretell) -> None:
-        limits = self._queue_limits
+        limits, (rows, tokens) = self._queue_limits, (self.rows, self.tokens) if self.calls else (0, 0)
         for name, held, more, limit in (
             ("requests", self.calls, 1, limits.waiting_calls),
-            ("rows", self.rows, demand.rows, limits.waiting_rows),
-            ("tokens", self.tokens, demand.tokens, limits.waiting_tokens),
+            ("rows", rows, demand.rows, limits.waiting_rows),
+            ("tokens", tokens, demand.tokens, limits.waiting_tokens),
         ):
             if more > limit:
                 raise InvalidInputError(

@@ -179,7 +179,7 @@ class Call(Generic[RowT]):
         self.foretold = 0.0  # forecast seconds from arrival to end; 0: there was no forecast
         self.waiting = 0  # rows in the queue
         self.error: ServingError | None = None
-        self.tokens = sum(row.size for row in self.rows)
+        self.tokens = sum([row.size for row in self.rows])
         self._left = len(self.rows)
 
     @property

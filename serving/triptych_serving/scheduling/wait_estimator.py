@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 WINDOW_SECONDS = 4.0  # time constant of the rate, in seconds with rows waiting
 LEAST_SECONDS = 0.25  # with rows waiting; after less there is no forecast
@@ -54,8 +55,7 @@ class Caution:
         self.factor = min(GREATEST, max(1.0, factor))
 
 
-@dataclass(frozen=True)
-class ExpectedCall:
+class ExpectedCall(NamedTuple):
     """Estimated size of a call before tokenization, and of the calls that are being tokenized before it."""
 
     rows: int = 1

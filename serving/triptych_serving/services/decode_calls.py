@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +17,20 @@ from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
-from triptych_serving.scheduling.request import Call, Row
+from triptych_serving.scheduling.request import Call, Row, TokenLogProbability
 from triptych_serving.services.model_calls import ModelCalls
 from triptych_text.steps import Steps
 
 
 @dataclass(frozen=True)
 class TextPiece:
-    """The next piece of the result of one text."""
+    """The next piece of one choice of a text's results, with the log-probabilities since the last one."""
 
     index: int
     text: str
+    choice: int = 0
+    log_probabilities: tuple[TokenLogProbability, ...] = ()
+    model: Any = None
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,12 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
                 await call.listener.end()  # the times of the last rows follow their text
             yield use
 
-    async def _run(self, query: QueryT, context: GrpcContext) -> tuple[list[Any], ModelUse]:
-        """Return the results of all texts, converted and in order; from the response cache if it has them."""
+    async def run(self, query: QueryT, context: GrpcContext) -> tuple[list[Any], ModelUse]:
+        """Return the results of all texts, converted and in order; from the response cache if it has them.
+
+        Raises:
+            ServingError: the request cannot be served.
+        """
         arrival = Arrival.now(context)
         model: ModelT = query.find(self._registry())
         with UseModel(model) as use:
@@ -104,11 +112,28 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
             await self._offload.run_in_thread(model.lanes.open_for, prepared.rows)
         return prepared
 
-    @abstractmethod
-    def _events(
-        self, call: "DecodeCall", query: QueryT, model: ModelT, prepared: PreparedT, deadline: float | None
+    async def _events(
+        self, call: "DecodeCall", query: QueryT, model: ModelT, prepared: Any, deadline: float | None
     ) -> AsyncIterator[TextPiece | FinishedText]:
         """Yield the pieces of all texts, and each text's result."""
+        growing = model.growing(prepared)
+        owners = {id(row): each for each in growing for row in each.rows}
+        left = Counter(each.index for each in growing)
+        while left:
+            for row in await call.listener.changed_rows():
+                call.raise_error()
+                part = owners[id(row)]
+                if part.is_done:
+                    continue
+                text, notes = part.advance(row), part.take_notes()
+                if text or notes:
+                    yield TextPiece(part.index, text, part.choice, tuple(notes), model)
+                left[part.index] -= part.is_done
+                if not left[part.index]:
+                    del left[part.index]
+                    [result] = await self._outputs(query, model, prepared.part(part.index), deadline)
+                    yield FinishedText(part.index, result)
+            call.raise_error()
 
     @abstractmethod
     async def _outputs(self, query: QueryT, model: ModelT, prepared: PreparedT, deadline: float | None) -> list[Any]:

@@ -12,8 +12,9 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
+from triptych_serving.rpc.event_loop import INLINE_CHARACTERS
 from triptych_serving.services.model_calls import ModelCalls
-from triptych_text.steps import Steps
+from triptych_text.steps import Steps, finish
 
 Result = TypeVar("Result")
 Message = TypeVar("Message")
@@ -62,9 +63,12 @@ class TextCalls(ModelCalls):
         characters = query.characters
         expected = model.coming.expect(len(query.inputs), characters)
         model.engine.check(expected, arrival.deadline)  # rejecting is cheap, tokenizing is not
-        with model.coming.hold(expected):
-            work = await self._offload.run_steps(characters, arrival.deadline, query.prepare(model))
-        model.coming.learn(sum(item.size for item in work.items), characters)
+        if characters <= INLINE_CHARACTERS:  # no other call gets its turn meanwhile
+            work = finish(query.prepare(model))
+        else:
+            with model.coming.hold(expected):
+                work = await self._offload.run_steps(characters, arrival.deadline, query.prepare(model))
+        model.coming.learn(sum([item.size for item in work.items]), characters)
         query.check(work)
         engine_call = await EngineCall.run(model.engine, work, arrival, use)
         messages = converted(work.read(), query.convert)

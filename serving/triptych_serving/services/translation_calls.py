@@ -1,12 +1,12 @@
 """Translation, streaming and scoring, for every protocol."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
-from triptych_serving.models.translation.postprocess import GrowingText, PreparedRequest, Translation
+from triptych_serving.models.translation.postprocess import PreparedRequest, Translation
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
@@ -14,7 +14,7 @@ from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import INLINE_CHARACTERS
-from triptych_serving.services.decode_calls import DecodeCall, DecodeCalls, FinishedText, TextPiece
+from triptych_serving.services.decode_calls import DecodeCalls
 from triptych_serving.services.text_calls import converted
 from triptych_text.steps import Steps
 
@@ -82,17 +82,13 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
         """Find the model of a request. Raises ServingError: there is none."""
         return self._registry().find(selector)
 
-    async def translate(self, query: TranslationQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
-        """Return all translations, converted and in order. Raises ServingError: the texts cannot be translated."""
-        return await self._run(query, context)
-
     async def translate_with(
         self, translator: Translator, query: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Any], ModelUse]:
         """Translate with a model that the caller keeps in use, without the response cache.
 
         Raises:
-            ServingError: as `translate`.
+            ServingError: as `run`.
         """
         with UseModel(translator) as use:
             return await self._compute(query, translator, Arrival.now(context), use), use
@@ -112,27 +108,6 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
         call = await EngineCall.run(translator.scorer.engine, work, arrival, use)
         scores = converted(work.read(), query.convert)
         return await call.postprocessed(self._offload.run_steps(work.size, arrival.deadline, scores))
-
-    async def _events(
-        self, call: DecodeCall, query: TranslationQuery, model: Translator, prepared: PreparedRequest, deadline: float | None
-    ) -> AsyncIterator[TextPiece | FinishedText]:
-        growing = [GrowingText(text, model.tokenizer) for text in prepared.texts]
-        owners = {id(row): index for index, text in enumerate(prepared.texts) for row in text.rows}
-        left = len(growing)
-        while left:
-            for row in await call.listener.changed_rows():
-                call.raise_error()
-                index = owners[id(row)]
-                text = growing[index]
-                if text.is_done:
-                    continue
-                if piece := text.advance(row):
-                    yield TextPiece(index, piece)
-                if text.is_done:
-                    left -= 1
-                    [translation] = await self._outputs(query, model, PreparedRequest((text.text,)), deadline)
-                    yield FinishedText(index, translation)
-            call.raise_error()
 
     async def _outputs(
         self, query: TranslationQuery, model: Translator, prepared: PreparedRequest, deadline: float | None

@@ -13,9 +13,10 @@ from torch import nn
 
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_text.translation_scores import score_translations
 from triptych_training.data.corpus import iterate_pairs
 from triptych_training.loop.recipe import TranslationRecipe

@@ -14,10 +14,10 @@ from candidates.triptych_model import CALL_SECONDS, CALL_TEXTS
 from triptych_bench.server.process import TriptychServer
 from triptych_client import Client
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.translator import TranslatorOptions
 
 TYPES = {"fp32": "float32"}  # other precisions have CTranslate2's own names
 

@@ -13,8 +13,9 @@ from triptych_client import Client
 from triptych_client import options as client_options
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.repository import VersionFolder, newest_versions
 from triptych_serving.runtime.device_selection import parse_devices
 

@@ -14,12 +14,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from triptych_client import Client, ServerError, UnavailableError
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import GreedyLane
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 
 from ...fixtures.encoders import write_image_bundle
 from ...fixtures.toy import SOURCE, TARGET, copy_bundle
 from ...unit.cli.conftest import Result, Run
-from ..support.in_process import OPTIONS, running_server
+from ..support.in_process import OPTIONS, local_server, running_server
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 EXPLICIT = ("--model-control", "explicit", "--allow-admin")
@@ -39,7 +39,7 @@ def test_health_command(server: ServerProcess, run: Run) -> None:
         return run("health", "--server", server.address, "--service", service)
 
     assert health("").success == health(TRANSLATION).success == "serving\n"
-    assert health(FILL_MASK).code == 1
+    assert health("triptych.v1.TextGenerationService").code == 1
     assert health("foo").error.startswith("NOT_FOUND: service 'foo' is unknown")
 
 
@@ -65,7 +65,7 @@ def watching(address: str, service: str) -> Iterator["queue.Queue[int]"]:
 
 
 def test_services_follow_the_loaded_models(models: Path, run: Run) -> None:
-    with ServerProcess(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
+    with local_server(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
         assert client.is_ready()
         assert client.is_ready("triptych.v1.ModelService")
         assert not any(client.is_ready(service) for service in (TRANSLATION, IMAGES, FILL_MASK))

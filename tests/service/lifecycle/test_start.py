@@ -18,6 +18,7 @@ from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.session import has_cuda
 
 from ...fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, tamper, truncate
+from ..support.in_process import local_server
 from ..support.processes import ServerProcess
 
 LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d ")
@@ -116,7 +117,7 @@ def test_int8_on_ipv6_without_metrics_and_reflection() -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     options = ("--host", "::1", "--precision", "int8", "--slots", "3", "--no-metrics", "--no-reflection")
-    with ServerProcess(MODELS, *options) as server, Client(server.address) as client:
+    with local_server(MODELS, *options) as server, Client(server.address) as client:
         assert server.address.startswith("[::1]:")
         assert client.model("toy").precision == "int8"
         assert client.translate(SOURCE).text == TARGET

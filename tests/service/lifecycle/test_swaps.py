@@ -13,6 +13,7 @@ from triptych_client import Client, FailedPreconditionError, FinishReason, Model
 
 from ...fixtures.toy import SOURCE, TARGET
 from ..support.bundles import CLASSIFIER, TRANSLATOR, add_classifier, add_translator, label, length
+from ..support.in_process import local_server
 from ..support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 
 SWAPS = 4
@@ -89,7 +90,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("control", [EXPLICIT, POLL], ids=["explicit", "poll"])
 def test_swaps_under_load(models: Path, control: tuple[str, ...]) -> None:
-    with ServerProcess(models, *control, "--warm-up", "usual") as server, Client(server.address) as client:
+    with local_server(models, *control, "--warm-up", "usual") as server, Client(server.address) as client:
         load = Load(server.address)
         with load.running():
             for swap in range(SWAPS):
@@ -127,7 +128,7 @@ def test_labels_choose_among_versions(models: Path) -> None:
     for version in (2, 3):
         add_classifier(models, version)
     (models / CLASSIFIER / "model.json").write_text('{"labels": {"stable": 1, "canary": 2}}')
-    with ServerProcess(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
+    with local_server(models, *EXPLICIT) as server, Client(server.address, retries=0) as client:
         found = {model.version: model for model in client.models() if model.name == CLASSIFIER}
         assert {version: model.state for version, model in found.items()} == dict.fromkeys("123", ModelState.READY)
         assert [model.version_labels for model in found.values()] == [("stable",), ("canary",), ()]

@@ -16,8 +16,8 @@ import pytest
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.model import Model
-from triptych_serving.models.translation.translator import TranslatorOptions
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
 from triptych_serving.repository.warmup import WarmUp

@@ -10,6 +10,9 @@ import pytest
 from tritonclient import grpc as triton
 from tritonclient.utils import InferenceServerException
 
+from triptych_client import Client as TriptychClient
+from triptych_client import FailedPreconditionError
+
 from ...fixtures.encoders import COLOURS, HIDDEN
 from ...fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from ..support.messages import png
@@ -21,6 +24,7 @@ MODELS = [
     "cross-encoder",
     "fill-mask",
     "image-classification",
+    "image-tensors",
     "pairs",
     "question-answering",
     "tensors",
@@ -183,6 +187,24 @@ def test_texts_are_embedded(client: Client) -> None:
     assert np.linalg.norm(vectors, axis=1) == pytest.approx([1, 1])
 
 
+def test_tokens_have_vectors_and_those_of_shorter_texts_are_padded(client: Client, every_model: str) -> None:
+    inputs, texts = [tensor(["one", "two three"])], ["one", "two three"]
+    asked = client.infer("words", inputs, parameters={"task": "embedding", "token_vectors": True})
+    outputs = [triton.InferRequestedOutput("token_embedding")]
+    named = client.infer("words", inputs, parameters={"task": "embedding"}, outputs=outputs)
+    vectors = asked.as_numpy("token_embedding")
+    assert np.array_equal(named.as_numpy("token_embedding"), vectors)
+    assert vectors.shape == (2, 4 * HIDDEN)
+    assert not vectors[0, 3 * HIDDEN :].any()
+    with TriptychClient(every_model) as plain:
+        found = plain.embed_many(texts, model="words", token_vectors=True)
+        assert [one.token_values for one in found] == [(*vectors[0, : 3 * HIDDEN],), (*vectors[1],)]
+        assert [(one.token_starts, one.token_ends) for one in found] == [((0, 0, 0), (0, 3, 0)), ((0, 0, 4, 0), (0, 3, 9, 0))]
+        assert plain.embed("one", model="words").token_values == ()
+        with pytest.raises(FailedPreconditionError, match="token_vectors: the model's bundle has only vectors of whole texts"):
+            plain.embed("one", model="fill-mask", token_vectors=True)
+
+
 def test_texts_and_pairs_are_classified(client: Client) -> None:
     result = arrays(client.infer("text-classification", [tensor(["one", "one two"])], parameters={"top_k": 1}))
     assert result["label"].tolist() == [[b"one word"], [b"two words"]]
@@ -276,9 +298,9 @@ TEXT = ["a man"]
         ("toy", {"priority": 1}, "INVALID_ARGUMENT", "parameters.priority: there is no such parameter"),
         (
             "fill-mask",
-            {"inputs": [tensor(["[MASK]"] * 500 + ["[MASK]" * 10])], "parameters": {"top_k": 1000}},
+            {"inputs": [tensor(["[MASK]"] * 500 + ["[MASK]" * 10])], "parameters": {"top_k": 20}},
             "INVALID_ARGUMENT",
-            "text: 501 texts x 10 masks (of one of them) x 1,000 candidates need 100,200,000 bytes, at most 67,108,864 ",
+            "text: 501 texts x 10 masks (of one of them) x 20 candidates need 2,004,000 bytes, at most 1,000,000 ",
         ),
         ("image-classification", {"inputs": [tensor([b"GIF89a"], "image")]}, "INVALID_ARGUMENT", "image[0]: "),
     ],

@@ -8,7 +8,7 @@ from tritonclient import grpc as triton
 
 from ...fixtures.encoders import write_text_bundle
 from ...fixtures.toy import copy_bundle, tamper
-from ..support.processes import ServerProcess
+from ..support.in_process import local_server
 from .test_oip import Client, failure, tensor
 
 
@@ -19,7 +19,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     copy_bundle(tmp_path, version=2)
     tamper(copy_bundle(tmp_path, "broken") / "tokenizer.json")
     options = ("--model-control", "explicit", "--allow-admin")
-    with ServerProcess(tmp_path, *options) as server, triton.InferenceServerClient(server.address) as client:
+    with local_server(tmp_path, *options) as server, triton.InferenceServerClient(server.address) as client:
         yield client
 
 

@@ -13,6 +13,7 @@ from triptych_serving.models.tensors.tensor_model import TensorModel
 
 from ...fixtures.encoders import write_tensors_bundle
 from ...unit.cli.conftest import Run
+from ..support.messages import png
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -46,6 +47,20 @@ def test_our_client_and_command_run_it(client: Client, every_model: str, run: Ru
     run("infer", "--server", every_model, *given, "--output", str(out))
     with np.load(out) as stored:
         np.testing.assert_array_equal(stored["sum"], NUMBERS.sum(1, keepdims=True))
+
+
+def test_image_files_are_sent_and_labels_come_back(client: Client, every_model: str, run: Run, tmp_path: Path) -> None:
+    picture, model = png((0, 255, 51)), "image-tensors"
+    np.testing.assert_allclose(np.asarray(client.infer(model, {"x": [picture] * 2})["y"]), [[-2, 2, -1.2]] * 2, rtol=1e-6)
+    found = client.infer(model, {"x": [picture]}, outputs={"y": 2})["y"]
+    assert (found.shape, [one.split(":")[1:] for one in found.strings]) == ((1, 2), [["1", "green"], ["2", "blue"]])
+    (tmp_path / "picture.png").write_bytes(picture)
+    given = ("infer", "--server", every_model, "--model", model, "--image", f"x={tmp_path / 'picture.png'}", "--labels")
+    assert run(*given, "y=2").success.splitlines() == ["y score:index:label", *found.strings]
+    with pytest.raises(InvalidArgumentError, match=r"x\[1\].*PDF"):
+        client.infer(model, {"x": [picture, b"%PDF"]})
+    with pytest.raises(InvalidArgumentError, match="sum: it has no labels"):
+        client.infer("tensors", {"numbers": NUMBERS}, outputs={"sum": 1})
 
 
 @pytest.mark.parametrize(

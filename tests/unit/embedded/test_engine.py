@@ -13,7 +13,8 @@ from triptych_embedded.request import BackendError, ModelChoice, TranslationRequ
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Row

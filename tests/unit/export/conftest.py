@@ -1,5 +1,3 @@
-"""One torch thread: models this small gain nothing from a second one, and on a busy machine they wait for it."""
+"""Quick settings of PyTorch."""
 
-import torch
-
-torch.set_num_threads(1)
+from ...fixtures import quick_torch  # noqa: F401

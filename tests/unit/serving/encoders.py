@@ -19,9 +19,9 @@ OPTIONS = EncoderOptions(runs=1)
 
 
 @contextmanager
-def text_model(folder: Path, task: str = "fill-mask", **members: Any) -> Iterator[TextModel]:
+def text_model(folder: Path, task: str = "fill-mask", options: EncoderOptions = OPTIONS, **members: Any) -> Iterator[TextModel]:
     """Load a text model; `members` go to its manifest."""
-    model = TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), OPTIONS)
+    model = TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), options)
     try:
         yield model
     finally:

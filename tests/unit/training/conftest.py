@@ -1,5 +1,23 @@
-"""One torch thread: models this small gain nothing from a second one, and on a busy machine they wait for it."""
+"""Quick settings of PyTorch, and trainings without plots."""
 
-import torch
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-torch.set_num_threads(1)
+import pytest
+
+from triptych_training.loop import trainer
+
+from ...fixtures import quick_torch  # noqa: F401
+
+
+def _mark_plot(records: Any, path: Path, headline: str) -> None:
+    path.touch()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_plots() -> Iterator[None]:
+    """Leave an empty file in place of each plot, which takes longer than a tiny training; test_trainer draws one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "draw_losses", _mark_plot)
+        yield

@@ -126,15 +126,13 @@ def test_vit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_pvt_is_trained_and_exported(tmp_path: Path, version: str) -> None:
+def test_pvt_is_trained(tmp_path: Path, version: str) -> None:
     shape = f"--architecture pvt --version {version} --image-size 16 --patch-size 2 --optimizer muon --drop-path 0.5"
     shape += " --widths 8 8 10 8 --depths 1 1 1 2 --reductions 4 2 1 1"
     path = assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
     checkpoint = load_vit_checkpoint(path)
     assert isinstance(checkpoint.model, Pvt)
     assert (checkpoint.model.config.version, checkpoint.model.config.classes) == (version, 3)
-    exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")  # of 6 images
-    assert exported.exit_code == 0, exported.output
     shape += " --resume --epochs 2 --max-steps 4"
     assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
     for name in ("layers", "heads"):
@@ -157,11 +155,12 @@ def test_vae(tmp_path: Path) -> None:
         ("--architecture swin --patch-size 1 --window-size 2 --model-dim 8 --depths 2 1 1 1 --optimizer muon", Swin),
     ],
 )
-def test_other_image_models_are_trained_and_exported(tmp_path: Path, shape: str, kind: type) -> None:
+def test_other_image_models_are_trained(tmp_path: Path, shape: str, kind: type) -> None:
     path = assert_trained(train("vit", tmp_path, "--image-size", "16", *shape.split()), tmp_path)
     assert isinstance(load_vit_checkpoint(path).model, kind)
-    exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")
-    assert exported.exit_code == 0, exported.output
+    if kind is ResNet:  # tests/parity compares the graphs of the others
+        exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")  # of 6 images
+        assert exported.exit_code == 0, exported.output
     other = train("vit", tmp_path, "--architecture", "resnet", "--window-size", "2")
     assert (other.exit_code, "--window-size is not an option of --architecture resnet" in other.stderr) == (2, True)
 

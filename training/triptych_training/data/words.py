@@ -1,4 +1,4 @@
-"""Words as tokens, and windows of them for Word2Vec."""
+"""Words as tokens, and blocks of them for Word2Vec."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from triptych_training.data.documents import Documents
 BOUNDARY = "[BOUNDARY]"  # before and after every text; it also stands for unknown words, and counts nothing
 WORDS = r"\w+|[^\w\s]"
 PAD = 0  # its id, which models.word2vec takes for no word
+BLOCK = 32  # words that share their negative samples
 NEGATIVE_POWER = 0.75  # of the counts, by which negative samples are drawn
 
 
@@ -47,33 +48,44 @@ def train_words(texts: Iterable[str], vocabulary_size: int, min_count: int, lowe
 
 
 @dataclass(frozen=True)
-class WordWindows:
-    """Examples for Word2Vec: every word with those around it in its sentence."""
+class WordBlocks:
+    """Examples for Word2Vec: blocks of BLOCK words of the text, with `window` words before and after each block.
 
-    ids: NDArray[np.int64]  # `[N]`, words in the order of the text
-    sentences: NDArray[np.int64]  # `[N]`, number of the sentence of each
+    Words of a block share their negative samples, so that all scores are products of matrices (Ji et al. 2016,
+    https://arxiv.org/abs/1604.04661).
+    """
+
+    count: int  # words without padding
+    ids: NDArray[np.int64]  # `[window + blocks x BLOCK + window]`, words in the order of the text; PAD at both ends
+    sentences: NDArray[np.int32]  # of the same shape: number of the sentence of each
     window: int  # largest distance of a word around
-    cbow: bool  # the words around are given and the one in the middle is predicted; else the other way round
 
     @classmethod
-    def of(
-        cls, documents: Documents, keep: NDArray[np.float64], rng: np.random.Generator, window: int, cbow: bool
-    ) -> "WordWindows":
+    def of(cls, documents: Documents, keep: NDArray[np.float64], rng: np.random.Generator, window: int) -> "WordBlocks":
         """Leave out unknown words, and frequent words at random: `keep` `[V]` is each word's probability to stay."""
-        numbers = np.repeat(np.arange(len(documents.sentences) - 1), np.diff(documents.sentences))
+        numbers = np.repeat(np.arange(len(documents.sentences) - 1, dtype=np.int32), np.diff(documents.sentences))
         kept = (documents.ids != PAD) & (rng.random(len(documents.ids)) < keep[documents.ids])
-        return cls(documents.ids[kept].astype(np.int64), numbers[kept], window, cbow)
+        count = int(kept.sum())
+        ends = (window, window + -count % BLOCK)
+        return cls(count, np.pad(documents.ids[kept].astype(np.int64), ends), np.pad(numbers[kept], ends), window)
 
-    def examples(self, chosen: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
-        """Return given and predicted words, `[B, 1]` and `[B, 2 window]` or reverse; windows end at random distances."""
-        offsets = np.concatenate((np.arange(-self.window, 0), np.arange(1, self.window + 1)))
-        places = chosen[:, None] + offsets
-        inside = (places >= 0) & (places < len(self.ids))
-        places = np.clip(places, 0, len(self.ids) - 1)
-        inside &= self.sentences[places] == self.sentences[chosen][:, None]
-        inside &= np.abs(offsets) <= rng.integers(1, self.window, size=(len(chosen), 1), endpoint=True)
-        middle, around = self.ids[chosen][:, None], np.where(inside, self.ids[places], PAD)
-        return (around, middle) if self.cbow else (middle, around)
+    def __len__(self) -> int:
+        return (self.count + BLOCK - 1) // BLOCK
+
+    def words(self, chosen: Indices) -> int:
+        """Return the number of words in these blocks."""
+        return int(np.minimum(BLOCK, self.count - chosen * BLOCK).sum())
+
+    def examples(self, chosen: Indices, rng: np.random.Generator) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return `[B, W]` words, W = BLOCK + 2 window, and `[B, BLOCK, W]`: which are around each; windows end at random."""
+        width = BLOCK + 2 * self.window
+        places = chosen[:, None] * BLOCK + np.arange(width)
+        ids, sentences = self.ids[places], self.sentences[places]
+        middle = slice(self.window, self.window + BLOCK)
+        distances = np.abs(np.arange(width) - np.arange(width)[middle, None])  # [BLOCK, BLOCK + 2 window]
+        reach = rng.integers(1, self.window, size=(len(chosen), BLOCK, 1), endpoint=True)
+        around = (distances > 0) & (distances <= reach) & (sentences[:, None] == sentences[:, middle, None])
+        return ids, around & (ids != PAD)[:, None] & (ids[:, middle, None] != PAD)
 
 
 class NegativeSampler:
@@ -90,8 +102,12 @@ class NegativeSampler:
 
 
 def keep_shares(counts: NDArray[np.int64], threshold: float) -> NDArray[np.float64]:
-    """Return the probability of each word to stay in the text, sqrt(t / f) (Mikolov et al. 2013, section 2.3)."""
+    """Return the probability of each word to stay in the text, sqrt(t / f) + t / f.
+
+    It is the original program's; the paper has the first term alone (Mikolov et al. 2013, section 2.3).
+    """
     if not threshold:
         return np.ones(len(counts))
-    shares: NDArray[np.float64] = np.sqrt(threshold * counts.sum() / np.maximum(counts, 1))
+    shares: NDArray[np.float64] = threshold * counts.sum() / np.maximum(counts, 1)
+    shares += np.sqrt(shares)
     return np.minimum(1, shares)

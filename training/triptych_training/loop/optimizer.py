@@ -16,7 +16,7 @@ from triptych_training.models.pvt import PvtLayer
 from triptych_training.models.swin import SwinLayer
 from triptych_training.models.transformer import DecoderLayer
 
-OPTIMIZERS = ("adam", "muon")
+OPTIMIZERS = ("adam", "muon", "sgd")
 SCHEDULES = ("inverse-sqrt", "linear", "cosine", "constant")
 RECURRENT = nn.RNNBase | nn.RNNCellBase
 ENDING = ("linear", "cosine")  # schedules that end at zero
@@ -27,7 +27,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic Newton-Schulz iteration of M
 def make_optimizers(
     model: nn.Module, kind: str, learning_rate: float, weight_decay: float, fused: bool, bfloat16: bool = False
 ) -> list[Optimizer]:
-    """Make Adam for all weights (Vaswani et al. 2017), or Muon for the layers' matrices and Adam for the others.
+    """Make Adam for all weights (Vaswani et al. 2017), Muon for the layers' matrices and Adam for the others, or plain SGD.
 
     Only matrices of projections and kernels of convolutions decay: norms, biases and embeddings keep their size.
 
@@ -36,6 +36,8 @@ def make_optimizers(
     """
     if kind not in OPTIMIZERS:
         raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
+    if kind == "sgd":
+        return [torch.optim.SGD(model.parameters(), learning_rate, weight_decay=weight_decay)]
     matrices = _matrices(model) if kind == "muon" else []
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
@@ -77,6 +79,14 @@ def _fused(model: nn.Module) -> dict[Tensor, int]:
         elif isinstance(module, RECURRENT):  # one matrix for each gate
             fused |= {p: len(p) // module.hidden_size for p in module.parameters() if p.ndim >= 2}
     return fused
+
+
+def clip_gradients(model: nn.Module, limit: float) -> Tensor:
+    """Scale all gradients so that their norm is at most `limit`; 0 is off, and needed for sparse ones. Returns the norm."""
+    if limit:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return torch.nn.utils.get_total_norm([each._values() if each.is_sparse else each for each in gradients])
 
 
 class Schedule(Protocol):

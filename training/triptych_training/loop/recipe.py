@@ -10,8 +10,6 @@ from triptych_training.loop.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 WORD_ARCHITECTURES = ("skip-gram", "cbow")
-EPOCH_STEPS = 280  # of Word2Vec by default: large tables make a step dear, and Adam's steps are of one size whatever the batch
-BATCH_WORDS = (64, 4_096)  # least and most
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
@@ -225,10 +223,13 @@ class WordRecipe(TextRecipe):
     window: int = 5  # largest distance of the words around a word
     negatives: int = 5  # negative samples for each word
     subsample: float = 1e-4  # share of the text from which words are left out at random; 0: none are
-    batch_words: int = 0  # 0: so many that an epoch has EPOCH_STEPS steps, within BATCH_WORDS
+    batch_words: int = 0  # 0: an eighth of the vocabulary, at most 1,024
     epochs: int = 5
-    learning_rate: float = 1e-2
+    optimizer: str = "sgd"
+    learning_rate: float = 0.05
     schedule: str = "linear"
+    warmup_steps: int = 0
+    clip_norm: float = 0.0
     label_smoothing: float = 0.0
     average: int = 1
 

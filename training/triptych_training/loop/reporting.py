@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
@@ -103,6 +101,9 @@ class TrainingProgress:
 
 def draw_losses(records: Sequence[Mapping[str, Any]], path: Path, headline: str) -> None:
     """Plot training and validation loss (nats) over the steps, with the validation metric `headline`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 slow
+    from matplotlib.figure import Figure  # noqa: PLC0415 slow
+
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     losses = figure.subplots()

@@ -3,7 +3,6 @@
 Under torch's launcher (`torchrun`) every process runs this code.
 """
 
-import math
 import random
 import signal
 from collections import deque
@@ -28,7 +27,7 @@ from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.clock import Clock
 from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
 from triptych_training.loop.moving_average import MovingAverage
-from triptych_training.loop.optimizer import WARMUP_SHARE, make_optimizers, make_schedule
+from triptych_training.loop.optimizer import WARMUP_SHARE, clip_gradients, make_optimizers, make_schedule
 from triptych_training.loop.recipe import Recipe, TextRecipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
 from triptych_training.loop.run_folder import RunFolder
@@ -204,18 +203,19 @@ class Trainer:
             torch.distributed.all_reduce(total)
             total /= self.fabric.world_size
         if self.scale is None or self.scale.unscale(self.task.model.parameters()):
-            norm = self._update()
+            norm = self._update(data.weight)
             total = torch.where(norm.isfinite(), total, norm)
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         return total
 
-    def _update(self) -> Tensor:
+    def _update(self, units: int) -> Tensor:
         """Clip the gradients, step the optimizers and the moving average; return the norm of the gradients."""
-        norm = torch.nn.utils.clip_grad_norm_(self.task.model.parameters(), self.recipe.clip_norm or math.inf)
+        norm = clip_gradients(self.task.model, self.recipe.clip_norm)
+        rate = self._rate() * (units if self.recipe.optimizer == "sgd" else 1)  # SGD's rate is of one unit, as in Word2Vec
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self._rate()
+                group["lr"] = rate
             optimizer.step()
         if self.average:
             self.average.update()

@@ -1,6 +1,7 @@
 """Word2Vec (Mikolov et al. 2013): CBOW and skip-gram with negative sampling; and the table of vectors that they leave.
 
-Shapes: `B` examples, `G` given words, `P` predicted words, `K` negative samples, `T` positions, `V` words, `E` dimensions.
+Shapes: `B` blocks of `C` words, `W` words with those before and after, `K` negative samples, `P` predicted words of each,
+`T` positions, `V` words, `E` dimensions.
 """
 
 from collections.abc import Sequence
@@ -31,32 +32,49 @@ class Word2VecConfig:
 class Word2Vec(nn.Module):
     """The input vectors v_w and the output vectors v'_w of all words.
 
-    CBOW predicts a word from the words around it; skip-gram predicts the words around from the one in the middle. So they
-    differ only in which words are given: see `data.words.WordWindows`.
+    Skip-gram predicts the words around a word; CBOW (`cbow`) a word from the mean of those around it. Each has `negatives`
+    negative samples, which stand for all of its block's. With `sparse`, gradients have only the rows of a batch's words.
     """
 
-    def __init__(self, config: Word2VecConfig) -> None:
+    def __init__(self, config: Word2VecConfig, negatives: int = 5, cbow: bool = False, sparse: bool = False) -> None:
         super().__init__()
-        self.config = config
-        self.inputs = nn.Embedding(config.vocabulary_size, config.model_dim)  # v_w
-        self.outputs = nn.Embedding(config.vocabulary_size, config.model_dim)  # v'_w
+        self.config, self.negatives, self.cbow = config, negatives, cbow
+        self.inputs = nn.Embedding(config.vocabulary_size, config.model_dim, sparse=sparse)  # v_w
+        self.outputs = nn.Embedding(config.vocabulary_size, config.model_dim, sparse=sparse)  # v'_w
         nn.init.uniform_(self.inputs.weight, -0.5 / config.model_dim, 0.5 / config.model_dim)
         nn.init.zeros_(self.outputs.weight)
 
-    def scores(self, given: Tensor, words: Tensor) -> Tensor:
-        """v'_w . h: `[B, G]` given words, PAD for none, and `[B, N]` words -> `[B, N]`; h is the mean of the given v_w."""
-        inside = (given != PAD).to(self.inputs.weight.dtype)  # [B, G]
-        shares = inside / inside.sum(1, keepdim=True).clamp(min=1)
-        h = torch.bmm(shares[:, None], self.inputs(given))  # [B, 1, E]
-        return torch.bmm(h, self.outputs(words).transpose(1, 2)).squeeze(1)
+    def scores(self, ids: Tensor, around: Tensor, negatives: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """v'_w . h of the predicted words w and of the negative samples, and which predicted words there are.
 
-    def forward(self, given: Tensor, predicted: Tensor, negatives: Tensor) -> Tensor:
-        """Sum of -log s(v'_w . h) - sum_k log s(-v'_k . h) over all predicted words; a row's words share its `[B, K]` k."""
-        inside = (predicted != PAD) & (given != PAD).any(1, keepdim=True)  # [B, P]
-        scores = self.scores(given, torch.cat((predicted, negatives), 1)).float()
-        right, wrong = scores.tensor_split((predicted.shape[1],), 1)
+        Args:
+            ids: `[B, W]`, blocks of C words with the words before and after them.
+            around: `[B, C, W]`, whether a word is one of those around another.
+            negatives: `[B, K]` words.
+
+        Returns:
+            `[B, C, P]`, `[B, C, K]` and, true or false, `[B, C, P]`; P is W, and 1 for CBOW.
+        """
+        window = (ids.shape[1] - around.shape[1]) // 2
+        middle = ids[:, window : ids.shape[1] - window]  # [B, C]
+        if self.cbow:
+            shares = around / around.sum(2, keepdim=True).clamp(min=1)
+            h = torch.bmm(shares, self.inputs(ids))  # [B, C, E]
+            right, inside = (h * self.outputs(middle)).sum(2, keepdim=True), around.any(2, keepdim=True)
+        else:
+            h = self.inputs(middle)
+            right, inside = torch.bmm(h, self.outputs(ids).mT), around
+        return right.float(), torch.bmm(h, self.outputs(negatives).mT).float(), inside
+
+    def forward(self, ids: Tensor, around: Tensor, negatives: Tensor) -> Tensor:
+        """Sum the losses of all predicted words; arguments as of `scores`."""
+        return self.loss_of(*self.scores(ids, around, negatives))
+
+    def loss_of(self, right: Tensor, wrong: Tensor, inside: Tensor) -> Tensor:
+        """Sum -log s(v'_w . h) - sum_k log s(-v'_k . h) over all predicted words; arguments are the results of `scores`."""
+        share = self.negatives / wrong.shape[2]
         losses = inside * functional.softplus(-right)  # -log s(x) = softplus(-x)
-        return losses.sum() + (inside.sum(1, keepdim=True) * functional.softplus(wrong)).sum()
+        return losses.sum() + share * (inside.sum(2, keepdim=True) * functional.softplus(wrong)).sum()
 
 
 @dataclass(frozen=True)

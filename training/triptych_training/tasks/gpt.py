@@ -170,5 +170,5 @@ def encode_corpus(
     for name, tokens in (("train", train), ("valid", valid)):
         if len(tokens) <= recipe.sequence_length:
             raise CorpusError(f"{name}: {len(tokens):,} tokens are fewer than sequence_length {recipe.sequence_length} and one")
-    texts = [text[:SAMPLE_CHARACTERS] for text in islice(read_texts(recipe.valid), SAMPLE_TEXTS)]
+    texts = ["".join(document)[:SAMPLE_CHARACTERS] for document in islice(read(recipe.valid), SAMPLE_TEXTS)]
     return PackedCorpus(train, valid, texts)

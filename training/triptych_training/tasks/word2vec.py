@@ -1,7 +1,6 @@
 """Training of Word2Vec: CBOW or skip-gram over sentences (Mikolov et al. 2013)."""
 
 from collections.abc import Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,17 @@ from torch import Tensor
 
 from triptych_training.checkpoints.encoder import save_word_vectors
 from triptych_training.data.batches import Indices
-from triptych_training.data.documents import Documents, encode_documents, read_documents
-from triptych_training.data.words import NegativeSampler, WordWindows, keep_shares, train_words
+from triptych_training.data.documents import Documents, encode_documents, read_documents, read_texts
+from triptych_training.data.words import BLOCK, NegativeSampler, WordBlocks, keep_shares, train_words
 from triptych_training.errors import CorpusError
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import BATCH_WORDS, EPOCH_STEPS, WordRecipe
+from triptych_training.loop.recipe import WordRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.word2vec import PAD, Word2Vec, Word2VecConfig
 
+SHARED = 4  # times as many negative samples has a block as a word needs: it has the mean of theirs
+BATCH_WORDS = 1_024
 VALID_SEED = 1  # windows and negative samples of the validation set are the same for every model
 
 
@@ -32,11 +33,12 @@ def train_word2vec(recipe: WordRecipe, model_dim: int, out: Path, resume: bool =
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "word2vec", Word2VecConfig(1, model_dim), resume)
-    sentences, options = chain.from_iterable(read_documents(recipe.train)), (recipe.min_count, recipe.lowercase)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: train_words(sentences, recipe.vocabulary_size, *options))
+    options = recipe.vocabulary_size, recipe.min_count, recipe.lowercase
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: train_words(read_texts(recipe.train), *options))
     train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
-    return Trainer(fabric, recipe, folder, WordTask(recipe, model_dim, tokenizer, train, valid)).run()
+    task = WordTask(recipe, model_dim, tokenizer, train, valid, fabric.world_size == 1)
+    return Trainer(fabric, recipe, folder, task).run()
 
 
 class WordTask:
@@ -45,16 +47,21 @@ class WordTask:
     unit = "words"
     headline = "top1"
 
-    def __init__(self, recipe: WordRecipe, model_dim: int, tokenizer: Tokenizer, train: Documents, valid: Documents) -> None:
+    def __init__(
+        self, recipe: WordRecipe, model_dim: int, tokenizer: Tokenizer, train: Documents, valid: Documents, alone: bool = True
+    ) -> None:
         self.recipe, self.tokenizer, self.train, self.valid = recipe, tokenizer, train, valid
-        self.model = self.loss = Word2Vec(Word2VecConfig(tokenizer.get_vocab_size(), model_dim))
-        counts = np.bincount(train.ids, minlength=self.model.config.vocabulary_size)
+        config, cbow = Word2VecConfig(tokenizer.get_vocab_size(), model_dim), recipe.architecture == "cbow"
+        # Whole gradients take longer than all else, but other optimizers, norms, scales and sums over processes need them.
+        sparse = alone and recipe.optimizer == "sgd" and not recipe.clip_norm and recipe.precision != "fp16"
+        self.model = self.loss = Word2Vec(config, recipe.negatives, cbow, sparse)
+        counts = np.bincount(train.ids, minlength=config.vocabulary_size)
         counts[PAD] = 0
+        # SGD adds the gradients of all occurrences of a word, so that many in one batch diverge.
+        self.batch_words = max(BLOCK, recipe.batch_words or min(BATCH_WORDS, config.vocabulary_size // 8))
         self._keep = keep_shares(counts, recipe.subsample)
-        self._windows = self._cut(train, np.random.default_rng(recipe.seed))  # of the epoch planned last
+        self._blocks = self._cut(train, np.random.default_rng(recipe.seed))  # of the epoch planned last
         self._sampler = NegativeSampler(counts)
-        least, most = BATCH_WORDS
-        self.batch_words = recipe.batch_words or min(most, max(least, len(self._windows.ids) // EPOCH_STEPS))
 
     def describe(self) -> str:
         words = f"{np.count_nonzero(self.train.ids):,} words, {self.model.config.vocabulary_size - 1:,} different ones"
@@ -62,42 +69,42 @@ class WordTask:
 
     def plan(self, epoch: int) -> list[Indices]:
         rng = np.random.default_rng((self.recipe.seed, epoch))
-        self._windows = self._cut(self.train, rng)
-        order = rng.permutation(len(self._windows.ids))
-        return [order[start : start + self.batch_words] for start in range(0, len(order), self.batch_words)]
+        self._blocks = self._cut(self.train, rng)
+        return self._batches(rng.permutation(len(self._blocks)))
 
     def weight(self, indices: Indices) -> int:
-        return len(indices)
+        return self._blocks.words(indices)
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
-        return self._collate(self._windows, indices, np.random.default_rng(seed))
+        return self._collate(self._blocks, indices, np.random.default_rng(seed))
 
     def validate(self) -> Mapping[str, float]:
         """Measure the loss, and how often the right word has a better score than all negative samples."""
         rng = np.random.default_rng(VALID_SEED)
-        windows, device = self._cut(self.valid, rng), self.model.inputs.weight.device
-        loss, right, count = 0.0, 0, 0
-        for start in range(0, len(windows.ids), self.batch_words):
-            chosen = np.arange(start, min(start + self.batch_words, len(windows.ids)))
-            given, predicted, negatives = (tensor.to(device) for tensor in self._collate(windows, chosen, rng))
-            loss += float(self.model(given, predicted, negatives))
-            inside = (predicted != PAD) & (given != PAD).any(1, keepdim=True)
-            scores = self.model.scores(given, torch.cat((predicted, negatives), 1))
-            best, others = scores.tensor_split((predicted.shape[1],), 1)
-            right += int(((best > others.amax(1, keepdim=True)) & inside).sum())
+        blocks, device = self._cut(self.valid, rng), self.model.inputs.weight.device
+        loss, best, count = 0.0, 0, 0
+        for chosen in self._batches(np.arange(len(blocks))):
+            batch = [tensor.to(device) for tensor in self._collate(blocks, chosen, rng)]
+            right, wrong, inside = self.model.scores(*batch)
+            loss += float(self.model.loss_of(right, wrong, inside))
+            best += int(((right > wrong[..., : self.recipe.negatives].amax(2, keepdim=True)) & inside).sum())
             count += int(inside.sum())
-        return {"loss": loss / max(1, len(windows.ids)), "top1": right / max(1, count)}
+        return {"loss": loss / blocks.count, "top1": best / max(1, count)}
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         provenance = {**provenance, "training_words": int(np.count_nonzero(self.train.ids))}
         save_word_vectors(self.model, self.tokenizer, provenance, folder)
 
-    def _cut(self, documents: Documents, rng: np.random.Generator) -> WordWindows:
-        windows = WordWindows.of(documents, self._keep, rng, self.recipe.window, self.recipe.architecture == "cbow")
-        if not len(windows.ids):
+    def _cut(self, documents: Documents, rng: np.random.Generator) -> WordBlocks:
+        blocks = WordBlocks.of(documents, self._keep, rng, self.recipe.window)
+        if not len(blocks):
             raise CorpusError("train, valid: no known word is left; lower min_count, or raise subsample")
-        return windows
+        return blocks
 
-    def _collate(self, windows: WordWindows, chosen: Indices, rng: np.random.Generator) -> tuple[Tensor, ...]:
-        negatives = self._sampler.draw(len(chosen), self.recipe.negatives, rng)
-        return tuple(torch.from_numpy(array) for array in (*windows.examples(chosen, rng), negatives))
+    def _batches(self, order: Indices) -> list[Indices]:
+        size = self.batch_words // BLOCK
+        return [order[start : start + size] for start in range(0, len(order), size)]
+
+    def _collate(self, blocks: WordBlocks, chosen: Indices, rng: np.random.Generator) -> tuple[Tensor, ...]:
+        negatives = self._sampler.draw(len(chosen), SHARED * self.recipe.negatives, rng)
+        return tuple(torch.from_numpy(array) for array in (*blocks.examples(chosen, rng), negatives))

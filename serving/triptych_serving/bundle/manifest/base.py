@@ -73,18 +73,8 @@ def parse_common(fields: JsonFields) -> dict[str, Any]:
         "task": fields.get("task", str),
         "family": fields.get("family", str),
         "default_precision": fields.get("default_precision", str),
-        "files": {
-            name: StoredFile(file.get("sha256", str), file.get("bytes", int)) for name, file in fields.objects("files").items()
-        },
+        "files": fields.records("files", StoredFile),
         **{name: fields.object(name).values for name in ("provenance", "metrics", "parity")},
-    }
-
-
-def parse_graphs(fields: JsonFields) -> dict[str, Graph]:
-    """`precisions` of a model that is one graph."""
-    return {
-        name: Graph(graphs.get("graph", str), graphs.get("saturation_free", bool, False), graphs.get("attend", str, ""))
-        for name, graphs in fields.objects("precisions").items()
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triptych_serving.bundle.fields import JsonFields
-from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
+from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common
 
 STRETCH = "stretch"
 SHORTEST_EDGE = "shortest-edge"
@@ -112,7 +112,7 @@ def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
     image = fields.object("image")
     manifest = ImageManifest(
         **parse_common(fields),
-        precisions=parse_graphs(fields),
+        precisions=fields.records("precisions", Graph),
         label_count=fields.positive("label_count"),
         image=parse_spec(image, faults),
         mean=image.numbers("mean", 3),
@@ -122,12 +122,15 @@ def parse_image(fields: JsonFields, faults: list[str]) -> ImageManifest:
     return manifest
 
 
+PIXELS, LATENTS, LOG_VARIANCES, LOG_SCALES = "pixels", "latents", "log_variances", "log_scales"
+
+
 @dataclass(frozen=True)
 class AutoencoderGraphs:
     """One precision of an autoencoder: file names."""
 
-    encode: str  # `pixels` to `latents` and `log_variances`, the parameters of q(z|x)
-    decode: str  # `latents` to `pixels`, the means of p(x|z) from 0 to 1, and `log_scales`
+    encode: str  # PIXELS to LATENTS and LOG_VARIANCES, the parameters of q(z|x)
+    decode: str  # LATENTS to PIXELS, the means of p(x|z) from 0 to 1, and LOG_SCALES
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -149,10 +152,9 @@ class AutoencoderManifest(Manifest):
 
 def parse_autoencoder(fields: JsonFields, faults: list[str]) -> AutoencoderManifest:
     """Read and check the manifest; errors are added to `faults`."""
-    graphs = fields.objects("precisions")
     manifest = AutoencoderManifest(
         **parse_common(fields),
-        precisions={name: AutoencoderGraphs(each.get("encode", str), each.get("decode", str)) for name, each in graphs.items()},
+        precisions=fields.records("precisions", AutoencoderGraphs),
         image=parse_spec(fields.object("image"), faults),
         latents=fields.positive("latents"),
     )

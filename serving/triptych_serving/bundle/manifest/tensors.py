@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from triptych_serving.bundle.fields import JsonFields
-from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common, parse_graphs
+from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec, parse_spec
 
 TENSORS = "tensors"
@@ -69,7 +69,7 @@ def parse_tensors(fields: JsonFields, faults: list[str]) -> TensorsManifest:
     """Read and check the manifest; errors are added to `faults`."""
     manifest = TensorsManifest(
         **parse_common(fields),
-        precisions=parse_graphs(fields),
+        precisions=fields.records("precisions", Graph),
         inputs=_specs(fields, "inputs", faults),
         outputs=_specs(fields, "outputs", faults),
         batches=fields.get("batches", bool, False),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from triptych_serving.bundle.fields import JsonFields
-from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, check_names, parse_common, parse_graphs
+from triptych_serving.bundle.manifest.base import Graph, Manifest, check_common, check_names, parse_common
 
 FILL_MASK = "fill-mask"
 TEXT_CLASSIFICATION = "text-classification"
@@ -49,6 +49,7 @@ class TextManifest(Manifest):
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
     similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
+    states                (text-embedding, optional) the graph has `states`, the vectors of all tokens
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
     """
 
@@ -62,6 +63,7 @@ class TextManifest(Manifest):
     singles: bool = False
     logits: bool = False
     similarities: bool = False
+    states: bool = False
     pooling: str = MEAN
     normalize: bool = False
     vectors: bool = True
@@ -72,7 +74,7 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
     tokens, task, limits = fields.object("tokens"), fields.values.get("task"), fields.object("limits")
     manifest = TextManifest(
         **parse_common(fields),
-        precisions=parse_graphs(fields),
+        precisions=fields.records("precisions", Graph),
         tokens=TextTokens(*(tokens.natural(name) for name in ("pad", "cls", "sep", "mask"))),
         limits=TextLimits(limits.positive("max_tokens"), limits.get("max_rows", int, 0)),
         hidden_size=fields.positive("hidden_size"),
@@ -82,6 +84,7 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
         similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
+        states=task == TEXT_EMBEDDING and fields.get("states", bool, False),
         pooling=fields.get("pooling", str, MEAN),
         normalize=fields.get("normalize", bool, False),
         vectors=fields.get("vectors", bool, True),

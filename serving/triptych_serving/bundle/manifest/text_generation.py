@@ -104,15 +104,7 @@ def parse_text_generation(fields: JsonFields, faults: list[str]) -> TextGenerati
     chat, colours = fields.object("chat", optional=True), fields.object("colours", optional=True)
     manifest = TextGenerationManifest(
         **parse_common(fields),
-        precisions={
-            name: GenerationGraphs(
-                graphs.get("step", str),
-                graphs.get("search", str),
-                graphs.get("score", str),
-                graphs.get("saturation_free", bool, False),
-            )
-            for name, graphs in fields.objects("precisions").items()
-        },
+        precisions=fields.records("precisions", GenerationGraphs),
         vocabulary_size=fields.positive("vocabulary_size"),
         tokens=GenerationTokens(
             tokens.natural("pad"), tokens.ids("ends"), tokens.natural("start") if "start" in tokens.values else None

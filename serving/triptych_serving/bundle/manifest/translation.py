@@ -176,17 +176,7 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
     shape = DecoderShape(*sizes, decoder.positive("state_vectors") if "state_vectors" in decoder.values else 0)
     manifest = TranslationManifest(
         **parse_common(fields),
-        precisions={
-            name: TranslationGraphs(
-                graphs.get("encoder", str),
-                graphs.get("step", str),
-                graphs.get("search", str, ""),
-                graphs.get("score", str, ""),
-                graphs.get("saturation_free", bool, False),
-                *(graphs.get(name, str, "") for name in (*SHORT, "attend")),
-            )
-            for name, graphs in fields.objects("precisions").items()
-        },
+        precisions=fields.records("precisions", TranslationGraphs),
         source_languages=fields.strings("source_languages"),
         target_languages=fields.strings("target_languages"),
         tokens=SpecialTokens(tokens.natural("pad"), tokens.natural("start"), tokens.natural("end")),

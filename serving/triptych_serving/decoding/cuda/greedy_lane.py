@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import SpecialTokens
-from triptych_serving.decoding.cuda.kv_cache import PADDING, entered
+from triptych_serving.decoding.cuda.kv_cache import RUN_TOKENS, entered
 from triptych_serving.decoding.cuda.slots import IN_FLIGHT, DeviceSlots, PendingStep
 from triptych_serving.decoding.lane import finish_row, group_by_length
 from triptych_serving.runtime.arrays import stack_rows
@@ -93,7 +93,7 @@ class DeviceGreedyLane:
 
     def join(self, rows: Sequence[Row]) -> None:
         with entered(self._memory):
-            for group in group_by_length(rows, PADDING):
+            for group in group_by_length(rows, RUN_TOKENS):
                 self._encode(group)
 
     def leave(self, rows: Sequence[Row]) -> None:

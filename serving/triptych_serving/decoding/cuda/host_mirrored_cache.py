@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
-from triptych_serving.decoding.cuda.kv_cache import PADDING, DeviceKVCache, RowBuckets, entered
+from triptych_serving.decoding.cuda.kv_cache import RUN_TOKENS, DeviceKVCache, RowBuckets, entered
 from triptych_serving.decoding.kv_cache import BoundStep, StepArrays
 from triptych_serving.runtime.memory import DeviceArray, Memory
 from triptych_serving.runtime.session import UNCAPTURED, Array, Binding, Session
@@ -23,7 +23,7 @@ class HostMirroredCache:
         step: the search graph, with `lengths` int64 `[B]` in place of `last`.
     """
 
-    padding = PADDING
+    run_tokens = RUN_TOKENS
 
     def __init__(self, cache: DeviceKVCache, step: Session, memory: Memory) -> None:
         self._cache, self._step, self._memory = cache, step, memory

@@ -14,7 +14,7 @@ from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory
 from triptych_serving.runtime.session import UNCAPTURED, Array, Binding, Session
 
 HALF = np.dtype(np.float16)
-PADDING = 1e6  # no limit: another encoder run takes longer than padding would; Prefill splits what is too much for one run
+RUN_TOKENS = 1 << 20  # one run of any rows: another takes longer than padding would; Prefill splits what is too much for one
 TOKENS = 4_096  # padded, of one encoder run: larger ones are hardly faster, and take more memory
 WIDTH_STEP = 16  # lengths are padded to multiples, and rows to powers of two, so that few shapes are ever run
 SIZES = (1, 8, 16, 32, 64, 128, 256, 512, 1024)

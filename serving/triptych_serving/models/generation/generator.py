@@ -1,7 +1,6 @@
 """A loaded model that continues texts: a bundle's tokenizer and graphs behind one decode engine."""
 
-import queue
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,74 +8,63 @@ from typing import Any
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding.engine import DecodeEngine
+from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
 from triptych_serving.decoding.logits_processor import make_processor
-from triptych_serving.decoding.prompt_cache import PrefixCounters
+from triptych_serving.decoding.prompt_cache import SCORES, PrefixCounters
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnsupportedError
-from triptych_serving.models.capabilities import capabilities_of, describe
+from triptych_serving.models.capabilities import describe
+from triptych_serving.models.decode_model import DecodeModel, TranslatorOptions
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
 from triptych_serving.models.generation.text import (
+    GeneratedChoice,
     Generation,
     GrowingChoice,
     PreparedGeneration,
     PreparedPrompt,
     StopCheck,
-    assemble,
-    text_choice,
+    TextBuilder,
 )
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
-from triptych_serving.models.translation.translator import ChangeListener, TranslatorOptions
+from triptych_serving.models.translation.memory_plan import STEP_BYTES_PER_TOKEN, weight_bytes
 from triptych_serving.runtime.cpu_info import usable_memory
-from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.scheduling.engine import Engine, run_rows
-from triptych_serving.scheduling.request import Call, FrameTokens, Row
+from triptych_serving.scheduling.request import Finish, FrameTokens, Hypothesis, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
 from triptych_serving.text.validation import NOT_UNICODE
 from triptych_text.steps import Steps, finish
 
 CACHE_SHARE = 0.5  # of the memory, for the caches of all lanes
+SCORE_BYTES = 16 * SCORES  # between the operators of a chunk whose tokens are scored, at most
 LOGPROB_BYTES = 6 * NUMBER_BYTES  # of a token with its log-probability in a response
 
 
-class Generator:
+class Generator(DecodeModel[PromptLaneFactory]):
     """One version of one model. Thread-safe.
 
     Raises:
         BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: a device cannot be used or has no room.
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
-        self.name, self.version = name, version
-        self.labels: tuple[str, ...] = ()
-        self.devices: tuple[Device, ...] = (CPU,)
-        self.reserved: Mapping[Device, int] = {}
         self.manifest = bundle.manifest_of(TextGenerationManifest)
-        self.capabilities = capabilities_of(self.manifest)
-        self.precision = bundle.precision(options.precision)
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        self._limits = options.engine.limits
+        super().__init__(name, version, bundle, self.manifest, options)
         self.context = min(options.max_context, self.manifest.limits.max_context)
         # Threads inside a run read the weights once for all rows, which outweighs their overhead unless the model is small.
         threads, runs = EncoderOptions().engine(self.weight_bytes, options.engine.workers)
         workers = runs.runs
         limits = replace(options.engine.limits, refill_rows=1, gather_seconds=0.0)  # joining costs nothing
-        slots = self._slots(options, workers)
-        self._engine_options = replace(options.engine, limits=limits, workers=workers, slots=slots)
-        sizes = PromptOptions(self.context, self._engine_options.slots, threads, options.prefix_cache_bytes)
+        slots = self._slots(options.engine, workers)
+        engine = replace(options.engine, limits=limits, workers=workers, slots=slots)
+        sizes = PromptOptions(self.context, slots, threads, options.prefix_cache_bytes)
         self._read(bundle)
-        self.lanes = PromptLaneFactory(bundle, self.precision, sizes)
-        self._vocabulary = self.lanes.vocabulary
-        self.engine = DecodeEngine(self.lanes.make, self._engine_options)
-        try:
-            self.engine.start(self.lanes.open_all() if options.eager else ())
-        except BaseException:
-            self.close(drain=False)
-            raise
+        make, plan = partial(PromptLaneFactory, bundle, self.precision, sizes), partial(self._memory_plan, bundle, slots)
+        self._start(engine, make, plan, options.eager)
 
     def admit_steps(self, deadline: float | None, request: GenerationRequest) -> Steps[PreparedGeneration]:
         """Check and tokenize a request in small steps, but first reject it if the engine would.
@@ -102,7 +90,8 @@ class Generator:
         Raises:
             ServingError: as for `admit_steps`; or the engine rejected the request, or the runtime failed.
         """
-        prepared = self._ready(request)
+        prepared = finish(self.admit_steps(None, request))
+        self.lanes.open_for(prepared.rows)
         run_rows(self.engine, prepared.rows, request.field)
         return list(self.outputs(prepared))
 
@@ -112,28 +101,23 @@ class Generator:
         Raises:
             ServingError: as for `generate`.
         """
-        prepared = self._ready(request)
-        growing = GrowingChoice(prepared.prompts[0], prepared.rows[0], self.tokenizer)
-        changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        call = Call(prepared.rows, ChangeListener(changes), streams=True)
-        self.engine.submit(call)
-        try:
-            while not call.over:
-                changes.get()
-                if call.error is None and (piece := growing.advance()[0]):
-                    yield piece
-            if call.error is not None:
-                raise call.error
-            if piece := growing.advance()[0]:
-                yield piece
-            yield from self.outputs(prepared)
-        finally:
-            if not call.over:
-                self.engine.cancel(call)
+        prepared = finish(self.admit_steps(None, request))
+        yield from self._stream(prepared.rows, self.growing(prepared)[0].advance)
+        yield from self.outputs(prepared)
 
     def outputs(self, prepared: PreparedGeneration) -> Iterator[Generation]:
         """Convert finished rows to results, one for each prompt."""
-        return assemble(prepared.prompts, partial(text_choice, self.tokenizer))
+        for prompt in prepared.prompts:
+            choices = [self._choice(prompt, row, one) for row in prompt.rows for one in row.hypotheses]
+            yield Generation(tuple(choices), prompt.tokens, prompt.rows[0].cached)
+
+    def growing(self, prepared: PreparedGeneration) -> list[GrowingChoice]:
+        """Return the choices of a stream, those of each prompt together."""
+        return [
+            GrowingChoice(index, choice, prompt, self.tokenizer)
+            for index, prompt in enumerate(prepared.prompts)
+            for choice in range(len(prompt.rows))
+        ]
 
     def samples(self, request: GenerationRequest) -> bool:
         """Return True if the results of a request are drawn at random."""
@@ -141,7 +125,7 @@ class Generator:
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none if it is not part of a text."""
-        return self._vocabulary.bytes_of(token)
+        return self.lanes.vocabulary.bytes_of(token)
 
     @property
     def prefixes(self) -> PrefixCounters:
@@ -153,32 +137,25 @@ class Generator:
         """The engine."""
         return [self.engine]
 
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting rows."""
-        return self.engine.load()
-
     def describe(self) -> str:
         """Describe the model for the log."""
-        engine, verbs = self._engine_options, describe(self.capabilities)
-        return (
-            f"{verbs}, {self.context:,} tokens of context, CPU, {self.precision}, {engine.threads} threads x "
-            f"{engine.slots} rows, weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
-        )
+        return f"{describe(self.capabilities)}, {self.context:,} tokens of context, {self._resources()}"
 
-    def close(self, drain: bool = True) -> None:
-        """Stop the engine and free its memory: with `drain`, after all accepted requests."""
-        self.engine.close(drain)
-        self.lanes.close()
-
-    def _ready(self, request: GenerationRequest) -> PreparedGeneration:
-        prepared = finish(self.admit_steps(None, request))
-        self.lanes.open_for(prepared.rows)
-        return prepared
-
-    def _slots(self, options: TranslatorOptions, workers: int) -> int:
+    def _slots(self, engine: EngineOptions, workers: int) -> int:
         """Return the number of rows of a greedy lane, so that the caches of all lanes fit into their share of the memory."""
-        row = PromptSpec.of(self.manifest, self.context).row_bytes * (1 + SEARCH_SLOTS) * workers
-        return max(1, min(options.engine.slots, int(CACHE_SHARE * usable_memory()) // row))
+        row = PromptSpec.of(self.manifest, self.precision, self.context).row_bytes * (1 + SEARCH_SLOTS)
+        rooms: Iterable[int | None] = [usable_memory() // workers]
+        if engine.on_gpus:
+            rooms = [engine.budgets.of(device).left_bytes for device in self.devices] if engine.budgets else ()
+        most = min((int(CACHE_SHARE * room) // row for room in rooms if room is not None), default=engine.slots)
+        return max(1, min(engine.slots, most))
+
+    def _memory_plan(self, bundle: Bundle, slots: int) -> Mapping[str, int]:
+        """Return the bytes on each GPU by purpose."""
+        files, rows = self.manifest.precisions[self.precision].files, slots * (1 + SEARCH_SLOTS)
+        row = PromptSpec.of(self.manifest, self.precision, self.context).row_bytes
+        step = rows * self.manifest.vocabulary_size * STEP_BYTES_PER_TOKEN + SCORE_BYTES
+        return {"weights": weight_bytes(bundle, files), f"caches of {rows} rows": rows * row, "between operators": step}
 
     def _read(self, bundle: Bundle) -> None:
         """Read the files that turn inputs into tokens, and tokens into results."""
@@ -193,6 +170,20 @@ class Generator:
         aware = read_tokenizer(bundle.path("tokenizer.json"))
         aware.encode_special_tokens = False
         return ChatEncoder(ChatTemplate(bundle.path(chat.template), chat.variables), self.tokenizer, aware)
+
+    def _choice(self, prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis) -> GeneratedChoice:
+        """Decode a hypothesis."""
+        builder = TextBuilder(self.tokenizer, row, prompt.stop)
+        tokens = hypothesis.tokens[row.prompt :]
+        builder.add(tokens, is_last=True)
+        return GeneratedChoice(
+            (prompt.echo or "") + builder.text,
+            Finish.STOP if builder.stopped else hypothesis.finish,
+            len(tokens),
+            builder.stopped,
+            hypothesis.score if row.search.scores else None,
+            tuple(row.log_probabilities),
+        )
 
     def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:
         if request.top_logprobs is None:
@@ -269,7 +260,7 @@ class Generator:
             FrameTokens(forced=prompt),
             prompt=prompt,
             scored=request.echo and request.top_logprobs is not None,
-            is_stopped=StopCheck(request.stop, prompt, self._vocabulary) if request.stop else None,
+            is_stopped=StopCheck(request.stop, prompt, self.lanes.vocabulary) if request.stop else None,
         )
-        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), self._vocabulary)
+        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), self.lanes.vocabulary)
         return row

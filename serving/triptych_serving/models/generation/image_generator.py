@@ -1,6 +1,5 @@
 """A loaded model that completes images: tokens are colours of pixels in raster order (ImageGPT, Chen et al. 2020)."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from io import BytesIO
 
@@ -14,7 +13,7 @@ from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.images.decode import Size, decode_resized
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration
-from triptych_serving.models.generation.text import GeneratedChoice, Generation, PreparedGeneration, PreparedPrompt, assemble
+from triptych_serving.models.generation.text import GeneratedChoice, Generation, PreparedGeneration, PreparedPrompt
 from triptych_serving.scheduling.request import Hypothesis, Row
 from triptych_text.steps import Steps
 
@@ -29,9 +28,6 @@ class ImageGenerator(Generator):
         """Size of the images."""
         assert self.manifest.colours is not None
         return self.manifest.colours
-
-    def outputs(self, prepared: PreparedGeneration) -> Iterator[Generation]:
-        return assemble(prepared.prompts, self._choice)
 
     def rows_of(self, generation: Generation) -> int:
         """Return the number of rows of pixels that were kept."""

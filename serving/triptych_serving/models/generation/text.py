@@ -1,10 +1,10 @@
 """The text of generated tokens: whole, or in pieces that can no longer change."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
+from triptych_serving.scheduling.request import Finish, Row, TokenLogProbability
 from triptych_serving.text.tokenizers import Tokenizer
 from triptych_serving.text.translation_tokenizer import REPLACEMENT
 from triptych_serving.text.vocabulary import Vocabulary
@@ -36,6 +36,10 @@ class PreparedGeneration:
     def rows(self) -> list[Row]:
         """Rows of all prompts."""
         return [row for prompt in self.prompts for row in prompt.rows]
+
+    def part(self, index: int) -> "PreparedGeneration":
+        """Return one of the prompts."""
+        return PreparedGeneration((self.prompts[index],))
 
 
 @dataclass(frozen=True)
@@ -156,52 +160,34 @@ class GrowingChoice:
     """One choice of a stream: pieces of the text of a row.
 
     Args:
-        prompt: of the request.
-        row: one of the prompt's.
+        index: of the prompt in the request.
+        choice: index of one of the prompt's rows.
+        prompt: that prompt.
         tokenizer: of the model.
     """
 
-    def __init__(self, prompt: PreparedPrompt, row: Row, tokenizer: Tokenizer) -> None:
-        self._row = row
-        self._builder = TextBuilder(tokenizer, row, prompt.stop)
+    def __init__(self, index: int, choice: int, prompt: PreparedPrompt, tokenizer: Tokenizer) -> None:
+        self.index, self.choice, self.rows = index, choice, prompt.rows[choice : choice + 1]
+        self._builder = TextBuilder(tokenizer, self.rows[0], prompt.stop)
         self._lead = prompt.echo or ""
-        self._noted = 0  # log-probabilities sent
+        self._noted = self._due = 0  # log-probabilities sent, and to be sent
         self.is_done = False
 
-    def advance(self) -> tuple[str, Sequence[TokenLogProbability]]:
-        """Return the next piece, often empty, and the log-probabilities of tokens since the last one."""
-        row = self._row
+    def advance(self, _changed: Row | None = None) -> str:
+        """Return the next piece after its row got more tokens or finished; often empty."""
+        [row] = self.rows
         self.is_done = row.finish is not None
         tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
         piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
         self._lead = ""
-        notes = row.log_probabilities[self._noted :] if piece or self.is_done else []
-        self._noted += len(notes)
-        return piece, notes
+        self._due = len(row.log_probabilities) if piece or self.is_done else self._noted
+        return piece
 
-
-def assemble(
-    prompts: Sequence[PreparedPrompt], convert: Callable[[PreparedPrompt, Row, Hypothesis], GeneratedChoice]
-) -> Iterator[Generation]:
-    """Convert finished rows to results, one for each prompt."""
-    for prompt in prompts:
-        choices = [convert(prompt, row, one) for row in prompt.rows for one in row.hypotheses]
-        yield Generation(tuple(choices), prompt.tokens, prompt.rows[0].cached)
-
-
-def text_choice(tokenizer: Tokenizer, prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis) -> GeneratedChoice:
-    """Decode a hypothesis."""
-    builder = TextBuilder(tokenizer, row, prompt.stop)
-    tokens = hypothesis.tokens[row.prompt :]
-    builder.add(tokens, is_last=True)
-    return GeneratedChoice(
-        (prompt.echo or "") + builder.text,
-        Finish.STOP if builder.stopped else hypothesis.finish,
-        len(tokens),
-        builder.stopped,
-        hypothesis.score if row.search.scores else None,
-        tuple(row.log_probabilities),
-    )
+    def take_notes(self) -> Sequence[TokenLogProbability]:
+        """Return the log-probabilities of the tokens up to the last piece that have not been returned yet."""
+        notes = self.rows[0].log_probabilities[self._noted : self._due]
+        self._noted = self._due
+        return notes
 
 
 def _overlap(text: str, stop: str) -> int:

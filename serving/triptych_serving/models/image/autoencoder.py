@@ -12,6 +12,7 @@ from PIL import Image
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import AutoencoderManifest
 from triptych_serving.bundle.manifest.base import Graph
+from triptych_serving.bundle.manifest.image import LATENTS, PIXELS
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.tensor_runner import TensorRows
 from triptych_serving.errors import InvalidInputError
@@ -24,7 +25,6 @@ from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 from triptych_text.steps import Steps, finish
 
-PIXELS, LATENTS, LOG_VARIANCES, LOG_SCALES = "pixels", "latents", "log_variances", "log_scales"  # inputs and outputs
 PIXELS_PER_TOKEN = 256  # the unit of batch sizes, as for image classifiers
 DEFAULT_STEPS = 8  # images of an interpolation
 PNG_BYTES = 1_000  # more than the pixels of an image, at most

@@ -2,20 +2,24 @@
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from triptych_serving.bundle.manifest.text import POOLINGS
 from triptych_serving.encoding.options import Work
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.encoding.text_runner import STATES
+from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextParts, TextTask, item_maker
+from triptych_serving.models.text.task import TextParts, TextTask, item_maker, make_item
+from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
+from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_text.steps import Steps
 
 READ_TOGETHER = 64  # vectors that are normalized together
+SHORTEST = float(np.finfo(np.float32).tiny)  # length that a vector is divided by
 
 EMBEDDING = "embedding"  # the capability; every model of the text family has it
 
@@ -27,6 +31,9 @@ class TextEmbedding:
     values: Sequence[float]  # an array of 4 bytes each: as a tuple, vectors take eight times as much
     token_count: int  # including [CLS] and [SEP]
     truncated: bool = False
+    token_values: Sequence[float] = ()  # the tokens' vectors, one after another; these three are empty unless requested
+    token_starts: Sequence[int] = ()  # Unicode code points from the start of the text
+    token_ends: Sequence[int] = ()  # exclusive
 
 
 def prepare_embedding(
@@ -37,6 +44,7 @@ def prepare_embedding(
     normalize: bool | None = None,
     dimensions: int | None = None,
     truncate: bool = False,
+    token_vectors: bool = False,
 ) -> Steps[Work[TextEmbedding]]:
     """Check and tokenize texts in small steps, in which "[MASK]" is ordinary text.
 
@@ -46,10 +54,12 @@ def prepare_embedding(
         normalize: scale each vector to length 1.
         dimensions: number of values to keep of each vector; None: all.
         truncate: cut off the end of texts that are too long.
+        token_vectors: also return the vector of each token.
 
     Raises:
         InvalidInputError: a text is empty or too long, the pooling is unknown, a vector has fewer dimensions, or the vectors
             would be too large.
+        UnsupportedError: the model has no vectors of tokens.
     """
     pooling = model.manifest.pooling if pooling is None else pooling
     normalize = model.manifest.normalize if normalize is None else normalize
@@ -57,12 +67,30 @@ def prepare_embedding(
         raise InvalidInputError("pooling", f"{pooling!r} is unknown, it must be one of: {', '.join(POOLINGS)}")
     if dimensions is not None and not 1 <= dimensions <= model.manifest.hidden_size:
         raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {model.manifest.hidden_size:,}")
-    count, width = len(texts), model.manifest.hidden_size
-    what = f"{count:,} vectors of {width:,} numbers"
-    check_results("contents", count * (NUMBER_BYTES * width + ROW_BYTES), what, model.limits, "send fewer texts per request")
+    if token_vectors and not model.manifest.states:
+        raise UnsupportedError(
+            "token_vectors: the model's bundle has only vectors of whole texts; those of an ELMo have both, export it again"
+        )
+    _check_size(model, len(texts))
     inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
-    items, truncated = yield from model.tokenizer.encode_or_truncate(inputs, item_maker(pooling), truncate=truncate, most=most)
-    return Work(items, partial(_read, items, truncated, pooling, normalize, dimensions), 1_000 * len(items))
+    if not token_vectors:
+        make = item_maker(pooling)
+        items, truncated = yield from model.tokenizer.encode_or_truncate(inputs, make, truncate=truncate, most=most)
+        return Work(items, partial(_read, items, truncated, pooling, normalize, dimensions), 1_000 * len(items))
+    encodings, truncated = yield from model.tokenizer.encode_or_truncate(
+        inputs, KeptEncoding, truncate=truncate, offsets=True, most=most
+    )
+    tokens = sum(map(len, encodings))
+    _check_size(model, len(texts) + tokens)
+    items = [make_item(encoding, (pooling, STATES)) for encoding in encodings]
+    read = partial(_read_tokens, items, truncated, encodings, pooling, normalize, dimensions)
+    return Work(items, read, 1_000 * tokens)
+
+
+def _check_size(model: TextParts, vectors: int) -> None:
+    width = model.manifest.hidden_size
+    what, remedy = f"{vectors:,} vectors of {width:,} numbers", "send fewer texts per request"
+    check_results("contents", vectors * (NUMBER_BYTES * width + ROW_BYTES), what, model.limits, remedy)
 
 
 def _read(
@@ -70,11 +98,31 @@ def _read(
 ) -> Iterator[TextEmbedding]:
     for start in range(0, len(items), READ_TOGETHER):
         some = slice(start, start + READ_TOGETHER)
-        vectors = np.stack([item.result[pooling][:dimensions] for item in items[some]])
-        if normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        vectors = np.array([item.result[pooling][:dimensions] for item in items[some]], np.float32)
+        vectors = _units(vectors) if normalize else vectors
         for vector, item, cut in zip(vectors, items[some], truncated[some], strict=True):
             yield TextEmbedding(array("f", vector.tobytes()), item.size, cut)
+
+
+def _read_tokens(
+    items: Sequence[Item],
+    truncated: Sequence[bool],
+    encodings: Sequence[KeptEncoding],
+    pooling: str,
+    normalize: bool,
+    dimensions: int | None,
+) -> Iterator[TextEmbedding]:
+    texts = _read(items, truncated, pooling, normalize, dimensions)
+    for text, item, encoding in zip(texts, items, encodings, strict=True):
+        states = item.result[STATES][:, :dimensions]
+        values = array("f", (_units(states) if normalize else states).tobytes())
+        starts, ends = zip(*encoding.offsets, strict=True)
+        yield replace(text, token_values=values, token_starts=starts, token_ends=ends)
+
+
+def _units(vectors: Array) -> Array:
+    """Scale the rows to length 1."""
+    return np.asarray(vectors / np.maximum(np.sqrt((vectors * vectors).sum(1, keepdims=True)), SHORTEST))
 
 
 EMBEDDING_TASK = TextTask(EMBEDDING, "embeds text", prepare_embedding)

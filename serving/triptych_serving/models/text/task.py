@@ -60,8 +60,8 @@ class TextTask(Generic[Result]):
 
 def characters_of(inputs: Sequence[TextInput], options: Mapping[str, Any]) -> int:
     """Return the length of all inputs, and of all texts among the options, which are in tuples."""
-    more = sum(len(text) for value in options.values() if isinstance(value, tuple) for text in value)
-    return more + sum(len(given) if isinstance(given, str) else sum(map(len, given)) for given in inputs)
+    more = sum([sum(map(len, value)) for value in options.values() if isinstance(value, tuple)])
+    return more + sum([len(given) if isinstance(given, str) else sum(map(len, given)) for given in inputs])
 
 
 def make_row(encoding: Encoding | KeptEncoding, outputs: tuple[str, ...]) -> TextRow:

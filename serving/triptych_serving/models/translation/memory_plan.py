@@ -1,6 +1,6 @@
 """Memory plan of a translation model on a GPU, computed before anything is allocated."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
@@ -35,8 +35,13 @@ def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> 
     prefill = Prefill.bytes_for(cache_lengths(limits)[1], (2 * shape.layers, 1, width))
     running = (slots + searches) * vocabulary * STEP_BYTES_PER_TOKEN + TOKENS * width * 2 * ENCODER_ARRAYS
     return {
-        "weights": sum(bundle.manifest.files[name].bytes + external_bytes(bundle.path(name)) for name in names),
+        "weights": weight_bytes(bundle, names),
         f"caches of {slots} rows": bytes_for(shape, limits, slots) + DeviceSlots.bytes_for(slots) + prefill,
         f"caches of {searches} beams and samples": bytes_for(shape, limits, searches),
         "between operators": running + (SCORE_ARRAYS * LOGIT_BYTES if graphs.score else 0),
     }
+
+
+def weight_bytes(bundle: Bundle, graphs: Iterable[str]) -> int:
+    """Return the bytes of graphs whose sessions do not share weights. Raises BundleError: a file is not a graph."""
+    return sum(bundle.manifest.files[name].bytes + external_bytes(bundle.path(name)) for name in graphs)

@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych_serving.scheduling.request import Finish, Hypothesis, Row
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
 from triptych_serving.text.spans import Span, joined_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
 from triptych_text.sentences import Sentences
@@ -37,6 +37,10 @@ class PreparedRequest:
         turns = [(turn, row) for text in self.texts for turn, row in enumerate(text.rows)]
         turns.sort(key=itemgetter(0))
         return [row for _, row in turns]
+
+    def part(self, index: int) -> "PreparedRequest":
+        """Return one of the texts."""
+        return PreparedRequest((self.texts[index],))
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,10 @@ class GrowingText:
     A sentence's pieces are sent when all sentences before it are done, so they never change.
     """
 
-    def __init__(self, text: PreparedText, tokenizer: TranslationTokenizer) -> None:
-        self.text = text
+    choice = 0
+
+    def __init__(self, text: PreparedText, tokenizer: TranslationTokenizer, index: int = 0) -> None:
+        self.index, self.text, self.rows = index, text, text.rows
         self._tokenizer = tokenizer
         self._done = 0  # sentences
         self._gap = text.sentences.gaps[0]  # white space to send before the next piece
@@ -110,6 +116,10 @@ class GrowingText:
     def is_done(self) -> bool:
         """True if the whole text has been sent."""
         return self._done == len(self.text.rows)
+
+    def take_notes(self) -> Sequence[TokenLogProbability]:
+        """Return nothing: translations have no log-probabilities of tokens."""
+        return ()
 
     def advance(self, changed: Row) -> str:
         """Return the next piece after one of its rows, `changed`, got more tokens or finished; often empty."""

@@ -1,20 +1,18 @@
 """A loaded translation model: a bundle's tokenizer and graphs behind one decode engine."""
 
-import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8, TranslationManifest, runs_on
+from triptych_serving.bundle.manifest import INT8, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
-from triptych_serving.errors import DeviceError, UnavailableError, UnsupportedError
+from triptych_serving.errors import UnavailableError, UnsupportedError
 from triptych_serving.models.attender import Attender
-from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.models.decode_model import DecodeModel, TranslatorOptions
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
@@ -27,16 +25,14 @@ from triptych_serving.models.translation.postprocess import (
 )
 from triptych_serving.models.translation.preprocess import Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
-from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
-from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.model_devices import ModelDevices
+from triptych_serving.runtime.cpu_info import integer_extension
 from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.engine import Engine, run_rows
-from triptych_serving.scheduling.request import Call, Listener, Row
+from triptych_serving.scheduling.request import Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.languages import describe_pair, resolve_pair
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
@@ -45,19 +41,7 @@ from triptych_text.steps import Steps, finish
 ASSIGNED_TOGETHER = 512  # rows that get their shortlists in one step
 
 
-@dataclass(frozen=True)
-class TranslatorOptions:
-    """Options for loading translation models."""
-
-    precision: str | None = None  # None: the bundle's default
-    engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
-    eager: bool = False  # create lanes of every kind at the start, not when the first request needs them
-    # Of models that continue texts:
-    max_context: int = 8_192  # tokens of prompt and output; the caches have room for them
-    prefix_cache_bytes: int = 256 << 20  # keys and values of prompts that are kept; 0: none
-
-
-class Translator:
+class Translator(DecodeModel[LaneFactory]):
     """One version of one model. Thread-safe.
 
     `prepare`, `admit_steps`, `translate` and `stream` take the same arguments for the request:
@@ -71,32 +55,26 @@ class Translator:
     """
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
-        self.name, self.version = name, version
-        self.labels: tuple[str, ...] = ()
         self.manifest = bundle.manifest_of(TranslationManifest)
-        self.capabilities = capabilities_of(self.manifest)
-        self.precision = bundle.precision(options.precision)
-        limits = self.manifest.limits
+        super().__init__(name, version, bundle, self.manifest, options)
+        limits, engine = self.manifest.limits, options.engine
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
         self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
         self._bundle, self._options = bundle, options
-        self._limits = options.engine.limits
-        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, options.engine.slots, self._limits)
+        self._preprocessor = Preprocessor(self.tokenizer, self.manifest, engine.slots, self._limits)
         self._scorer: Scorer | None = None
-        graphs, engine = self.manifest.precisions[self.precision], options.engine
+        graphs = self.manifest.precisions[self.precision]
         self.attender = Attender(name, bundle, graphs.attend, graphs.saturation_free, engine.limits, engine.gives_way)
         self._loading = threading.Lock()
         self._closed = False
-        self.devices = options.engine.devices
-        self._model_devices = self._open_devices()
-        try:
-            places = self._model_devices.all if self.precision == FP16 else ()
-            self.lanes = LaneFactory(bundle, self.precision, options.engine.slots, places)
-            self.engine = self._start()
-        except BaseException:
-            self._model_devices.close()
-            raise
-        self.weight_bytes = bundle.weight_bytes(self.precision)
+        serves_others = engine.gives_way and not engine.on_gpus  # a GPU has room for the usual lanes alone
+        self._start(
+            engine,
+            partial(LaneFactory, bundle, self.precision, engine.slots),
+            lambda: memory_plan(bundle, self.precision, engine.slots, self.tokenizer.vocabulary),
+            options.eager,
+            wide_workers=max(1, engine.workers // 2) if serves_others else 0,
+        )
 
     def prepare(
         self,
@@ -142,6 +120,10 @@ class Translator:
         """Convert finished rows in small steps: yields translations, and None in between."""
         return assemble_steps(prepared.texts, self.tokenizer)
 
+    def growing(self, prepared: PreparedRequest) -> list[GrowingText]:
+        """Return the texts of a stream."""
+        return [GrowingText(text, self.tokenizer, index) for index, text in enumerate(prepared.texts)]
+
     def translate(
         self,
         texts: Sequence[str],
@@ -168,24 +150,8 @@ class Translator:
             ServingError: as for `translate`.
         """
         prepared = self.prepare([text], options, source_language, target_language)
-        self.lanes.open_for(prepared.rows)
-        growing = GrowingText(prepared.texts[0], self.tokenizer)
-        changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
-        call = Call(prepared.rows, ChangeListener(changes), streams=True)
-        self.engine.submit(call)
-        try:
-            while not call.over:
-                changed = changes.get()
-                if changed is not None and call.error is None and (piece := growing.advance(changed)):
-                    yield piece
-            if call.error is not None:
-                raise call.error
-            if piece := growing.advance(prepared.rows[-1]):
-                yield piece
-            yield from self.outputs(prepared)
-        finally:
-            if not call.over:
-                self.engine.cancel(call)
+        yield from self._stream(prepared.rows, self.growing(prepared)[0].advance)
+        yield from self.outputs(prepared)
 
     def score_steps(
         self, deadline: float | None, pairs: Sequence[tuple[str, str]], source_language: str = "", target_language: str = ""
@@ -226,11 +192,6 @@ class Translator:
         return engine.threads * engine.slots
 
     @property
-    def reserved(self) -> Mapping[Device, int]:
-        """Bytes reserved on each GPU."""
-        return self._model_devices.reserved
-
-    @property
     def scorer(self) -> Scorer:
         """The scorer, created at the first use.
 
@@ -258,33 +219,21 @@ class Translator:
         self.lanes.open_for(rows)
         run_rows(self.engine, rows)
 
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting texts."""
-        loads = [engine.load() for engine in self.engines]
-        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
-
     def describe(self) -> str:
         """Describe the model for the log."""
         engine = self._options.engine
-        where = ", ".join(map(str, self.devices)) if engine.on_gpus else "CPU"
         by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
         if not engine.on_gpus and native_kernels(self.manifest.decoder.head_dim):
             by += ", native kernels"
-        return (
-            f"{describe_pair(self.manifest)}, {where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "
-            f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
-        )
+        return f"{describe_pair(self.manifest)}, {self._resources(by)}"
 
     def close(self, drain: bool = True) -> None:
-        """Stop the engines and free what they hold of the devices: with `drain`, after all accepted requests."""
-        self.engine.close(drain)
         self.attender.close(drain)
         with self._loading:
             self._closed = True
             if self._scorer is not None:
                 self._scorer.engine.close(drain)
-            self.lanes.close()
-            self._model_devices.close()
+        super().close(drain)
 
     def _prepare_steps(
         self,
@@ -300,29 +249,6 @@ class Translator:
             yield
         return prepared
 
-    def _start(self) -> DecodeEngine:
-        options = self._options
-        serves_others = options.engine.gives_way and not options.engine.on_gpus  # a GPU has room for the usual lanes alone
-        wide = max(1, options.engine.workers // 2) if serves_others else 0
-        engine = DecodeEngine(self.lanes.make, with_gpu_limits(options.engine), first=self.lanes.usual, wide_workers=wide)
-        try:
-            engine.start(self.lanes.open_all() if options.eager else ())
-        except BaseException:
-            engine.close(drain=False)
-            self.lanes.close()
-            raise
-        return engine
-
-    def _open_devices(self) -> ModelDevices:
-        engine = self._options.engine
-        foreign = [device for device in self.devices if device.kind not in runs_on(self.precision)]
-        if foreign:
-            raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
-        plan: Mapping[str, int] = {}
-        if engine.on_gpus:
-            plan = memory_plan(self._bundle, self.precision, engine.slots, self.tokenizer.vocabulary)
-        return ModelDevices(self.devices, engine.budgets, f"model {self.name} version {self.version}", plan)
-
     def _load_scorer(self) -> Scorer:
         graphs, engine = self.manifest.precisions[self.precision], self._options.engine
         if not graphs.score:
@@ -337,16 +263,3 @@ class Translator:
             session = Session(path, saturation_free=graphs.saturation_free)
         limits = with_queue(BatchLimits(), engine.limits)
         return Scorer(session, self.tokenizer, self.manifest.tokens, engine.threads, limits, engine.gives_way)
-
-
-class ChangeListener(Listener):
-    """Puts each row with a new token into a queue, and None at the end."""
-
-    def __init__(self, changes: "queue.SimpleQueue[Row | None]") -> None:
-        self._changes = changes
-
-    def on_token(self, row: Row) -> None:
-        self._changes.put(row)
-
-    def on_end(self) -> None:
-        self._changes.put(None)

@@ -16,7 +16,6 @@ STAGES = {
     "compute_infer": ("inference", "prefill", "decode"),
     "compute_output": ("postprocess",),
 }
-NEVER = 0.0, 0.0
 
 
 @dataclass(slots=True)
@@ -40,6 +39,8 @@ class DurationSum:
 class _VersionStatistics:
     last: int = 0  # milliseconds since the epoch
     inferences: int = 0
+    computed: int = 0  # requests
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # of computed requests, by stage
     durations: dict[str, DurationSum] = field(default_factory=lambda: defaultdict(DurationSum))  # by name in InferStatistics
 
 
@@ -63,23 +64,24 @@ class Statistics(Observer):
         if self._counts_misses:
             version.durations["cache_miss"].add(seconds)
         version.inferences += use.rows
-        for name, stages in STAGES.items():
-            seconds = 0.0
-            for stage in stages:
-                start, end = use.stages.get(stage, NEVER)
-                seconds += end - start
-            version.durations[name].add(seconds)
+        version.computed += 1
+        for stage, (start, end) in use.stages.items():
+            version.seconds[stage] += end - start
 
     def message(self, model: Model) -> pb.ModelStatistics:
         """Convert the statistics of one version to a message."""
         version = self._versions[model.name, str(model.version)]
+        durations = dict(version.durations)
+        if version.computed:
+            sums = {name: sum(version.seconds[stage] for stage in stages) for name, stages in STAGES.items()}
+            durations |= {name: DurationSum(version.computed, seconds) for name, seconds in sums.items()}
         return pb.ModelStatistics(
             name=model.name,
             version=str(model.version),
             last_inference=version.last,
             inference_count=version.inferences,
             execution_count=sum(engine.steps.seconds.count for engine in model.engines),
-            inference_stats=pb.InferStatistics(**{name: one.message() for name, one in version.durations.items()}),
+            inference_stats=pb.InferStatistics(**{name: one.message() for name, one in durations.items()}),
             memory_usage=_memory(model),
         )
 
@@ -88,8 +90,8 @@ def _seconds(use: ModelUse) -> float:
     """Return the time from the start of the first stage to the end of the last."""
     if not use.stages:
         return 0.0
-    starts, ends = zip(*use.stages.values(), strict=True)
-    return float(max(ends) - min(starts))
+    stages = use.stages.values()
+    return max([end for _, end in stages]) - min([start for start, _ in stages])
 
 
 def _memory(model: Model) -> list[pb.MemoryUsage]:

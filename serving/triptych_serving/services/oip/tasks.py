@@ -70,7 +70,8 @@ def _runs(
     """Return a function that runs a text task; the parameters are its options, `arrange` puts results in the inputs' order."""
 
     async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-        options = {**defaults, **query.values}
+        requested = {output.requested_by: True for output in query.outputs if output.requested_by}
+        options = {**defaults, **query.values, **requested}
         text_query: TextQuery[Any, Any] = TextQuery(
             task,
             inputs_of(query.inputs),
@@ -86,6 +87,10 @@ def _runs(
 
 def _numbers(embedding: TextEmbedding) -> int:
     return len(embedding.values)
+
+
+def _token_numbers(embedding: TextEmbedding) -> int:
+    return len(embedding.token_values)
 
 
 def _entities(text: LabelledText) -> int:
@@ -184,7 +189,7 @@ def _translation_query(query: InferQuery) -> TranslationQuery:
 
 
 async def _translate(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-    translations, _ = await calls.translations.translate(_translation_query(query), context)
+    translations, _ = await calls.translations.run(_translation_query(query), context)
     return translations
 
 
@@ -234,8 +239,11 @@ TASKS: Mapping[str, InferTask] = {
         outputs=(
             OutputTensor("embedding", FP32, lambda result: result.values, (-1,), _numbers),
             TOKEN_COUNT,
+            OutputTensor(  # the tokens' vectors of a text one after another; those of shorter texts are padded
+                "token_embedding", FP32, lambda result: result.token_values, (-1,), _token_numbers, requested_by="token_vectors"
+            ),
         ),
-        parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG},
+        parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG, "token_vectors": FLAG},
         run=_runs(EMBEDDING_TASK),
     ),
     TEXT_CLASSIFICATION_TASK.name: InferTask(

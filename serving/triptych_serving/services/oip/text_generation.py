@@ -48,7 +48,7 @@ def _query_from(query: InferQuery) -> GenerationQuery:
 
 
 async def _run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-    generations, _ = await calls.generations.generate(_query_from(query), context)
+    generations, _ = await calls.generations.run(_query_from(query), context)
     return generations
 
 

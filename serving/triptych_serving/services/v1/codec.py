@@ -32,6 +32,8 @@ SPLIT = {
     translation_pb2.SPLIT_SENTENCES_AUTO: SplitSentences.AUTO,
     translation_pb2.SPLIT_SENTENCES_OFF: SplitSentences.OFF,
 }
+# Fields for stages of a ModelUse; all others are inference.
+TIMING = {stage: f"{stage}_seconds" for stage in ("queue", "preprocess", "postprocess")}
 FINISH = {Finish.STOP: translation_pb2.FINISH_REASON_STOP, Finish.LENGTH: translation_pb2.FINISH_REASON_LENGTH}
 
 
@@ -146,16 +148,13 @@ def joined(elements: Iterable[bytes], rest: Message) -> Parts:
 
 def served_by(use: ModelUse) -> dict[str, Any]:
     """Return the fields that all responses have: `model`, `model_version` and `timing`."""
-    took = {stage: max(0.0, end - start) for stage, (start, end) in use.stages.items()}
-    seconds = took.get
-    began = min(use.stages.values(), default=(0.0, 0.0))[0]
-    timing = common_pb2.Timing(
-        queue_seconds=seconds("queue", 0.0),
-        preprocess_seconds=seconds("preprocess", 0.0),
-        inference_seconds=seconds("inference", 0.0) + seconds("prefill", 0.0) + seconds("decode", 0.0),
-        postprocess_seconds=seconds("postprocess", 0.0),
-        time_to_first_token_seconds=max(0.0, use.first_token - began) if use.first_token else 0.0,
-    )
+    timing = common_pb2.Timing()
+    for stage, (start, end) in use.stages.items():
+        if end > start:
+            name = TIMING.get(stage, "inference_seconds")
+            setattr(timing, name, getattr(timing, name) + end - start)
+    if use.first_token:
+        timing.time_to_first_token_seconds = max(0.0, use.first_token - min(use.stages.values())[0])
     return {"model": use.model, "model_version": use.version, "timing": timing}
 
 

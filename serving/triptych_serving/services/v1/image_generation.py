@@ -33,7 +33,7 @@ class ImageGenerationServicer(image_generation_pb2_grpc.ImageGenerationServiceSe
             n=optional_from(request, "n"),
         )
         query = GenerationQuery(selector_from(request), generation, _packed)
-        completions, use = await self._calls.generate(query, context)
+        completions, use = await self._calls.run(query, context)
         return joined(completions, pb.CompleteImageResponse(**served_by(use)))
 
     async def GenerateImages(self, request: pb.GenerateImagesRequest, context: GrpcContext) -> pb.GenerateImagesResponse:

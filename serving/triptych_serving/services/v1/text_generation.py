@@ -13,8 +13,8 @@ from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import GeneratedChoice, Generation
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.scheduling.request import TokenLogProbability
-from triptych_serving.services.decode_calls import FinishedText
-from triptych_serving.services.generation_calls import GenerationCalls, GenerationPiece, GenerationQuery
+from triptych_serving.services.decode_calls import FinishedText, TextPiece
+from triptych_serving.services.generation_calls import GenerationCalls, GenerationQuery
 from triptych_serving.services.v1.codec import FINISH, joined, optional_from, options_from, selector_from, served_by
 
 
@@ -26,7 +26,7 @@ class TextGenerationServicer(text_generation_pb2_grpc.TextGenerationServiceServi
 
     async def Generate(self, request: pb.GenerateRequest, context: GrpcContext) -> Any:
         query = GenerationQuery(selector_from(request), _request_from(request), _packed)
-        generations, use = await self._calls.generate(query, context)
+        generations, use = await self._calls.run(query, context)
         return joined(generations, pb.GenerateResponse(**served_by(use)))
 
     async def GenerateStream(
@@ -35,9 +35,8 @@ class TextGenerationServicer(text_generation_pb2_grpc.TextGenerationServiceServi
         query = GenerationQuery(selector_from(request), _request_from(request), _generation_to)
         async with aclosing(self._calls.stream(query, context)) as events:
             async for event in events:
-                if isinstance(event, GenerationPiece):
-                    assert event.generator is not None
-                    tokens = _tokens_to(event.generator, event.log_probabilities)
+                if isinstance(event, TextPiece):
+                    tokens = _tokens_to(event.model, event.log_probabilities)
                     piece = pb.GenerationPiece(
                         prompt_index=event.index, choice_index=event.choice, text=event.text, tokens=tokens
                     )

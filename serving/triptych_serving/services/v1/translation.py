@@ -35,7 +35,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._documents = documents
 
     async def Translate(self, request: translation_pb2.TranslateRequest, context: GrpcContext) -> Any:
-        translations, use = await self._calls.translate(_query_from(request, _packed_element), context)
+        translations, use = await self._calls.run(_query_from(request, _packed_element), context)
         return joined(chain.from_iterable(translations), translation_pb2.TranslateResponse(**served_by(use)))
 
     async def TranslateStream(

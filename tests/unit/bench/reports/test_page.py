@@ -39,21 +39,6 @@ def test_the_page_is_well_formed_and_loads_no_external_resources(text: str) -> N
     )
 
 
-def test_styles_are_defined_for_light_and_dark(text: str) -> None:
-    style = text[text.index("<style>") : text.index("</style>")]
-    blocks = [set(re.findall(r"(--[\w-]+):", block)) for block in re.findall(r":root[^{]*\{([^}]*)\}", style)]
-    light, automatic, _, dark = blocks[:4]
-    assert light == automatic == dark
-    texts = re.findall(r":root[^{]*\{([^}]*)\}", style)
-    assert texts[1].split() == [word for word in texts[3].split() if word not in ("color-scheme:", "dark;")]
-    used = set(re.findall(r"var\((--[\w-]+)\)", style)) - {"--color"}
-    assert used <= light
-    style = text[text.index("<style>") : text.index("</style>")]
-    used = {name for chart in charts(text) for one in chart.iter() for name in one.attrib.get("class", "").split()}
-    assert len(used) > 20
-    assert not [name for name in used if f".{name}" not in style]
-
-
 def test_texts_of_users_are_escaped() -> None:
     run = closed(1, 10.0, 0.1, name=HOSTILE, valid=False, problem=HOSTILE)
     other = replace(run, concurrency=2)
@@ -75,22 +60,6 @@ def test_points_are_at_their_values(text: str) -> None:
     assert scales == pytest.approx([scales[0]] * 3, rel=1e-3)
     heights = [(bottom - y) / seconds for (_, y), seconds in zip(p50, (0.01, 0.012, 0.02), strict=True)]
     assert heights == pytest.approx([heights[0]] * 3, rel=1e-2)
-
-
-def test_bars_are_proportional_and_measured_seconds_marked(text: str) -> None:
-    timeline = charts(text)[2]
-    bands = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar steady"]
-    done = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar done"]
-    early = [one for one in timeline.iter("rect") if one.attrib["class"] == "bar early"]
-    assert (len(bands), len(done), len(early)) == (2, 3, 3)
-    assert float(bands[0].attrib["x"]) <= float(done[0].attrib["x"])
-    assert "3 of 6 seconds count" in Page(text).text
-    bars = [one for one in charts(text)[3].iter("rect") if (one.findtext("title") or "").startswith("concurrency 8")]
-    widths = {one.attrib["class"].split()[1]: float(one.attrib["width"]) for one in bars}
-    assert widths["server-compute"] == pytest.approx(2 * widths["server-queue"], rel=1e-3)
-    assert [float(one.attrib["x"]) for one in bars[1:]] == pytest.approx(
-        [float(one.attrib["x"]) + float(one.attrib["width"]) for one in bars[:-1]], abs=0.02
-    )
 
 
 def test_invalid_runs_limits_and_counters_are_shown() -> None:

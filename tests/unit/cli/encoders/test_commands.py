@@ -31,7 +31,7 @@ def fill(text: str, top_k: int, targets: Sequence[str]) -> FilledText:
     return FilledText((mask,) * text.count("[MASK]"), 9)
 
 
-def embed(text: str, pooling: str | None, normalize: bool | None, truncate: bool) -> TextEmbedding:
+def embed(text: str, pooling: str | None, normalize: bool | None, truncate: bool, token_vectors: bool) -> TextEmbedding:
     if len(text) > 100 and not truncate:
         raise ValueError("too long")
     return TextEmbedding((0.10000000149011612, float(len(text))), 5, len(text) > 100)
@@ -135,11 +135,19 @@ def test_embed_prints_json(run: Run, models: FakeModels, tmp_path: Path) -> None
     first, second, third = map(json.loads, result.out.splitlines())
     assert first == {"text": "abc", "token_count": 5, "values": [0.100000001, 3.0]}
     assert (second["error"], third["values"]) == ("too long", [0.100000001, 2.0])
-    assert models.calls[-1][1] == {"pooling": "cls", "normalize": True, "truncate": False}
+    assert models.calls[-1][1] == {"pooling": "cls", "normalize": True, "truncate": False, "token_vectors": False}
     result = run("embed", "A text.", "a" * 101, "--truncate")
-    assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True}
+    assert models.calls[-1][1] == {"pooling": None, "normalize": None, "truncate": True, "token_vectors": False}
     assert (result.code, result.err) == (0, "text 2: only the first 5 tokens were read\n")
     assert [json.loads(line).get("truncated") for line in result.out.splitlines()] == [None, True]
+
+
+def test_embed_adds_the_tokens_with_their_places(run: Run, tmp_path: Path) -> None:
+    model = ("--models", write_words(tmp_path).parents[1], "--no-normalize")
+    row = json.loads(run("embed", *model, "two one", "--token-vectors").success)
+    assert [(token["start"], token["end"]) for token in row["tokens"]] == [(0, 0), (0, 3), (4, 7), (0, 0)]
+    assert [token["values"] for token in row["tokens"][1:3]] == [[7, 0, 1, 1], [6, 0, 2, 1]]
+    assert "tokens" not in json.loads(run("embed", *model, "two one").success)
 
 
 def test_neighbors_subtracts_words_with_a_hyphen(run: Run, tmp_path: Path) -> None:

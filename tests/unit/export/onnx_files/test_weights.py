@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import generation, translation
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.loading import open_checkpoint
 from triptych_serving.bundle.manifest import read_manifest
@@ -20,6 +21,14 @@ from ....fixtures.decoders import small_decoder
 from ....fixtures.huggingface import small_model
 
 OPTIMUM = Path(__file__).parents[3] / "fixtures/optimum"
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare few texts: tests/parity compares more, with transformers."""
+    monkeypatch.setattr(translation, "RANDOM_SENTENCES", translation.FEWEST_SENTENCES)
+    monkeypatch.setattr(translation, "RANDOM_LENGTH", 16)
+    monkeypatch.setattr(generation, "MOST_PROMPTS", generation.FEWEST_PROMPTS)
 
 
 @pytest.mark.parametrize(("family", "variant"), [("marian", "tied"), ("t5", "gated"), ("gpt2", "gpt2")])

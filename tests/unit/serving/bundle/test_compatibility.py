@@ -13,7 +13,8 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, OLDEST_FORMAT, TASKS, Manifest, read_manifest
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
 

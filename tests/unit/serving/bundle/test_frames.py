@@ -10,9 +10,10 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.scoring import ScoreRow
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import FrameTokens, Item, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer

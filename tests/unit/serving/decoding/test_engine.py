@@ -1,7 +1,6 @@
 """The decode engine: steps, streams, lanes and their threads. What both engines share is tested in scheduling/."""
 
 import gc
-import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,13 +13,14 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import NARROW_SLOTS, DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
-from ....fixtures.toy import PAIRS, SOURCES, TARGETS
+from ....fixtures.toy import SOURCES, TARGETS
 from ..calls import RecordedCall, call_of, eventually, make_call, row_of
 from ..conftest import MakeLane
 from ..stub_lane import POISON, Gate, StubLane
@@ -52,21 +52,6 @@ def stepping_engine(**options: Any) -> Iterator[tuple[DecodeEngine, StubLane, Ga
 
 def finished(call: RecordedCall) -> bool:
     return call.error is None and all(row.finish is not None for row in call.rows)
-
-
-def test_after_a_failed_step_rows_start_again_alone() -> None:
-    calls = [make_call(max_tokens=3) for _ in range(3)]
-    poisoned = make_call(source=[POISON, 2], max_tokens=3)
-    with stepping_engine() as (engine, lane, gate):
-        engine.submit(make_call(max_tokens=1))  # keeps the worker busy while the others gather
-        eventually(lambda: len(lane.rows) == 1)
-        for call in (*calls, poisoned):
-            engine.submit(call)
-        gate.open()
-        for call in (*calls, poisoned):
-            call.wait()
-        assert lane.batches == [1, 4] + [1] * (3 * 3 + 1)
-    assert [len(call.rows[0].tokens) for call in calls] == [3] * 3
 
 
 def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
@@ -110,26 +95,6 @@ def test_an_engine_that_does_not_drain_fails_running_rows() -> None:
         engine.close(drain=False)
         assert lane.steps <= 2
     assert isinstance(running.error, UnavailableError)
-
-
-def test_hundreds_of_cancels_leave_nothing_behind(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
-    rng = random.Random(1)
-    sources = codec.encode(SOURCES)
-    calls = [call_of(*(Row(source, 63) for source in rng.sample(sources, rng.choice([1, 1, 5])))) for _ in range(200)]
-    with engine_with(lambda: make_lane(8), workers=2) as engine:
-        for index, call in enumerate(calls):
-            engine.submit(call)
-            engine.cancel(calls[rng.randrange(index + 1)])
-        for call in calls:
-            call.wait()
-        eventually(lambda: engine.load() == (0, 0))
-        source, target = PAIRS[7]
-        last = call_of(Row(codec.encode([source])[0], 63))
-        engine.submit(last)
-        last.wait()
-        assert codec.decode([last.rows[0].tokens]) == [target]
-    assert {call.listener.ends for call in calls} == {1}
-    assert all(finished(call) for call in calls if call.error is None)
 
 
 def test_workers_share_the_rows_of_one_call(make_lane: MakeLane, codec: TranslationTokenizer) -> None:

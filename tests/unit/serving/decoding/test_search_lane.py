@@ -95,17 +95,6 @@ def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Even
     assert lane.free == SLOTS
 
 
-def test_the_model_knows_its_sentences_by_beams(codec: TranslationTokenizer) -> None:
-    rows = [row_of(source, 63, SEARCHES["beam"]) for source in codec.encode(SOURCES[:3])]
-    decode_rows(new_lane(), rows)
-    assert codec.decode([row.tokens for row in rows]) == TARGETS[:3]
-    for each in rows:
-        scores = [hypothesis.score for hypothesis in each.hypotheses]
-        assert len(scores) == 4
-        assert scores == sorted(scores, reverse=True)
-        assert len({hypothesis.tokens for hypothesis in each.hypotheses}) == 4
-
-
 def test_a_wide_lane_chooses_with_arrays_what_others_choose_with_lists(
     codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,9 +17,10 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnavailableError, UnsupportedError
 from triptych_serving.models.attention import AttentionInput, attend, patch_grid
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits

@@ -10,7 +10,7 @@ import pytest
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import Hardware

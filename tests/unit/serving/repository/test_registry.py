@@ -11,7 +11,7 @@ from triptych_serving.bundle.manifest import FILL_MASK
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.repository.loading import Loader, load_registry
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
@@ -137,38 +137,6 @@ def test_a_specific_model_precedes_an_undetermined_one(repository: Path) -> None
         assert registry.find(ModelSelector(model="summary", source_language="en")).name == "summary"
         with pytest.raises(InvalidInputError, match="several models match, set `model` to one of: pair, summary"):
             registry.find(ModelSelector())
-
-
-@pytest.mark.parametrize(
-    ("policy", "version", "labels"),
-    [
-        (None, "3", ()),
-        ('{"versions": [1, 2]}', "2", ()),
-        ('{"labels": {"stable": 1}}', "1", ("stable",)),
-    ],
-)
-def test_the_policy_chooses_the_version_that_serves(
-    repository: Path, policy: str | None, version: str, labels: tuple[str, ...]
-) -> None:
-    for number in (1, 2, 3):
-        copy_bundle(repository, version=number)
-    if policy:
-        (repository / "toy" / "model.json").write_text(policy)
-    with loaded(repository) as registry:
-        assert [(model.version, model.labels) for model in registry.models] == [(version, labels)]
-        assert str(registry.find(ModelSelector()).version) == version
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"), [("{", "model.json: not valid JSON"), ('{"versions": [9]}', "allows none of the existing versions")]
-)
-def test_an_unusable_policy_fails_its_model(repository: Path, content: str, fault: str) -> None:
-    copy_bundle(repository)
-    (repository / "toy" / "model.json").write_text(content)
-    with loaded(repository) as registry:
-        [model] = registry.models
-        assert model.state is State.FAILED
-        assert fault in model.fault
 
 
 def test_a_broken_bundle_does_not_stop_the_others(repository: Path) -> None:

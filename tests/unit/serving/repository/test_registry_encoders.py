@@ -8,7 +8,7 @@ import pytest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
-from triptych_serving.models.translation.translator import TranslatorOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.registry import ModelSelector, Registry
 

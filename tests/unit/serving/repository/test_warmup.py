@@ -11,9 +11,10 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.repository import VersionFolder, newest_versions

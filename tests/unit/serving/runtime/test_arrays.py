@@ -1,8 +1,13 @@
 """Arrays that share a block of memory."""
 
-import numpy as np
+import mmap
+import sys
+from pathlib import Path
 
-from triptych_serving.runtime.arrays import ALIGNMENT, ArrayLayout, ArraySpec
+import numpy as np
+import pytest
+
+from triptych_serving.runtime.arrays import ALIGNMENT, ArrayLayout, ArraySpec, sparse_zeros
 from triptych_serving.runtime.memory import HostMemory, host_view
 
 
@@ -33,3 +38,17 @@ def test_arrays_do_not_overlap() -> None:
     for value, view in enumerate(layout.views(block).values(), 1):
         view[...] = value
     assert np.bincount(block).tolist() == [0, ALIGNMENT, ALIGNMENT, ALIGNMENT]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_of_sparse_zeros_is_used_page_by_page() -> None:
+    array = sparse_zeros((64, 1 << 20), np.uint8)
+    before = _resident()
+    array[:, 0] = 1
+    assert _resident() - before < 8 << 20  # huge pages would use all 64 MiB
+    assert array.sum() == 64
+
+
+def _resident() -> int:
+    """Resident bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

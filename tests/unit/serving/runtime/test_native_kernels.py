@@ -1,4 +1,4 @@
-"""The kernels for decoding graphs, compiled here, against float64."""
+"""The kernels for decoding graphs, against float64."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.native import library as installed
-from triptych_serving.runtime.native.compiler import compile_library
+from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
 from triptych_serving.runtime.native.library import LEVEL, native_kernels
 from triptych_serving.runtime.session import Session
 
@@ -22,6 +22,10 @@ Arrays = dict[str, NDArray[Any]]
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that was compiled at the installation, if its sources are still the same; else one that is compiled here."""
+    changed = max(path.stat().st_mtime for path in SOURCE.parent.glob("*.[ch]*"))
+    if LIBRARY.exists() and LIBRARY.stat().st_mtime >= changed:
+        return LIBRARY
     target = tmp_path_factory.mktemp("native") / "attention.so"
     if fault := compile_library(target):
         pytest.skip(fault)

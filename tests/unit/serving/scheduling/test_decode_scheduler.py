@@ -113,9 +113,12 @@ def test_lanes_do_not_wait_for_each_other() -> None:
     assert scheduler.waits(LaneKind.GREEDY)
 
 
-def test_rows_of_a_call_keep_their_order() -> None:
-    call = make_call(rows=5)
-    assert list(plan(scheduler_with(call)).join) == list(call.rows)
+@pytest.mark.parametrize(("streams", "sizes"), [(True, [2, 4, 2, 3]), (False, [4, 3, 2, 2])])
+def test_rows_of_a_call_keep_their_order_where_the_caller_sees_it(streams: bool, sizes: list[int]) -> None:
+    call = RecordedCall([Row([5] * size, 10) for size in (2, 4, 2, 3)], streams=streams)
+    joined = plan(scheduler_with(call)).join
+    assert [row.size for row in joined] == sizes
+    assert [row for row in joined if row.size == 2] == [call.rows[0], call.rows[2]]
 
 
 def test_no_more_rows_join_than_there_are_slots() -> None:

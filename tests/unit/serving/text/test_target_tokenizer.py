@@ -10,9 +10,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest

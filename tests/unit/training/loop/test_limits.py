@@ -173,7 +173,9 @@ def test_half_precision_reaches_a_similar_loss(tmp_path: Path, optimizer: str) -
 def test_a_step_that_overflows_in_float16_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     updates: list[int] = []
     original = Trainer._update
-    monkeypatch.setattr(Trainer, "_update", lambda trainer: (updates.append(trainer.position.step), original(trainer))[1])
+    monkeypatch.setattr(
+        Trainer, "_update", lambda trainer, units: (updates.append(trainer.position.step), original(trainer, units))[1]
+    )
     monkeypatch.setattr(trainer_module, "LossScale", lambda: LossScale(2.0**24))
     recipe = make_recipe(tmp_path, precision="fp16", epochs=1, average=1)
     train_translation(recipe, SHAPE, tmp_path / "run")

@@ -51,8 +51,8 @@ def test_adam_takes_every_weight_once() -> None:
     assert names(model, adam) == {name for name, _ in model.named_parameters()}
     with pytest.raises(RecipeError, match="'step' is unknown; choose one of "):
         make_schedule("step", 1, 2)
-    with pytest.raises(RecipeError, match="'sgd' is unknown; choose one of "):
-        make_optimizers(make_model(), "sgd", 1e-3, 0.0, fused=True)
+    with pytest.raises(RecipeError, match="'adagrad' is unknown; choose one of "):
+        make_optimizers(make_model(), "adagrad", 1e-3, 0.0, fused=True)
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])

@@ -16,6 +16,7 @@ from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import TranslationRecipe
+from triptych_training.loop.reporting import draw_losses
 from triptych_training.loop.trainer import Trainer
 from triptych_training.tasks.translation import train_translation
 
@@ -31,6 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranslationRecip
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "METRIC_STEPS", 5)
+        patch.setattr(trainer_module, "draw_losses", draw_losses)
         recipe = make_recipe(folder, optimizer="muon")
         train_translation(recipe, SHAPE, folder / "run")
     return recipe, folder / "run"
@@ -124,10 +126,10 @@ def test_no_state_is_saved_after_a_gradient_that_is_not_finite(
     recipe, whole = finished
     original = Trainer._update
 
-    def overflow(self: Trainer) -> Tensor:
+    def overflow(self: Trainer, units: int) -> Tensor:
         if self.position.step == 7:  # the last one before a state is saved
             next(p.grad for p in self.task.model.parameters() if p.grad is not None)[0] = torch.inf
-        return original(self)
+        return original(self, units)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", overflow)

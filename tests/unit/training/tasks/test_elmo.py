@@ -7,16 +7,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tokenizers import Encoding
 
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.encoding.text_runner import TextRow
-from triptych_serving.models.text.task import NO_PLACES
+from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.tasks import EMBEDDING_TASK
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.scheduling.engine import run_rows
-from triptych_serving.scheduling.request import Item
 from triptych_training.checkpoints.encoder import load_elmo
 from triptych_training.loop.recipe import ElmoRecipe
 from triptych_training.models.elmo import Elmo, ElmoConfig
@@ -43,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("train", 150), ("valid", 20)):
         lines = [line for seed, sense in enumerate(SENSES) for line in sentences(sense, count, seed)]
         Random(1).shuffle(lines)
-        (folder / f"{name}.txt").write_text("\n\n".join(lines) + "\n")
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     options = {"epochs": 12, "validate_every": 12, "batch_tokens": 256, "sequence_length": 32, "learning_rate": 1e-2}
     files = {"train": (str(folder / "train.txt"),), "valid": (str(folder / "valid.txt"),)}
     recipe = ElmoRecipe(**files, **options, warmup_steps=0, precision="fp32", devices="1")
@@ -75,11 +71,14 @@ def test_the_bank_of_a_river_and_that_with_money_lie_apart(run: Path, tmp_path: 
     texts = {sense: sentences(sense, 6, seed=7) for sense in SENSES}
     model = TextModel("elmo", 1, bundle)
     try:
-        tokenizer = load_elmo(run / "model").tokenizer
-        banks = {sense: np.stack([bank_of(model, tokenizer.encode(text)) for text in texts[sense]]) for sense in SENSES}
-        whole = {sense: np.array([one.values for one in model.run(EMBEDDING_TASK, texts[sense])]) for sense in SENSES}
+        found = {sense: model.run(EMBEDDING_TASK, texts[sense], token_vectors=True) for sense in SENSES}
+        [short] = model.run(EMBEDDING_TASK, texts["river"][:1], token_vectors=True, dimensions=4, normalize=True)
     finally:
         model.close()
+    banks = {sense: np.stack([*map(bank_of, texts[sense], found[sense])]) for sense in SENSES}
+    whole = {sense: np.array([one.values for one in found[sense]]) for sense in SENSES}
+    expected = banks["river"][0, :4] / np.linalg.norm(banks["river"][0, :4])
+    assert np.allclose(bank_of(texts["river"][0], short), expected, atol=1e-5)
     for vectors in (banks, whole):
         units = {sense: each / np.linalg.norm(each, axis=1, keepdims=True) for sense, each in vectors.items()}
         for sense, other in (("river", "money"), ("money", "river")):
@@ -87,10 +86,12 @@ def test_the_bank_of_a_river_and_that_with_money_lie_apart(run: Path, tmp_path: 
             assert (within > (units[sense] @ units[other].T).mean(1) + 0.05).all()
 
 
-def bank_of(model: TextModel, encoding: Encoding) -> NDArray[np.float32]:
+def bank_of(text: str, found: TextEmbedding) -> NDArray[np.float32]:
     """The served vector of the word."""
-    ids = np.array(encoding.ids, np.int32)
-    item = Item(TextRow(ids, np.zeros_like(ids), ("states",), NO_PLACES), len(ids))
-    run_rows(model.engine, [item])
-    states: NDArray[np.float32] = item.result["states"]
-    return states[encoding.tokens.index("bank")]
+    vectors = np.reshape(found.token_values, (found.token_count, len(found.values)))
+    [place] = [
+        number
+        for number, span in enumerate(zip(found.token_starts, found.token_ends, strict=True))
+        if text[slice(*span)] == "bank"
+    ]
+    return np.asarray(vectors[place], np.float32)

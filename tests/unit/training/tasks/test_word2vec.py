@@ -5,21 +5,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.functional import logsigmoid
 
 from triptych_training.checkpoints.encoder import load_word_vectors
-from triptych_training.data.words import WordWindows
+from triptych_training.data.documents import Documents
+from triptych_training.data.words import BLOCK, WordBlocks, keep_shares
 from triptych_training.loop.recipe import WordRecipe
+from triptych_training.models.word2vec import Word2Vec, Word2VecConfig
 from triptych_training.tasks.word2vec import train_word2vec
 
 from ..toy_text import write_documents
 
 
 @pytest.mark.parametrize("architecture", ["skip-gram", "cbow"])
-def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(tmp_path: Path, architecture: str) -> None:
+@pytest.mark.parametrize(("optimizer", "rate", "clip_norm"), [("sgd", 0.05, 0), ("sgd", 0.05, 1), ("adam", 1e-2, 1)])
+def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(
+    tmp_path: Path, architecture: str, optimizer: str, rate: float, clip_norm: float
+) -> None:
     path = write_documents(tmp_path / "train.txt", repeat=24)
     recipe = WordRecipe(
-        train=(path,), valid=(path,), architecture=architecture, batch_words=64, epochs=6, subsample=0, learning_rate=5e-2,
-        precision="fp32", devices="1",
+        train=(path,), valid=(path,), architecture=architecture, epochs=6, subsample=0, precision="fp32",
+        devices="1", optimizer=optimizer, learning_rate=rate, clip_norm=clip_norm,
     )  # fmt: skip
     checkpoint = load_word_vectors(train_word2vec(recipe, 8, tmp_path / "run"))
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -29,8 +36,39 @@ def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(tmp_path: Path,
     assert checkpoint.model.config.vocabulary_size == checkpoint.tokenizer.get_vocab_size()
 
 
+@pytest.mark.parametrize("cbow", [False, True])
+def test_the_loss_is_that_of_every_word_and_its_negative_samples(cbow: bool) -> None:
+    torch.manual_seed(0)
+    model = Word2Vec(Word2VecConfig(9, 4), negatives=2, cbow=cbow)
+    torch.nn.init.normal_(model.inputs.weight)
+    torch.nn.init.normal_(model.outputs.weight)
+    blocks = WordBlocks.of(documents([1, 2, 3], [4, 5]), np.ones(9), np.random.default_rng(0), 2)
+    ids, around = (torch.from_numpy(array) for array in blocks.examples(np.arange(1), np.random.default_rng(0)))
+    expected = torch.zeros(())
+    for place in range(5):
+        found = ids[0, around[0, place]]
+        word = ids[0, place + 2 : place + 3]
+        given, predicted = ([found], word) if cbow else ([word], found)
+        h = model.inputs(given[0]).mean(0)
+        expected -= logsigmoid(model.outputs(predicted) @ h).sum()
+        expected -= len(predicted) * logsigmoid(-model.outputs(torch.tensor([6, 7])) @ h).sum()
+    assert torch.allclose(model(ids, around, torch.tensor([[6, 7, 6, 7]])), expected, atol=1e-5)
+
+
 def test_windows_stay_within_their_sentence() -> None:
-    windows = WordWindows(np.array([1, 2, 3, 4]), np.array([0, 0, 1, 1]), 1, cbow=True)
-    around, middle = windows.examples(np.arange(4), np.random.default_rng(0))
-    assert middle.tolist() == [[1], [2], [3], [4]]
-    assert around.tolist() == [[0, 2], [1, 0], [0, 4], [3, 0]]
+    blocks = WordBlocks.of(documents([1, 2, 0, 3], [4] * BLOCK), np.ones(9), np.random.default_rng(0), 1)
+    ids, around = blocks.examples(np.arange(2), np.random.default_rng(0))
+    assert (len(blocks), blocks.words(np.arange(2)), blocks.words(np.array([1]))) == (2, BLOCK + 3, 3)
+    pairs = [(int(ids[0, middle + 1]), int(ids[0, other])) for middle, other in zip(*around[0].nonzero(), strict=True)]
+    assert pairs[:5] == [(1, 2), (2, 1), (2, 3), (3, 2), (4, 4)]
+    assert around[1].sum() == 5  # three words of the last sentence, the first with one in the block before
+
+
+def test_rare_words_stay_in_the_text_and_frequent_ones_mostly_leave() -> None:
+    shares = keep_shares(np.array([0, 1, 99_999]), 1e-3)
+    assert shares.round(4).tolist() == [1, 1, 0.0326]
+
+
+def documents(*sentences: list[int]) -> Documents:
+    offsets = np.cumsum([0, *map(len, sentences)])
+    return Documents(np.concatenate(sentences).astype(np.int32), offsets, np.array([0, len(sentences)]))

@@ -16,8 +16,9 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.errors import DeviceError, DeviceMemoryError
+from triptych_serving.models.decode_model import TranslatorOptions
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.translation.translator import Translator, TranslatorOptions
+from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.budget import Budgets, MemoryLimit
 from triptych_serving.runtime.memory.cudart import GpuMemory

@@ -1,0 +1,157 @@
+"""The base of models that decode: devices and graphs behind one engine, and streams of what it decodes."""
+
+import queue
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import FP16, Manifest, runs_on
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.lane_factory import LaneGraphs
+from triptych_serving.errors import DeviceError
+from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.model_devices import ModelDevices
+from triptych_serving.runtime.session import SessionPlace
+from triptych_serving.scheduling.engine import Engine
+from triptych_serving.scheduling.request import Call, Listener, Row
+
+Lanes = TypeVar("Lanes", bound=LaneGraphs)
+
+
+@dataclass(frozen=True)
+class TranslatorOptions:
+    """Options for loading models that translate or continue texts."""
+
+    precision: str | None = None  # None: the bundle's default
+    engine: EngineOptions = field(default_factory=lambda: EngineOptions(workers=usable_cpus()))
+    eager: bool = False  # create lanes of every kind at the start, not when the first request needs them
+    # Of models that continue texts:
+    max_context: int = 8_192  # tokens of prompt and output; the caches have room for them
+    prefix_cache_bytes: int = 256 << 20  # keys and values of prompts that are kept; 0: none
+
+
+class DecodeModel(ABC, Generic[Lanes]):
+    """One version of one model.
+
+    Raises:
+        BundleError: the bundle lacks the precision, or a file cannot be loaded.
+        DeviceError: the precision does not run on the devices, or a device cannot be used or has no room.
+    """
+
+    lanes: Lanes
+    engine: DecodeEngine
+
+    def __init__(self, name: str, version: int, bundle: Bundle, manifest: Manifest, options: TranslatorOptions) -> None:
+        self.name, self.version = name, version
+        self.labels: tuple[str, ...] = ()
+        self.capabilities = capabilities_of(manifest)
+        self.precision = bundle.precision(options.precision)
+        self.weight_bytes = bundle.weight_bytes(self.precision)
+        self.devices = options.engine.devices
+        self._limits = options.engine.limits
+        if foreign := [device for device in self.devices if device.kind not in runs_on(self.precision)]:
+            raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
+
+    @property
+    def reserved(self) -> Mapping[Device, int]:
+        """Bytes reserved on each GPU."""
+        return self._model_devices.reserved
+
+    @property
+    @abstractmethod
+    def engines(self) -> Sequence[Engine[Any]]:
+        """The engines created so far."""
+
+    def load(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting texts."""
+        loads = [engine.load() for engine in self.engines]
+        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
+
+    def close(self, drain: bool = True) -> None:
+        """Stop the engine and free what it holds of the devices: with `drain`, after all accepted requests."""
+        self.engine.close(drain)
+        self.lanes.close()
+        self._model_devices.close()
+
+    def _start(
+        self,
+        engine: EngineOptions,
+        make: Callable[[Sequence[SessionPlace]], Lanes],
+        plan: Callable[[], Mapping[str, int]],
+        eager: bool,
+        wide_workers: int = 0,
+    ) -> None:
+        """Reserve memory, load the first graphs and start the engine.
+
+        Args:
+            engine: its options.
+            make: loads the graphs at the places, which are those of fp16.
+            plan: returns the bytes on each GPU, by purpose.
+            eager: load all graphs.
+            wide_workers: as for DecodeEngine.
+        """
+        self._engine_options = engine
+        what = f"model {self.name} version {self.version}"
+        self._model_devices = ModelDevices(self.devices, engine.budgets, what, plan() if engine.on_gpus else {})
+        try:
+            self.lanes = make(self._model_devices.all if self.precision == FP16 else ())
+            self.engine = DecodeEngine(
+                self.lanes.make, with_gpu_limits(engine), first=self.lanes.usual, wide_workers=wide_workers
+            )
+            try:
+                self.engine.start(self.lanes.open_all() if eager else ())
+            except BaseException:
+                self.engine.close(drain=False)
+                self.lanes.close()
+                raise
+        except BaseException:
+            self._model_devices.close()
+            raise
+
+    def _resources(self, by: str = "") -> str:
+        """Describe devices, precision, by what it is computed, and memory, for the log."""
+        where, engine = "CPU" if self.devices == (CPU,) else ", ".join(map(str, self.devices)), self._engine_options
+        return (
+            f"{where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "
+            f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
+        )
+
+    def _stream(self, rows: Sequence[Row], advance: Callable[[Row], str]) -> Iterator[str]:
+        """Decode rows in this process; yields what `advance` returns of each that changed, but empty strings.
+
+        Raises:
+            ServingError: the engine rejected the rows, or the runtime failed.
+        """
+        self.lanes.open_for(rows)
+        changes: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
+        call = Call(rows, _ChangeListener(changes), streams=True)
+        self.engine.submit(call)
+        try:
+            while not call.over:
+                changed = changes.get()
+                if changed is not None and call.error is None and (piece := advance(changed)):
+                    yield piece
+            if call.error is not None:
+                raise call.error
+            if piece := advance(rows[-1]):
+                yield piece
+        finally:
+            if not call.over:
+                self.engine.cancel(call)
+
+
+class _ChangeListener(Listener):
+    """Puts each row with a new token into a queue, and None at the end."""
+
+    def __init__(self, changes: "queue.SimpleQueue[Row | None]") -> None:
+        self._changes = changes
+
+    def on_token(self, row: Row) -> None:
+        self._changes.put(row)
+
+    def on_end(self) -> None:
+        self._changes.put(None)
