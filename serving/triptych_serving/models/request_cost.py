@@ -9,14 +9,16 @@ ROW_BYTES = 20  # of a row in a response: counts, lengths of its parts, a score
 
 def check_characters(field: str, characters: int, limits: QueueLimits) -> None:
     """Reject a request with too much text to split and tokenize. Raises InvalidInputError: above the limit."""
-    most, remedy = limits.request_characters, "are allowed (--max-request-characters); send fewer texts per request"
-    _check(field, characters, most, f"{characters:,} characters in one request", remedy)
+    if characters > (most := limits.request_characters):
+        remedy = "are allowed (--max-request-characters); send fewer texts per request"
+        raise InvalidInputError(field, f"{characters:,} characters in one request, at most {most:,} {remedy}")
 
 
 def check_rows(field: str, rows: int, limits: QueueLimits, at_least: str = "") -> None:
     """Reject a request with more rows than can wait. Raises InvalidInputError: above the limit."""
-    problem = f"{at_least}{rows:,} rows in one request"
-    _check(field, rows, limits.waiting_rows, problem, "can wait (--max-queue-rows); send fewer")
+    if rows > (most := limits.waiting_rows):
+        problem = f"{at_least}{rows:,} rows in one request, at most {most:,} can wait (--max-queue-rows); send fewer"
+        raise InvalidInputError(field, problem)
 
 
 def check_results(field: str, size: int, what: str, limits: QueueLimits, remedy: str) -> None:
@@ -31,13 +33,9 @@ def check_results(field: str, size: int, what: str, limits: QueueLimits, remedy:
     Raises:
         InvalidInputError: above the limit.
     """
-    remedy = f"fit into a response (--max-message-bytes); {remedy}"
-    _check(field, size, limits.result_bytes, f"{what} may need {size:,} bytes", remedy)
-
-
-def _check(field: str, found: int, most: int, problem: str, remedy: str) -> None:
-    if found > most:
-        raise InvalidInputError(field, f"{problem}, at most {most:,} {remedy}")
+    if size > (most := limits.result_bytes):
+        problem = f"{what} may need {size:,} bytes, at most {most:,} fit into a response (--max-message-bytes); {remedy}"
+        raise InvalidInputError(field, problem)
 
 
 class RowLimit:
@@ -57,8 +55,8 @@ class RowLimit:
         if rows <= self.most:
             return
         check_rows(field, rows, self._limits, "at least ")
-        slots, tokens = self._slots, self._max_tokens
-        work = rows * slots * tokens
-        factors = f"at least {rows:,} sentences x {slots:,} beams or samples x {tokens:,} tokens"
-        remedy = "are allowed (--max-decode-tokens); send fewer, or lower beam_size, num_hypotheses or max_length"
-        _check(field, work, self._limits.decode_tokens, f"{factors} are {work:,} tokens to decode", remedy)
+        slots, tokens, most = self._slots, self._max_tokens, self._limits.decode_tokens
+        if (work := rows * slots * tokens) > most:
+            factors = f"at least {rows:,} sentences x {slots:,} beams or samples x {tokens:,} tokens"
+            remedy = "are allowed (--max-decode-tokens); send fewer, or lower beam_size, num_hypotheses or max_length"
+            raise InvalidInputError(field, f"{factors} are {work:,} tokens to decode, at most {most:,} {remedy}")

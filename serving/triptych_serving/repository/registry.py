@@ -169,7 +169,7 @@ class Registry:
             NotFoundError: no model has this name or version.
             UnavailableError: the model exists but is not loaded.
         """
-        return self._ready(selector)[0]
+        return self._recall("", selector, lambda _: self._ready(selector)[0])
 
     def select(self, name: str, version: str = "") -> list[ModelVersion]:
         """Return the versions of this name and version (a number or a label), where empty matches any; at least one.

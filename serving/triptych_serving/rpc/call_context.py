@@ -66,15 +66,23 @@ class CallContext:
 
     @property
     def is_background(self) -> bool:
-        """True for health checks and reflection, which do no work of a model."""
-        return self.service.startswith(BACKGROUND_PACKAGES)
+        """True for health checks and reflection."""
+        return is_background(self.service)
 
 
 current_call: ContextVar[CallContext] = ContextVar("current_call")
 
 
+def is_background(service: str) -> bool:
+    """Return True for health checks and reflection, which do no work of a model."""
+    return service.startswith(BACKGROUND_PACKAGES)
+
+
 class Guard(Protocol):
     """Decide which calls are admitted."""
+
+    def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
+        """Return False if calls of a method are never rejected nor identified; asked once for each method."""
 
     def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
         """Admit a call; a returned context manager is exited when the call ends. Raises ServingError: the call is rejected."""
@@ -97,9 +105,9 @@ class Observers:
     """Notify several observers; an exception of one is logged and does not reach the call."""
 
     def __init__(self, *observers: Observer) -> None:
-        self._on_start = [observer.on_start for observer in observers]
-        self._on_use = [observer.on_use for observer in observers]
-        self._on_end = [observer.on_end for observer in observers]
+        self._on_start = [one.on_start for one in observers if type(one).on_start is not Observer.on_start]
+        self._on_use = [one.on_use for one in observers if type(one).on_use is not Observer.on_use]
+        self._on_end = [one.on_end for one in observers if type(one).on_end is not Observer.on_end]
 
     def on_start(self, call: CallContext) -> None:
         _notify(self._on_start, call)
@@ -125,7 +133,9 @@ class UseModel:
 
     def __enter__(self) -> ModelUse:
         call = self._call
-        call.uses[:] = [*call.uses, self._use] if call.method_type != "bidi_stream" else [self._use]
+        if call.method_type == "bidi_stream":
+            call.uses.clear()
+        call.uses.append(self._use)
         call.leases.acquire(self._model)
         return self._use
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeAlias
@@ -98,10 +98,11 @@ class _Method:
         self._has_texts = service not in BINARY and f"{service}/{name}" != DOCUMENTS
         self._lists = _lists_of(service, name)
         self._inline = PARSED_INLINE if self._has_texts else BINARY_INLINE
-        self._environment = environment
         self._method_type: MethodType = (
             "unary" if handler.unary_unary else "server_stream" if handler.unary_stream else "bidi_stream"
         )
+        guards = [guard for guard in environment.guards if guard.concerns(service, name, self._method_type)]
+        self._environment = replace(environment, guards=guards)
 
     @property
     def wrapped(self) -> Handler | None:
@@ -119,7 +120,11 @@ class _Method:
         try:
             with _CallScope(call, context, self._environment) as scope:
                 scope.admit()
-                return await self._packed(await self._behaviour(await self._read(request), context))
+                # Small messages are converted here and now: a coroutine for each would cost every call.
+                argument = self._parsed(request) if len(request) <= self._inline else await self._read(request)
+                response = await self._behaviour(argument, context)
+                packed = self._packed(response)
+                return packed if isinstance(packed, bytes) else await packed
         except OUTSIDE:
             raise
         except BaseException as error:
@@ -135,7 +140,8 @@ class _Method:
                 argument = self._incoming(request) if self._handler.stream_stream else await self._read(request)
                 async with aclosing(self._behaviour(argument, context)) as responses:
                     async for response in responses:
-                        yield await self._packed(response)
+                        packed = self._packed(response)
+                        yield packed if isinstance(packed, bytes) else await packed
         except OUTSIDE:
             raise
         except BaseException as error:
@@ -200,15 +206,15 @@ class _Method:
             problem = "not a valid message of this method's request type; strings must be UTF-8"
             raise InvalidInputError("request", problem) from error
 
-    async def _packed(self, response: Any) -> bytes:
-        """Serialize a response, and join one that comes in parts: a large one in a thread."""
+    def _packed(self, response: Any) -> bytes | Awaitable[bytes]:
+        """Serialize a response, and join one that comes in parts: a large one in a thread, to be awaited."""
         if not isinstance(response, list):
             response = [response if isinstance(response, bytes) else self._serialize(response)]
         size = sum(map(len, response))
         self._environment.message_limit.check_response(size)
         if len(response) == 1 or size <= JOINED_INLINE:
             return b"".join(response)
-        return await asyncio.to_thread(join, response)
+        return asyncio.to_thread(join, response)
 
 
 class _CallScope:

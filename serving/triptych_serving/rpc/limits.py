@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION, IMAGE_GENERATION, TRANSLATION
 from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
-from triptych_serving.rpc.call_context import CallContext, GrpcContext
+from triptych_serving.rpc.call_context import CallContext, GrpcContext, MethodType, is_background
 from triptych_serving.rpc.descriptors import ATTENTION_SERVICE, INFERENCE_SERVICE, SERVICE_BY_CAPABILITY
 from triptych_serving.rpc.wire import Lists, LongListError, check_lists
 from triptych_serving.scheduling.admission import QueueLimits
@@ -142,16 +142,14 @@ class ClientLimit:
         self._limit = limit
         self._running: Counter[str] = Counter()
 
-    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None] | None:
+    def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
+        return self._limit > 0 and not is_background(service)
+
+    def admit(self, call: CallContext, context: GrpcContext) -> AbstractContextManager[None]:
         """Count a call of its client until it ends. Raises OverloadedError: there are too many calls."""
-        if not self._limit or not self._applies(call):
-            return None
         client = client_of(call)
         self._check(client)
         return _counted(self._running, client)
-
-    def _applies(self, call: CallContext) -> bool:
-        return not call.is_background
 
     def _check(self, client: str) -> None:
         if (running := self._running[client]) >= self._limit:
@@ -166,8 +164,8 @@ class WatcherLimit(ClientLimit):
         limit: open streams; one client may have a quarter of them.
     """
 
-    def _applies(self, call: CallContext) -> bool:
-        return call.is_background and call.method_type != "unary"
+    def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
+        return is_background(service) and method_type != "unary"
 
     def _check(self, client: str) -> None:
         own = max(1, self._limit // WATCHER_SHARE)

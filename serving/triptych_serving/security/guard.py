@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from triptych_serving.errors import PermissionDeniedError, SecurityError, UnauthenticatedError
-from triptych_serving.rpc.call_context import CallContext, GrpcContext
+from triptych_serving.rpc.call_context import CallContext, GrpcContext, MethodType
 from triptych_serving.security.api_keys import ApiKey, Role, find_key, read_keys
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
@@ -46,6 +46,10 @@ class AccessGuard:
         self._clock = clock
         self._keys = None if options.api_keys is None else _open_keys(options)
         logging.getLogger(GRPC_LOGGER).addFilter(_is_not_metadata)
+
+    def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
+        identifies = self._keys is not None or self._options.tls_client_ca is not None
+        return identifies or f"{service}/{method}" in ADMIN_METHODS
 
     def admit(self, call: CallContext, context: GrpcContext) -> None:
         """Admit a call and set its `principal`.

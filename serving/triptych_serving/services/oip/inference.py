@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.rpc.call_context import GrpcContext, current_call
@@ -108,21 +109,15 @@ def parts_of(response: pb.ModelInferResponse, contents: list[Buffer]) -> Parts:
     return parts
 
 
-def infer_call_from(request: pb.ModelInferRequest, registry: Callable[[], Registry], streams: bool = False) -> InferCall:
-    """Convert a request.
+def infer_call_from(request: pb.ModelInferRequest, model: Model, streams: bool = False) -> InferCall:
+    """Convert a request to a model.
 
     Args:
-        registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
         streams: the request came on a stream.
 
     Raises:
         InvalidInputError: a part of the request is invalid; names it.
-        NotFoundError: the model or version does not exist.
-        UnavailableError: the model exists, but is not loaded.
     """
-    if not request.model_name:
-        raise InvalidInputError("model_name", "empty, name a model")
-    model = registry().named(ModelSelector(request.model_name, request.model_version))
     given = dict(request.parameters)
     chosen = {TASK_PARAMETER: given.pop(TASK_PARAMETER)} if TASK_PARAMETER in given else {}
     task = TASKS[task_from(parameters_from(chosen, {TASK_PARAMETER: TEXT}).get(TASK_PARAMETER), model)]
@@ -152,9 +147,10 @@ class Inference:
 
     async def infer(self, request: pb.ModelInferRequest, context: GrpcContext) -> bytes | Parts:
         """Return the serialized response to a request, or its parts. Raises ServingError: the request cannot be served."""
-        if (model := self._plain(request)) is not None:
+        model = self._model(request)
+        if isinstance(model, TensorModel):
             return await self._infer_plain(model, request, context, parts_of)
-        call = infer_call_from(request, self._registry)
+        call = infer_call_from(request, model)
         return await self._made(call, await self._results(call, context), call.serialized)
 
     async def stream(self, request: pb.ModelInferRequest, context: GrpcContext) -> AsyncGenerator[pb.ModelStreamInferResponse]:
@@ -171,11 +167,12 @@ class Inference:
         self, request: pb.ModelInferRequest, context: GrpcContext
     ) -> AsyncGenerator[tuple[pb.ModelInferResponse, bool]]:
         """Yield pieces, then the complete result; with an empty final response, the result comes before it."""
-        if (model := self._plain(request)) is not None:
+        model = self._model(request)
+        if isinstance(model, TensorModel):
             yield await self._infer_plain(model, request, context, whole_response), True
             return
         empty_final = flag_from(request.parameters, EMPTY_FINAL)
-        call = infer_call_from(request, self._registry, streams=True)
+        call = infer_call_from(request, model, streams=True)
         if call.task.stream is None:
             yield await self._made(call, await self._results(call, context), call.response), True
             return
@@ -219,10 +216,11 @@ class Inference:
         response, contents = await infer_tensors(model, request, context, self._limit)
         return await self._offload.run(sum(map(len, contents)), form, response, contents)
 
-    def _plain(self, request: pb.ModelInferRequest) -> TensorModel | None:
-        """Return the requested model if it takes plain tensors."""
-        model = self._registry().named(ModelSelector(request.model_name, request.model_version)) if request.model_name else None
-        return model if isinstance(model, TensorModel) else None
+    def _model(self, request: pb.ModelInferRequest) -> Model:
+        """Return the requested model. Raises ServingError: none is named, or it is not loaded."""
+        if not request.model_name:
+            raise InvalidInputError("model_name", "empty, name a model")
+        return self._registry().named(ModelSelector(request.model_name, request.model_version))
 
     async def _results(self, call: InferCall, context: GrpcContext) -> TaskResults:
         with call.renamed_fields():

@@ -41,6 +41,7 @@ from triptych_serving.services.v1.codec import (
     contents_from,
     joined,
     optional_from,
+    packed_embedding,
     packer,
     selector_from,
     served_by,
@@ -66,7 +67,7 @@ RESPONSES: Mapping[str, type[Message]] = {
     TEXT_CLASSIFICATION_TASK.name: text_classification_pb2.ClassifyTextResponse,
     TOKEN_CLASSIFICATION_TASK.name: token_classification_pb2.ClassifyTokensResponse,
 }
-PACKERS = {name: packer(response) for name, response in RESPONSES.items()}
+PACKERS = {name: packer(response) for name, response in RESPONSES.items()} | {EMBEDDING_TASK.name: packed_embedding}
 
 
 class TextServicer(

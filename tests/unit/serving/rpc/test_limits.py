@@ -13,7 +13,7 @@ from triptych.v1.translation_pb2 import TranslateRequest
 from triptych_cli.serve import flags as serve_flags
 from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
 from triptych_serving.rpc.active_calls import ModelLeases
-from triptych_serving.rpc.call_context import CallContext, Observers
+from triptych_serving.rpc.call_context import CallContext, MethodType, Observers
 from triptych_serving.rpc.limits import MAX_MESSAGE_BYTES, ClientLimit, LimitOptions, MessageLimit, WatcherLimit, client_of
 from triptych_serving.rpc.wire import lists_of
 
@@ -41,9 +41,8 @@ def test_client_is_the_principal_or_the_address(peer: str, principal: str, clien
 
 
 def admitted(limit: ClientLimit | WatcherLimit, call: CallContext) -> AbstractContextManager[None]:
-    manager = limit.admit(call, NO_CONTEXT)
-    assert manager is not None
-    return manager
+    assert limit.concerns(call.service, call.method, call.method_type)
+    return limit.admit(call, NO_CONTEXT)
 
 
 def test_concurrent_calls_of_a_client_are_limited() -> None:
@@ -57,7 +56,6 @@ def test_concurrent_calls_of_a_client_are_limited() -> None:
         assert rejected.value.retry_after_seconds > 0
         for other in (call_from("ipv4:10.0.0.2:1"), call_from(principal="alice")):
             calls.enter_context(admitted(limit, other))
-        assert limit.admit(call_from(service="grpc.health.v1.Health"), NO_CONTEXT) is None
     for _ in range(3):
         with admitted(limit, call_from()):
             pass
@@ -71,8 +69,6 @@ def test_streams_of_health_checks_are_limited_in_all_and_for_each_client() -> No
         return replace(call_from(f"ipv4:10.0.0.{host}:1", service="grpc.health.v1.Health"), method_type="server_stream")
 
     limit = WatcherLimit(8)
-    assert limit.admit(call_from(service="grpc.health.v1.Health"), NO_CONTEXT) is None
-    assert limit.admit(replace(call_from(), method_type="bidi_stream"), NO_CONTEXT) is None
     with ExitStack() as streams:
         for host in range(4):
             for _ in range(2):
@@ -84,9 +80,17 @@ def test_streams_of_health_checks_are_limited_in_all_and_for_each_client() -> No
     assert not limit._running
 
 
-def test_zero_means_unlimited() -> None:
-    limit = ClientLimit(0)
-    assert all(limit.admit(call_from(), NO_CONTEXT) is None for _ in range(100))
+@pytest.mark.parametrize(
+    ("limit", "service", "method_type"),
+    [
+        (ClientLimit(0), "triptych.v1.TranslationService", "unary"),  # unlimited
+        (ClientLimit(2), "grpc.health.v1.Health", "unary"),
+        (WatcherLimit(8), "grpc.health.v1.Health", "unary"),
+        (WatcherLimit(8), "triptych.v1.TranslationService", "bidi_stream"),
+    ],
+)
+def test_other_calls_are_not_limited(limit: ClientLimit, service: str, method_type: MethodType) -> None:
+    assert not limit.concerns(service, "Any", method_type)
 
 
 @pytest.mark.parametrize("direction", ["request", "response"])

@@ -40,7 +40,8 @@ def a_call(path: str, key: str = "") -> CallContext:
 
 def admit(guard: AccessGuard, call: CallContext, *names: bytes) -> str:
     """Return the principal of an admitted call."""
-    guard.admit(call, Connection(names))  # type: ignore[arg-type]
+    if guard.concerns(call.service, call.method, call.method_type):
+        guard.admit(call, Connection(names))  # type: ignore[arg-type]
     return call.principal
 
 

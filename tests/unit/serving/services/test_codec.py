@@ -1,12 +1,15 @@
-"""Conversion of translations to messages of `triptych.v1`."""
+"""Conversion of translations and embeddings to messages of `triptych.v1`."""
+
+from array import array
 
 import numpy as np
 import pytest
 
-from triptych.v1 import translation_pb2
+from triptych.v1 import embedding_pb2, translation_pb2
+from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.scheduling.request import Finish
-from triptych_serving.services.v1.codec import packed_translation
+from triptych_serving.services.v1.codec import packed_embedding, packed_translation, packer
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (3, 5), (2, 300)])
@@ -17,3 +20,13 @@ def test_an_alignment_keeps_its_weights(shape: tuple[int, int]) -> None:
     [found] = translation_pb2.Translation.FromString(b"".join(packed_translation(translation))).hypotheses
     assert [list(token.source_weights) for token in found.alignment] == weights.tolist()
     assert (found.text, found.token_count) == ("a b", 2)
+
+
+@pytest.mark.parametrize("tokens", [0, 3])
+def test_embeddings_whose_numbers_are_copied_are_those_that_are_converted(tokens: int) -> None:
+    values = array("f", np.random.default_rng(1).standard_normal(300).astype(np.float32))
+    embedding = TextEmbedding(values, 5, bool(tokens), values * tokens, range(tokens), range(2, 2 + tokens))
+    convert = packer(embedding_pb2.EmbedTextResponse)
+    found, wanted = map(embedding_pb2.EmbedTextResponse.FromString, (packed_embedding(embedding), convert(embedding)))
+    assert found == wanted
+    assert found.embeddings[0].values == values.tolist()
