@@ -50,8 +50,7 @@ class GreedyLane:
 
     def leave(self, rows: Sequence[Row]) -> None:
         gone = set(map(id, rows))
-        for slot in reversed([i for i, row in enumerate(self.rows) if id(row) in gone]):
-            self._vacate(slot)
+        self._remove([slot for slot, row in enumerate(self.rows) if id(row) in gone])
 
     def reset(self) -> None:
         self.rows = []
@@ -62,15 +61,8 @@ class GreedyLane:
         slots.forced[:count] = [_forced(row) for row in self.rows]
         self._run()
         slots.positions[:count] += 1
-        ended = [
-            slot
-            for slot, (row, token) in enumerate(zip(self.rows, slots.tokens[:count].tolist(), strict=True))
-            if self._append(row, token)
-        ]
-        rows = [self.rows[slot] for slot in ended]
-        for slot in reversed(ended):
-            self._vacate(slot)
-        return rows
+        tokens = slots.tokens[:count].tolist()
+        return self._remove([slot for slot, row in enumerate(self.rows) if self._append(row, tokens[slot])])
 
     def _run(self) -> None:
         # The next tokens overwrite the newest ones, which the graph has read before it computes them.
@@ -90,11 +82,15 @@ class GreedyLane:
         finish_row(row, Finish.LENGTH)
         return True
 
-    def _vacate(self, slot: int) -> None:
-        self._slots.vacate(slot)
-        last = self.rows.pop()
-        if slot < len(self.rows):
-            self.rows[slot] = last
+    def _remove(self, ended: Sequence[int]) -> list[Row]:
+        """Free slots, in ascending order; return their rows."""
+        rows = [self.rows[slot] for slot in ended]
+        for slot in reversed(ended):
+            self._slots.vacate(slot)
+            last = self.rows.pop()
+            if slot < len(self.rows):
+                self.rows[slot] = last
+        return rows
 
 
 def _forced(row: Row) -> int:

@@ -2,8 +2,9 @@
 
 A runtime adds in another order where it multiplies one row, and int8 may round what it adds to the next integer: a token that
 is read alone gives other keys and values than one that is read with others, if only in the last bits. So which of a row's
-tokens are read together depends on the row alone: those of its prompt but the last are never read one by one, all later ones
-always. Then neither company nor chunks nor the prefix cache change a result.
+tokens are read together depends on the row and its lane alone: those of its prompt (in the search lane: but the last, whose
+log-probabilities a step computes) are never read one by one, all later ones always. Then neither company nor chunks nor the
+prefix cache change a result.
 """
 
 import math
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,7 +35,9 @@ SMALLEST_CHUNK, LARGEST_CHUNK, FIRST_CHUNK = 8, 512, 32  # tokens
 SIMILAR = 0.85  # prompts are read together if they have this share of the longest one's tokens
 SCORES = 1 << 22  # log-probabilities computed at a time: 16 MB
 LEARNS = 0.3  # weight of the latest chunk in the average cost of a token; of a slower one: 1
-LEAST = 2  # tokens of a chunk; the only token before a prompt's last one is read by a step
+LEAST = 2  # tokens of a chunk; those of a prompt with at most as many are read by steps
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,17 @@ class PromptKVCache(HostArrays):
         parts = ({**arrays.inputs, **own}, arrays.outputs, arrays.constants, arrays.rare)
         return super().bind(StepArrays(*({name: part[name] for name in part.keys() & self._names} for part in parts)), rows)
 
-    def read(self, slot: int, tokens: Sequence[int], position: int) -> None:
-        """Read tokens of a row, the first of them at `position`.
+    def read(self, slot: int, tokens: Sequence[int], position: int) -> int:
+        """Read tokens of a row, the first of them at `position`; return the most likely next one.
 
         Raises:
             EngineError: the runtime failed.
         """
-        self._read(np.array([tokens], np.int64), [position + len(tokens) - 1], self._total, self._row(slot))
+        [following] = self._read(np.array([tokens], np.int64), [position + len(tokens) - 1], self._total, self._row(slot))
+        return following
 
-    def read_whole(self, prompts: Mapping[int, Sequence[int]]) -> None:
-        """Read the tokens of several slots' rows together, from their beginnings; they are padded to the longest.
+    def read_whole(self, prompts: Mapping[int, Sequence[int]]) -> list[int]:
+        """Read whole prompts of several slots together, padded to the longest; return the most likely next tokens.
 
         Raises:
             EngineError: the runtime failed.
@@ -99,9 +103,11 @@ class PromptKVCache(HostArrays):
         rows, longest = tokens.shape
         parts = self._parts(rows, longest)
         last, total = [len(prompt) - 1 for prompt in prompts.values()], np.array([longest], np.int32)
-        self._read(tokens, last, total, {name: self._layer(parts, index) for index, name in enumerate(self._caches)})
+        caches = {name: self._layer(parts, index) for index, name in enumerate(self._caches)}
+        following = self._read(tokens, last, total, caches)
         for index, (slot, prompt) in enumerate(prompts.items()):
             self._store(parts, index, slot, 0, len(prompt))
+        return following
 
     def score(self, slot: int, tokens: Sequence[int], position: int, count: int) -> list[TokenLogProbability]:
         """Read tokens but the last; return the log-probabilities of those but the first, with the `count` likeliest ones.
@@ -146,10 +152,11 @@ class PromptKVCache(HostArrays):
     def _row(self, slot: int) -> Mapping[str, Bindable]:
         return {name: cache[slot : slot + 1] for name, cache in self._caches.items()}
 
-    def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Bindable]) -> None:
-        rows = len(tokens)
-        forced, following = {"forced": np.full(rows, FREE, np.int64)}, {"next": np.zeros(rows, np.int64)}
-        self._run(self._graphs.reader, tokens, np.array(last, np.int32), total, caches, forced, following)
+    def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Bindable]) -> list[int]:
+        forced, following = np.full(len(tokens), FREE, np.int64), np.zeros(len(tokens), np.int64)
+        places = tokens, np.array(last, np.int32), total
+        self._run(self._graphs.reader, *places, caches, {"forced": forced}, {"next": following})
+        return list(map(int, following))
 
     @staticmethod
     def _run(
@@ -256,25 +263,22 @@ class Reading:
     row: Row
     slot: int
     position: int
+    end: int  # position up to which to read
+    following: int = 0  # the most likely token after those that were read
 
     @property
     def token(self) -> int:
-        """The prompt's token at `position`."""
-        return self.row.prefix[self.position - 1] if self.position else self.row.source[0]
+        """The token at `position`: the prompt's, or the first one after it."""
+        return self.following if self.position > self.row.prompt else self.tokens(self.position, self.position + 1)[0]
 
     def tokens(self, start: int, end: int) -> Sequence[int]:
         """Return tokens of the prompt."""
         return self.row.prefix[start - 1 : end - 1] if start else (self.row.source[0], *self.row.prefix[: end - 1])
 
     @property
-    def end(self) -> int:
-        """Position of the prompt's last token, which a step reads."""
-        return self.row.prompt
-
-    @property
     def is_unread(self) -> bool:
-        """True if tokens are left that no step reads."""
-        return is_unread(self.row, self.position)
+        """True if tokens are left to read."""
+        return self.position < self.end
 
 
 def is_unread(row: Row, position: int) -> bool:
@@ -329,7 +333,8 @@ class PromptReader:
             return False
         for row, reading in by_row.items():
             if row not in self._turns:
-                self._turns[row] = [] if row.scored else self._prefixes.keys(reading.tokens(0, reading.end))
+                kept = reading.tokens(0, row.prompt + 1 - LEAST)  # without what is read again, to choose the next token
+                self._turns[row] = [] if row.scored else self._prefixes.keys(kept)
         decodes = self._is_decoding()
         self._held = min(self._held, self._clock() + HELD_SECONDS)
         left = self._room(decodes)
@@ -362,9 +367,9 @@ class PromptReader:
         longest = max(reading.end for reading in new.values())
         chosen = [reading for reading in new.values() if reading.end >= SIMILAR * longest][: most // longest]
         prompts = {reading.slot: reading.tokens(0, reading.end) for reading in chosen}
-        self._learn(len(chosen) * longest, lambda: self._cache.read_whole(prompts))
-        for reading in chosen:
-            reading.position = reading.end
+        following = self._learn(len(chosen) * longest, lambda: self._cache.read_whole(prompts))
+        for reading, token in zip(chosen, following, strict=True):
+            reading.position, reading.following = reading.end, token
             self._keep_blocks(reading, self._turns.pop(reading.row))
         return True
 
@@ -389,7 +394,8 @@ class PromptReader:
         if reading.row.scored:
             self._learn(end - start, lambda: self._score(reading, start, end))
         else:
-            self._learn(end - start, lambda: self._cache.read(reading.slot, reading.tokens(start, end), start))
+            tokens = reading.tokens(start, end)
+            reading.following = self._learn(end - start, lambda: self._cache.read(reading.slot, tokens, start))
         reading.position = end
         self._keep_blocks(reading, keys)
         return end - start
@@ -400,12 +406,13 @@ class PromptReader:
         notes = self._cache.score(reading.slot, reading.tokens(start, end + 1), start, row.search.top_log_probabilities or 0)
         row.log_probabilities += notes[reading.position - start :]
 
-    def _learn(self, tokens: int, run: Callable[[], None]) -> None:
-        """Run something that reads tokens, and note how long each takes."""
+    def _learn(self, tokens: int, run: Callable[[], Result]) -> Result:
+        """Run something that reads tokens, and note how long each takes; return its result."""
         began = self._clock()
-        run()
+        result = run()
         seconds = (self._clock() - began) / max(SMALLEST_CHUNK, tokens)
         self._seconds = max(seconds, self._seconds + LEARNS * (seconds - self._seconds))
+        return result
 
     def _keep_blocks(self, reading: Reading, keys: Sequence[bytes]) -> None:
         for index, key in enumerate(keys[: reading.position // BLOCK]):

@@ -1,4 +1,8 @@
-"""Lanes of decoder-only models: rows read their prompts first, a chunk between two steps, then decode like all others."""
+"""Lanes of decoder-only models: rows read their prompts first, a chunk between two steps, then decode like all others.
+
+What reads the last token of a greedy row's prompt chooses the first one after it. Until the row's first step, that token is
+in the slot alone, so that no stream begins while its row waits for the prompts of others.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,12 +39,19 @@ class PromptGreedyLane(GreedyLane):
         self._reader.warm_up()
 
     def step(self) -> list[Row]:
-        readings = [Reading(row, slot, len(row.tokens)) for slot, row in enumerate(self.rows) if _is_unread(row)]
-        waits = self._reader.read(readings, self._slots)
+        slots = self._slots
+        unread = [(slot, row) for slot, row in enumerate(self.rows) if _is_unread(row)]
+        readings = [Reading(row, slot, len(row.tokens), row.prompt + 1) for slot, row in unread]
+        waits = self._reader.read(readings, slots)
         for reading in readings:
             row = reading.row
             row.tokens.extend(row.prefix[len(row.tokens) : reading.position])
-        return [] if waits or all(map(_is_unread, self.rows)) else super().step()
+        if waits:
+            return []
+        positions, tokens = slots.positions.tolist(), slots.tokens.tolist()
+        first = [slot for slot, row in enumerate(self.rows) if positions[slot] > len(row.tokens)]
+        ended = self._remove([slot for slot in first if self._append(self.rows[slot], tokens[slot])])
+        return ended if all(map(_is_unread, self.rows)) else ended + super().step()
 
     def _run(self) -> None:
         with _up_to((slot for slot, row in enumerate(self.rows) if not _is_unread(row)), self._slots):
@@ -70,7 +81,7 @@ class PromptSearchLane(SearchLane):
 
     def step(self) -> list[Row]:
         groups = [group for group in self._groups if is_unread(group.row, group.length)]
-        readings = [Reading(group.row, group.slots[0], group.length) for group in groups]
+        readings = [Reading(group.row, group.slots[0], group.length, group.row.prompt) for group in groups]
         waits = self._reader.read(readings, self._slots)
         for group, reading in zip(groups, readings, strict=True):
             new = slice(group.length, reading.position)

@@ -37,16 +37,16 @@ def log_probabilities(history: tuple[int, ...], together: int) -> Floats:
     return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
 
-def read_together(prompt: Sequence[int]) -> int:
-    """Return the number of tokens at the beginning of a prompt that are never read alone."""
-    return len(prompt) - 1 if len(prompt) > LEAST else 0
+def read_together(prompt: Sequence[int], searches: bool) -> int:
+    """Return the number of tokens at the beginning of a prompt that are never read alone in the lane."""
+    return len(prompt) - searches if len(prompt) > LEAST else 0
 
 
-def greedy(prompt: list[int], most: int) -> list[int]:
-    """Return the tokens that greedy search adds."""
+def greedy(prompt: list[int], most: int, searches: bool = False) -> list[int]:
+    """Return the tokens that greedy search adds in one of the lanes."""
     history = list(prompt)
     while len(history) < len(prompt) + most:
-        token = int(log_probabilities(tuple(history), read_together(prompt)).argmax())
+        token = int(log_probabilities(tuple(history), read_together(prompt, searches)).argmax())
         if token in ENDS:
             break
         history.append(token)

@@ -53,14 +53,14 @@ def test_rows_decode_alike_alone_and_in_company(searches: bool, limit: int, chun
     lane, graph = make_lane(searches, prefixes=PrefixCache(limit), chunks=chunks)
     rows = [row_of(prompt, 15, search=search) for prompt in given]
     run(lane, [rows[i : i + 3] for i in range(0, len(rows), 3)])
-    assert [generated(row) for row in rows] == [greedy(prompt, 15) for prompt in given]
+    assert [generated(row) for row in rows] == [greedy(prompt, 15, searches) for prompt in given]
     assert all(chunk >= 2 for chunk in graph.reads)
     if not searches:
         assert bool(limit) == any(row.cached for row in rows[-2:])
     for row, prompt in zip(rows, given, strict=True) if searches else ():
         history = list(prompt)
         for note in row.log_probabilities:
-            expected = log_probabilities(tuple(history), read_together(prompt))
+            expected = log_probabilities(tuple(history), read_together(prompt, searches))
             assert note.log_probability == pytest.approx(expected[note.token], abs=1e-6)
             assert [token for token, _ in note.top] == np.argsort(-expected)[:3].tolist()
             history.append(note.token)
@@ -96,15 +96,16 @@ def test_chunks_are_bounded_by_the_time_of_steps_on_a_machine_of_any_speed(step:
     now = 0.0
     chunks = []
 
-    def read(_slot: int, tokens: Sequence[int], _position: int) -> None:
+    def read(_slot: int, tokens: Sequence[int], _position: int) -> int:
         nonlocal now
         chunks.append(len(tokens))
         now += len(tokens) * cost
+        return 4
 
     slots = SimpleNamespace(positions=[0], tokens=[0])
     reader = PromptReader(SimpleNamespace(read=read), PrefixCache(0), clock=lambda: now)  # type: ignore[arg-type]
     row = row_of([4] * 6_000, 5)
-    reading = Reading(row, 0, 0)
+    reading = Reading(row, 0, 0, row.prompt)
     for cost in (1e-4, 1e-3, 5e-3, 2e-4):  # seconds of a token; suddenly another
         for index in range(8):
             before = now - step
@@ -124,9 +125,10 @@ def test_prompts_of_every_length_end(searches: bool, chunk: int, monkeypatch: py
     monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", chunk)
     for size in range(1, 36):  # also those of which the chunks leave a single token
         lane, _ = make_lane(searches, prefixes=PrefixCache(1 << 20))
-        row = row_of([5] * size, 2, search=SCORED if searches else SearchParams())
+        search, most = SCORED if searches else SearchParams(), 1 + size % 2
+        row = row_of([5] * size, most, search=search)
         run(lane, [[row]])
-        assert generated(row) == greedy([5] * size, 2)
+        assert generated(row) == greedy([5] * size, most, searches)
 
 
 def test_prefix_cache_is_bounded_and_counted() -> None:
@@ -141,7 +143,7 @@ def test_prefix_cache_is_bounded_and_counted() -> None:
     counters = prefixes.counters
     assert counters.bytes == counters.blocks * block <= 3 * block
     assert counters.evictions > 0
-    assert counters.queries == 2 * (len(prompt) - 1)
+    assert counters.queries == 2 * (len(prompt) - 2)
 
 
 def test_a_row_never_takes_the_blocks_of_an_earlier_one() -> None:
@@ -163,9 +165,9 @@ def test_an_echoed_prompt_is_scored_in_chunks(size: int, chunks: bool, monkeypat
     graph.reads.clear()
     run(lane, [[row, row_of([4] * 30, 3, search=SCORED)]])
     notes = row.log_probabilities
-    assert [note.token for note in notes] == [*prompt[1:], *greedy(prompt, 4)]
+    assert [note.token for note in notes] == [*prompt[1:], *greedy(prompt, 4, searches=True)]
     for index, note in enumerate(notes[: size - 1]):
-        expected = log_probabilities(tuple(prompt[: index + 1]), min(index + 1, read_together(prompt)))
+        expected = log_probabilities(tuple(prompt[: index + 1]), min(index + 1, read_together(prompt, searches=True)))
         assert note.log_probability == pytest.approx(expected[note.token], abs=1e-6)
         assert [token for token, _ in note.top] == np.argsort(-expected)[:3].tolist()
     assert row.cached == 0
@@ -187,39 +189,40 @@ def test_prompts_that_come_together_are_read_together_before_any_decodes() -> No
         steps += 1
     assert [generated(row) for row in rows] == [greedy(prompt, 20) for prompt in given]
     assert len(graph.reads) < len(rows)
-    assert steps <= len(graph.reads) + 21
+    assert steps <= len(graph.reads) + 20
 
 
 def test_rows_wait_only_so_long_for_other_prompts() -> None:
     now = 0.0
 
-    def read(cost: float) -> None:
+    def read(cost: float, prompts: int) -> list[int]:
         nonlocal now
         now += cost
+        return [4] * prompts
 
     cache = SimpleNamespace(
         context=32,
-        read=lambda _slot, tokens, _position: read(len(tokens) * 0.01),
-        read_whole=lambda prompts: read(sum(map(len, prompts.values())) * 0.01),
+        read=lambda _slot, tokens, _position: read(len(tokens) * 0.01, 1)[0],
+        read_whole=lambda prompts: read(sum(map(len, prompts.values())) * 0.01, len(prompts)),
     )
     slots = SimpleNamespace(positions=[0] * 99, tokens=[0] * 99)
     reader = PromptReader(cache, PrefixCache(0), lambda: False, clock=lambda: now)  # type: ignore[arg-type]
     reader.warm_up()
-    short = [Reading(row_of([4 + slot] * 20, 5), slot, 0) for slot in range(90)]
-    long = Reading(row_of([5] * 2_000, 5), 90, 0)
+    short = [Reading(row_of([4 + slot] * 20, 5), slot, 0, 19) for slot in range(90)]
+    long = Reading(row_of([5] * 2_000, 5), 90, 0, 1_999)
     waits = []
     while unread := [reading for reading in (*short, long) if reading.is_unread]:
         waits.append((now, reader.read(unread, slots)))  # type: ignore[arg-type]
     held = [when for when, waited in waits if waited]
     assert prompt_cache.HELD_SECONDS - 1 < max(held) < prompt_cache.HELD_SECONDS + 1
     assert held == [when for when, _ in waits[: len(held)]]
-    assert not reader.read([Reading(long.row, 90, 0)], slots)  # type: ignore[arg-type]
+    assert not reader.read([Reading(long.row, 90, 0, long.end)], slots)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("searches", [False, True])
 def test_stop_sequences_end_rows_across_tokens(searches: bool) -> None:
     prompt = [5, 6, 7]
-    words = greedy(prompt, 20)
+    words = greedy(prompt, 20, searches)
     text = "".join(WORDS.bytes_of(token).decode() for token in words)
     stop = text[4:9]  # begins and ends within words
     row = row_of(prompt, 20, search=SCORED if searches else SearchParams())
