@@ -1,16 +1,20 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
-// library: GroupQueryAttention of one new token per row over static caches, and LogSoftmax and TopK over the last dimension.
+// library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
+// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat.
 //
 // Caches are float32, or int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What the runtime's
 // operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. It runs in one thread,
-// with AVX-512, AVX2, or neither; TRIPTYCH_NATIVE_KERNELS=avx2 or plain chooses a lower level than the processor's.
+// with AVX512-VNNI, AVX-512, AVX2, or none; TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -21,7 +25,7 @@ namespace {
 
 // The part of ONNX Runtime's C API (onnxruntime_c_api.h) that is used. Tables only ever grow, so places stay valid.
 
-constexpr uint32_t API_VERSION = 17;  // ONNX Runtime 1.17; later ones provide it, too
+constexpr uint32_t API_VERSION = 18;  // ONNX Runtime 1.18; later ones provide it, too
 using Status = void*;                 // null: no error
 
 struct ApiBase {
@@ -44,9 +48,10 @@ enum Place {  // in the table of functions
   OUTPUT = 91,
   RELEASE_STATUS = 93,
   RELEASE_SHAPE = 99,
+  CONSTANT_INPUT = 249,
 };
 
-enum Type { FLOAT = 1, INT8 = 3, INT32 = 6, INT64 = 7 };
+enum Type { FLOAT = 1, UINT8 = 2, INT8 = 3, INT32 = 6, INT64 = 7 };
 
 struct CustomOp {  // OrtCustomOp
   uint32_t version;
@@ -68,6 +73,10 @@ struct CustomOp {  // OrtCustomOp
   Status (*infer_shapes)(const CustomOp*, void*);
   int (*start_version)(const CustomOp*);
   int (*end_version)(const CustomOp*);
+  size_t (*may_share)(int**, int**);
+  void (*release_may_share)(int*, int*);
+  size_t (*shares)(int**, int**);  // inputs and outputs in the same memory
+  void (*release_shares)(int*, int*);
   const char* own_name;  // ours, from here on
   size_t inputs, outputs;
   Type cache;
@@ -76,6 +85,10 @@ struct CustomOp {  // OrtCustomOp
 #define INLINE inline __attribute__((always_inline))
 constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
+constexpr int64_t PANEL = 64, LINE = 64;  // columns of a product that are computed together; bytes of a cache line
+
+constexpr int64_t rounded(int64_t depth) { return (depth + 3) / 4 * 4; }
+
 // One row's head.
 template <typename T>
 struct Head {
@@ -94,11 +107,25 @@ struct Head {
   float scale;
 };
 
+// Packed weights times inputs [rows, depth].
+struct Product {
+  const uint8_t* inputs;
+  const int8_t* weights;
+  const int32_t* sums;  // of the weights of each column
+  const float* scales;  // of each column
+  const float* bias;    // null: none
+  float* to;            // [rows, columns]
+  int64_t depth, columns;
+  int32_t zero;  // what stands for 0 in the inputs
+};
+
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
+  void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products
+  void (*multiply)(const Product&, int64_t) = nullptr;
 };
 
 }  // namespace
@@ -130,6 +157,11 @@ namespace avx512 {
 #include "select.h"
 const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
 }
+#pragma GCC target("avx512vnni")
+namespace avx512 {
+#include "multiply.h"
+const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, pack, multiply_all};
+}
 #pragma GCC pop_options
 #endif
 
@@ -139,10 +171,12 @@ namespace {
 const Level& choose() {
 #if defined(__x86_64__)
   const char* wanted = std::getenv("TRIPTYCH_NATIVE_KERNELS");
-  const bool lower = wanted && !std::strcmp(wanted, "plain"), half = wanted && !std::strcmp(wanted, "avx2");
+  const auto wants = [wanted](const char* level) { return wanted && !std::strcmp(wanted, level); };
+  const bool lower = wants("plain"), half = wants("avx2");
   const bool avx2 = !lower && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && !half && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx512 && !wants("avx512") && __builtin_cpu_supports("avx512vnni")) return avx512::LEVEL_WITH_PRODUCTS;
   if (avx512) return avx512::LEVEL_OF_KERNELS;
   if (avx2) return avx2::LEVEL_OF_KERNELS;
 #endif
@@ -153,12 +187,15 @@ struct Fault {
   const char* text;
 };
 
+struct Packed;
+
 struct Kernel {
   const void* const* api;
   int64_t heads;
   float scale;
   bool weights;  // the last output is the attention
   const Level& level = choose();
+  std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
 
   template <typename Function>
   Function at(Place place) const { return reinterpret_cast<Function>(const_cast<void*>(api[place])); }
@@ -203,6 +240,8 @@ struct Kernel {
       for (size_t i = 0; i + 1 < rank; i++) count *= shape[i];
       return count;
     }
+
+    int64_t size() const { return rank ? rows() * shape[rank - 1] : 1; }
   };
 
   template <typename T>
@@ -318,6 +357,23 @@ void compute_top_k(const Kernel& kernel, void* context) {
     kernel.level.top_k(values.data + row * size, size, count, best + row * count, places + row * count);
 }
 
+// Along the last of two dimensions.
+void compute_scatter(const Kernel& kernel, void* context) {
+  const auto values = kernel.input<float>(context, 0), updates = kernel.input<float>(context, 2);
+  const auto places = kernel.input<int64_t>(context, 1);
+  if (values.rank != 2 || places.rank != 2 || places.shape[0] > values.shape[0]) throw Fault{"ScatterElements: no matrices"};
+  if (updates.rank != 2 || updates.size() != places.size()) throw Fault{"ScatterElements: not one update for each place"};
+  float* result = kernel.output<float>(context, 0, values.shape, 2);
+  if (result != values.data) std::memcpy(result, values.data, values.size() * sizeof(float));
+  for (int64_t i = 0; i < places.size(); i++) {
+    const int64_t place = places.data[i] + (places.data[i] < 0 ? values.shape[1] : 0);
+    if (place < 0 || place >= values.shape[1]) throw Fault{"ScatterElements: a place is outside of its row"};
+    result[i / places.shape[1] * values.shape[1] + place] = updates.data[i];
+  }
+}
+
+#include "products.h"
+
 template <void (*COMPUTE)(const Kernel&, void*)>
 Status compute_safely(void* kernel, void* context) {
   const Kernel& self = *static_cast<Kernel*>(kernel);
@@ -353,6 +409,14 @@ Status create_last(const CustomOp*, const void* const* api, const void* info, vo
   return nullptr;
 }
 
+Status create_scatter(const CustomOp*, const void* const* api, const void* info, void** kernel) {
+  Kernel made{api, 0, 1.0f, false};
+  const int64_t axis = made.integer(info, "axis", 0);
+  if (axis != 1 && axis != -1) return made.fail("ScatterElements: only along the last of two dimensions");
+  *kernel = new Kernel(made);
+  return nullptr;
+}
+
 // Registration. The functions that describe an operator get its own struct.
 
 Type attention_input(const CustomOp* op, size_t index) {
@@ -360,6 +424,10 @@ Type attention_input(const CustomOp* op, size_t index) {
 }
 Type attention_output(const CustomOp* op, size_t index) { return index == 1 || index == 2 ? op->cache : FLOAT; }
 Type selection_type(const CustomOp*, size_t index) { return index ? INT64 : FLOAT; }
+Type scatter_input(const CustomOp*, size_t index) { return index == 1 ? INT64 : FLOAT; }
+Type product_input(const CustomOp*, size_t index) {
+  return index == 0 || index == 4 ? UINT8 : index == 1 || index == 5 ? INT8 : FLOAT;
+}
 
 CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compute)(void*, void*)) {
   CustomOp op{};
@@ -376,6 +444,8 @@ CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compu
   op.compute2 = compute;
   op.start_version = [](const CustomOp*) { return 1; };
   op.end_version = [](const CustomOp*) { return INT32_MAX; };
+  op.may_share = op.shares = [](int**, int**) -> size_t { return 0; };
+  op.release_may_share = op.release_shares = [](int*, int*) {};
   op.own_name = name;
   op.inputs = inputs;
   op.outputs = outputs;
@@ -394,12 +464,34 @@ CustomOp make_attention(Type cache) {
   return op;
 }
 
+CustomOp make_scatter() {
+  CustomOp op = make_op("ScatterElements", 3, 1, compute_safely<compute_scatter>);
+  op.input_type = scatter_input;
+  op.create2 = create_scatter;
+  // Where edits are few, copying all values would be most of the work.
+  op.shares = [](int** inputs, int** outputs) -> size_t {
+    static int first = 0;
+    *inputs = *outputs = &first;
+    return 1;
+  };
+  return op;
+}
+
+CustomOp make_product() {
+  CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
+  op.input_type = product_input;
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 3; };
+  op.create2 = create_product;
+  return op;
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void* options, const ApiBase* base) {
   static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
+  static const CustomOp scatter = make_scatter(), product = make_product();
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
@@ -410,6 +502,6 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
       if (!status) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
     return status ? status : reinterpret_cast<Status (*)(void*, void*)>(call(ADD_DOMAIN))(options, domain);
   };
-  const Status status = add("com.microsoft", {&floats, &bytes});
-  return status ? status : add("", {&log_softmax, &top_k});
+  const Status status = choose().multiply ? add("com.microsoft", {&floats, &bytes, &product}) : add("com.microsoft", {&floats, &bytes});
+  return status ? status : add("", {&log_softmax, &top_k, &scatter});
 }

@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from triptych_serving.errors import EngineError
+from triptych_serving.runtime.cpu_info import integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
 from triptych_serving.runtime.native.library import LEVEL, native_kernels
@@ -164,6 +165,100 @@ def test_the_best_tokens_equal_float64(
         np.testing.assert_array_equal(best, np.take_along_axis(logits, order, -1))
     with pytest.raises(EngineError, match="k is not between 1 and the number of values"):  # the kernels', not the runtime's
         session.run({"logits": logits, "k": np.array([0])})
+
+
+def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.float32], has: set[str]) -> Path:
+    """Write a graph of one product, whose weights are part of it unless `has` contains "given"."""
+    info = helper.make_tensor_value_info
+    names = ["inputs", "weights", "step", "scales", "zero" if "zero" in has else "", "zeros" if "zeros" in has else ""]
+    inputs = [
+        info("inputs", TensorProto.UINT8, [*["size"] * (3 if "tokens" in has else 2)]),
+        info("step", TensorProto.FLOAT, []),
+    ]
+    parts = [numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(np.uint8(131), "zero")]
+    parts.append(numpy_helper.from_array(np.ones(weights.shape[1], np.int8), "zeros"))
+    parts.append(numpy_helper.from_array(np.linspace(-3, 3, weights.shape[1], dtype=np.float32), "bias"))
+    if "given" in has:
+        inputs.append(info("weights", TensorProto.INT8, weights.shape))
+    else:
+        parts.append(numpy_helper.from_array(weights, "weights"))
+    node = helper.make_node(
+        "MatMulIntegerToFloat", [*names, "bias" if "bias" in has else ""], ["result"], domain="com.microsoft"
+    )
+    used = [part for part in parts if part.name in node.input]
+    graph = helper.make_graph([node], "product", inputs, [info("result", TensorProto.FLOAT, None)], used)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "graph.onnx")
+    return folder / "graph.onnx"
+
+
+@pytest.mark.parametrize("level", ["", "avx512"])
+@pytest.mark.parametrize("has", [set(), {"zero", "bias"}, {"zero", "bias", "given", "tokens"}])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (3, 30, 7), (8, 256, 150), (13, 512, 1_040)])
+def test_products_equal_those_of_integers(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: Path,
+    level: str,
+    has: set[str],
+    rows: int,
+    depth: int,
+    columns: int,
+) -> None:
+    """Sums of integers are exact, and one rounding follows; the extremes of both types are among the numbers."""
+    monkeypatch.setenv(LEVEL, level)
+    rng = np.random.default_rng(rows)
+    inputs, weights = rng.integers(0, 256, (rows, depth), np.uint8), rng.integers(-128, 128, (depth, columns), np.int8)
+    inputs[0], weights[:, 0] = 255, -128
+    scales = rng.random(columns if rows > 1 else 1, np.float32)
+    session = Session(write_product(tmp_path, weights, scales, has), kernels=library)
+    given: Arrays = {"inputs": inputs[None] if "tokens" in has else inputs, "step": np.array(0.37, np.float32)}
+    if "given" in has:  # other weights at the same place
+        changed = np.zeros_like(weights)
+        session.run({**given, "weights": changed})
+        changed[:] = weights
+        given["weights"] = changed
+    [found] = session.run(given)
+    sums = (inputs.astype(np.int64) - 131 * ("zero" in has)) @ weights.astype(np.int64)
+    expected = sums * (given["step"] * scales).astype(np.float64)
+    if "bias" in has:
+        expected += np.linspace(-3, 3, columns, dtype=np.float32)
+    np.testing.assert_allclose(found.reshape(rows, columns), expected, rtol=2e-7, atol=1e-6 if "bias" in has else 0)
+
+
+@pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the runtime computes products on this processor")
+def test_products_that_the_kernel_does_not_compute_are_errors_that_say_so(tmp_path: Path, library: Path) -> None:
+    weights, scales = np.ones((8, 4), np.int8), np.ones(4, np.float32)
+    inputs: Arrays = {"inputs": np.ones((2, 8), np.uint8), "step": np.array(1, np.float32)}
+    with pytest.raises(EngineError, match="the weights have zero points"):
+        Session(write_product(tmp_path, weights, scales, {"zeros"}), kernels=library).run(inputs)
+    session = Session(write_product(tmp_path, weights, scales, set()), kernels=library)
+    with pytest.raises(EngineError, match="unsupported shapes"):
+        session.run({**inputs, "inputs": np.ones((2, 7), np.uint8)})
+    with pytest.raises(EngineError, match="more than one scale"):
+        session.run({**inputs, "step": np.ones(2, np.float32)})
+
+
+def test_edits_are_written_where_they_belong(tmp_path: Path, library: Path) -> None:
+    """The inputs of a graph stay as they are; what was computed in it is changed in place."""
+    info = helper.make_tensor_value_info
+    inputs = [info("given", TensorProto.FLOAT, [2, 5]), info("places", TensorProto.INT64, [2, "edits"])]
+    inputs.append(info("updates", TensorProto.FLOAT, [2, "edits"]))
+    nodes = [
+        helper.make_node("Neg", ["given"], ["logits"]),
+        helper.make_node("ScatterElements", ["logits", "places", "updates"], ["edited"], axis=1),
+        helper.make_node("Neg", ["edited"], ["result"]),
+    ]
+    graph = helper.make_graph(nodes, "scatter", inputs, [info("result", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "graph.onnx")
+    session = Session(tmp_path / "graph.onnx", kernels=library)
+    given = np.arange(10, dtype=np.float32).reshape(2, 5)
+    places, updates = np.array([[0, -1], [3, 3]]), np.array([[7, 8], [9, 9]], np.float32)
+    [found] = session.run({"given": given, "places": places, "updates": updates})
+    np.testing.assert_array_equal(found, [[-7, 1, 2, 3, -8], [5, 6, 7, -9, 9]])
+    np.testing.assert_array_equal(given, np.arange(10).reshape(2, 5))
+    with pytest.raises(EngineError, match="outside of its row"):
+        session.run({"given": given, "places": places + 2, "updates": updates})
 
 
 def test_what_the_kernel_does_not_compute_is_an_error_that_says_so(tmp_path: Path, library: Path) -> None:

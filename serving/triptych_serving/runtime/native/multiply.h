@@ -1,0 +1,85 @@
+// Products of unsigned bytes with signed weights, included by decoding.cpp for AVX512-VNNI, which sums four products at a time.
+
+using Bytes = __m512i;
+constexpr int VECTORS = PANEL / 16;
+constexpr int TALLEST = 4;  // rows that are computed together: their sums fill half of the registers
+constexpr int64_t CHUNK = 1 << 18;  // bytes of weights that the rows take turns with
+
+// Order weights [depth, columns] as they are read: in each panel of columns, four rows of each column together.
+void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_t* sums) {
+  const Bytes ones = _mm512_set1_epi8(1);
+  for (int64_t first = 0; first < columns; first += 16) {
+    const int64_t left = columns - first;
+    const __mmask16 mask = left < 16 ? (1u << left) - 1 : 0xffff;
+    int8_t* place = to + first / PANEL * PANEL * rounded(depth) + first % PANEL * 4;
+    Bytes total = _mm512_setzero_si512();
+    for (int64_t k = 0; k < depth; k += 4, place += 4 * PANEL) {
+      Bytes four = _mm512_setzero_si512();
+      for (int64_t i = 0; i < 4 && k + i < depth; i++) {
+        const Bytes row = _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, from + (k + i) * columns + first));
+        four = _mm512_or_si512(four, _mm512_sllv_epi32(row, _mm512_set1_epi32(8 * i)));
+      }
+      _mm512_storeu_si512(place, four);
+      total = _mm512_dpbusd_epi32(total, ones, four);
+    }
+    _mm512_mask_storeu_epi32(sums + first, mask, total);
+  }
+}
+
+// ROWS rows of one panel; meanwhile the `next` panel, if any, is fetched.
+template <int ROWS>
+INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fetches) {
+  Bytes total[ROWS][VECTORS];
+  const int64_t first = panel * PANEL, left = product.columns - first, width = 4 * PANEL;
+  const int8_t* weights = product.weights + first * product.depth;
+  const uint8_t* inputs = product.inputs + row * product.depth;
+  __mmask16 masks[VECTORS];
+  for (int i = 0; i < VECTORS; i++) {
+    masks[i] = left >= 16 * (i + 1) ? 0xffff : left <= 16 * i ? 0 : (1u << (left - 16 * i)) - 1;
+    const Bytes sums = _mm512_maskz_loadu_epi32(masks[i], product.sums + first + 16 * i);
+    for (int r = 0; r < ROWS; r++) total[r][i] = _mm512_mullo_epi32(sums, _mm512_set1_epi32(-product.zero));
+  }
+  const int8_t* next = weights + (fetches ? product.depth * PANEL : 0);
+  for (int64_t k = 0; k < product.depth; k += 4, weights += width, next += width) {
+    Bytes four[VECTORS];
+    for (int i = 0; i < VECTORS; i++) {
+      four[i] = _mm512_loadu_si512(weights + 64 * i);
+      if (fetches) __builtin_prefetch(next + 64 * i);
+    }
+    for (int r = 0; r < ROWS; r++) {
+      int32_t input;
+      std::memcpy(&input, inputs + r * product.depth + k, sizeof input);
+      for (int i = 0; i < VECTORS; i++) total[r][i] = _mm512_dpbusd_epi32(total[r][i], _mm512_set1_epi32(input), four[i]);
+    }
+  }
+  for (int i = 0; i < VECTORS; i++) {
+    const int64_t place = first + 16 * i;
+    const __m512 scale = _mm512_maskz_loadu_ps(masks[i], product.scales + place);
+    const __m512 bias = product.bias ? _mm512_maskz_loadu_ps(masks[i], product.bias + place) : _mm512_setzero_ps();
+    for (int r = 0; r < ROWS; r++) {
+      const __m512 result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[r][i]), scale, bias);
+      _mm512_mask_storeu_ps(product.to + (row + r) * product.columns + place, masks[i], result);
+    }
+  }
+}
+
+// The weights of a chunk stay in the second cache, and each row writes a long run of results.
+void multiply_all(const Product& product, int64_t rows) {
+  const int64_t panels = (product.columns + PANEL - 1) / PANEL, chunk = std::max<int64_t>(1, CHUNK / (PANEL * product.depth));
+  for (int64_t first = 0; first < panels; first += chunk) {
+    const int64_t stop = std::min(first + chunk, panels);
+    for (int64_t row = 0; row < rows;) {
+      const int64_t blocks = (rows - row + TALLEST - 1) / TALLEST, height = (rows - row + blocks - 1) / blocks;
+      for (int64_t panel = first; panel < stop; panel++) {
+        const bool fetches = panel + 1 < panels;
+        switch (height) {
+          case 1: multiply<1>(product, row, panel, fetches); break;
+          case 2: multiply<2>(product, row, panel, fetches); break;
+          case 3: multiply<3>(product, row, panel, fetches); break;
+          default: multiply<TALLEST>(product, row, panel, fetches);
+        }
+      }
+      row += height;
+    }
+  }
+}
