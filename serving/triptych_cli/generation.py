@@ -139,24 +139,10 @@ def complete_image(image: str, output: Path, n: int | None, rows: int | None, **
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
     choice = options.take_choice(values)
-    found = _complete(choice, _read(image), n, rows, take_decoding(values))
+    found = _ask("complete_image", choice, _read(image), task=IMAGE_GENERATION, n=n, rows=rows, options=take_decoding(values))
     for number, content in enumerate(found, 1):
         target = output if len(found) == 1 else output.with_stem(f"{output.stem}-{number}")
         target.write_bytes(content)
-
-
-def _complete(choice: ModelChoice, data: bytes, n: int | None, rows: int | None, decoding: DecodingOptions) -> list[bytes]:
-    """Return the completions, PNG files, from a server if the command is for one, else of a model in this process."""
-    if options.asks_server():
-        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
-            completion = client.complete_image(data, model=choice.model or None, n=n, rows=rows, options=decoding)
-            return [each.image for each in completion.images]
-    with open_engine(choice, IMAGE_GENERATION) as (registry, selector):
-        from triptych_serving.models.generation.options import GenerationRequest
-
-        generator = registry.find_generator(selector, IMAGE_GENERATION)
-        [generation] = generator.generate(GenerationRequest(images=[data], rows=rows, n=n, options=decoding))
-        return [each.image for each in generation.choices]
 
 
 def _read(image: str) -> bytes:
@@ -181,7 +167,7 @@ def generate_image(output: Path, count: int, seed: int | None, **values: Any) ->
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    found = _decode("generate_images", options.take_choice(values), count=count, seed=seed)
+    found = _ask("generate_images", options.take_choice(values), count=count, seed=seed)
     _write_grid(output, found, columns=math.ceil(math.sqrt(count)))
 
 
@@ -194,7 +180,7 @@ def reconstruct_image(image: str, output: Path, **values: Any) -> None:
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    _write_grid(output, _decode("reconstruct_image", options.take_choice(values), _read(image)), columns=1)
+    _write_grid(output, _ask("reconstruct_image", options.take_choice(values), _read(image)), columns=1)
 
 
 @click.command(name="interpolate-images")
@@ -208,17 +194,22 @@ def interpolate_images(first: str, last: str, output: Path, steps: int, **values
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    found = _decode("interpolate", options.take_choice(values), _read(first), _read(last), steps=steps)
+    found = _ask("interpolate", options.take_choice(values), _read(first), _read(last), steps=steps)
     _write_grid(output, found, columns=steps)
 
 
-def _decode(method: str, choice: ModelChoice, *images: bytes, **fields: Any) -> list[bytes]:
+def _ask(method: str, choice: ModelChoice, *images: bytes, task: str = IMAGE_SAMPLING, **fields: Any) -> list[bytes]:
     """Return generated images, PNG files: by a client's method if a server is asked, else of a model in this process."""
     if options.asks_server():
         with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
             answer = getattr(client, method)(*images, model=choice.model or None, **fields)
             return [each.image for each in answer.images]
-    with open_engine(choice, IMAGE_SAMPLING) as (registry, selector):
+    with open_engine(choice, task) as (registry, selector):
+        if task == IMAGE_GENERATION:
+            from triptych_serving.models.generation.options import GenerationRequest
+
+            [generation] = registry.find_generator(selector, task).generate(GenerationRequest(images=images, **fields))
+            return [each.image for each in generation.choices]
         from triptych_serving.models.image.autoencoder import LatentQuery
 
         return [each.image for each in registry.find_autoencoder(selector).run(LatentQuery(images, **fields))]

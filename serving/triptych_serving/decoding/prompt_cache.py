@@ -246,9 +246,9 @@ class PrefixCache:
         if block.nbytes > self._limit:
             return
         with self._lock:
-            replaced = self._blocks.pop(key, None)
-            self._blocks[key] = block
-            self.counters.bytes += block.nbytes - (0 if replaced is None else replaced.nbytes)
+            if key not in self._blocks:  # another worker may have read the same prompt
+                self._blocks[key] = block
+                self.counters.bytes += block.nbytes
             while self.counters.bytes > self._limit:
                 _, oldest = self._blocks.popitem(last=False)
                 self.counters.bytes -= oldest.nbytes

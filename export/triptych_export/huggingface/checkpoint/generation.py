@@ -5,11 +5,12 @@ Source: https://huggingface.co/docs/transformers/main_classes/text_generation
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
+from triptych_serving.bundle.manifest import Generation
 from triptych_serving.bundle.search_params import range_fault
 
 FILE = "generation_config.json"
@@ -23,17 +24,9 @@ SAME = {
     "no_repeat_ngram_size": "no_repeat_ngram_size",
 }
 WHOLE = ("num_beams", "num_return_sequences", "no_repeat_ngram_size")
-NEUTRAL: Mapping[str, object] = {  # the manifest's defaults
-    "beam_size": 1,
-    "num_hypotheses": 1,
-    "length_penalty": 1.0,
-    "repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
-    "min_length": 0,
-    "early_stopping": "heuristic",
-    "forced_end": False,
-    "renormalize": False,
-    "suppressed_tokens": [],
+DEFAULTS: Mapping[str, object] = {  # the manifest's, and those of the graphs
+    **{field.name: field.default for field in fields(Generation)},
+    **{"suppressed_tokens": [], "renormalize": False},
 }
 # Unsupported settings that change the output, each with the values that have no effect.
 UNSUPPORTED: Mapping[str, tuple[object, ...]] = {
@@ -285,7 +278,7 @@ class _Reader:
 
 def _shown(members: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the manifest's defaults."""
-    return {name: value for name, value in members.items() if name not in NEUTRAL or value != NEUTRAL[name]}
+    return {name: value for name, value in members.items() if name not in DEFAULTS or value != DEFAULTS[name]}
 
 
 def _listed(unsupported: Mapping[str, Any]) -> str:

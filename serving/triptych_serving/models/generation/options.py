@@ -10,11 +10,9 @@ from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, 
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage
-from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, resolve_options
-from triptych_serving.text.tokenizers import is_unicode
-from triptych_serving.text.validation import NOT_UNICODE
+from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
-MAX_STOP, MAX_STOP_CHARACTERS = 16, 256
+MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
 IMAGE_WORK = 100_000
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
@@ -109,7 +107,7 @@ def resolve_generation(
     except InvalidInputError as error:
         given = {"options.max_length": request.max_tokens, "options.num_hypotheses": request.n}.get(error.field)
         raise error if given is None else InvalidInputError(NAMES[error.field], error.problem) from error
-    _check_stop(request.stop)
+    check_phrases("stop", request.stop, MAX_STOP)
     top = request.top_logprobs
     if top is not None and not 0 <= top <= MAX_TOP_LOGPROBS:
         raise InvalidInputError(
@@ -130,16 +128,3 @@ def _same(options: DecodingOptions, name: str, value: Any) -> DecodingOptions:
         wire = NAMES[f"options.{name}"]
         raise InvalidInputError(wire, f"{value} contradicts options.{name}, which is {getattr(options, name)}; set one of them")
     return replace(options, **{name: value})
-
-
-def _check_stop(stop: Sequence[str]) -> None:
-    if len(stop) > MAX_STOP:
-        raise InvalidInputError("stop", f"{len(stop):,} texts are too many, at most {MAX_STOP} are allowed")
-    for index, text in enumerate(stop):
-        if not text:
-            raise InvalidInputError(f"stop[{index}]", "the text is empty")
-        if not is_unicode(text):
-            raise InvalidInputError(f"stop[{index}]", NOT_UNICODE)
-        if len(text) > MAX_STOP_CHARACTERS:
-            problem = f"{len(text):,} characters are too long, at most {MAX_STOP_CHARACTERS} are allowed"
-            raise InvalidInputError(f"stop[{index}]", problem)

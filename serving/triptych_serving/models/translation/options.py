@@ -4,6 +4,7 @@
 """
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ __all__ = [
     "ModelDefaults",
     "ResolvedOptions",
     "SplitSentences",
+    "check_phrases",
     "may_sample",
     "option_values",
     "resolve_options",
@@ -28,7 +30,7 @@ __all__ = [
 DEFAULTS = DecodingOptions()
 NAMES = tuple(field.name for field in fields(DecodingOptions))
 MAX_SUPPRESSED = 256  # texts of one request: each is looked for at every step
-MAX_SUPPRESSED_CHARACTERS = 256  # of each
+MAX_PHRASE_CHARACTERS = 256  # of a text that is looked for
 
 Value = TypeVar("Value")
 
@@ -128,21 +130,26 @@ def _check_ranges(options: DecodingOptions) -> None:
 def _check_texts(options: DecodingOptions, texts: int) -> None:
     """Check the options that are texts themselves."""
     suppressed, prefixes = options.suppress_sequences, options.target_prefix
-    if len(suppressed) > MAX_SUPPRESSED:
-        raise _invalid("suppress_sequences", f"{len(suppressed):,} texts are too many, at most {MAX_SUPPRESSED} are allowed")
-    for index, text in enumerate(suppressed):
-        if not text.strip():
-            raise _invalid(f"suppress_sequences[{index}]", EMPTY)
-        if not is_unicode(text):
-            raise _invalid(f"suppress_sequences[{index}]", NOT_UNICODE)
-        if len(text) > MAX_SUPPRESSED_CHARACTERS:
-            problem = f"{len(text):,} characters are too long, at most {MAX_SUPPRESSED_CHARACTERS} are allowed"
-            raise _invalid(f"suppress_sequences[{index}]", problem)
+    check_phrases("options.suppress_sequences", [text.strip() and text for text in suppressed], MAX_SUPPRESSED)
     if len(prefixes) not in (0, texts):
         raise _invalid("target_prefix", f"{len(prefixes)} prefixes for {texts} texts, it must be none or one for each")
     for index, prefix in enumerate(prefixes):
         if found := next((text for text in suppressed if text in prefix), None):
             raise _invalid(f"target_prefix[{index}]", f"{found!r} is in it, and in suppress_sequences too")
+
+
+def check_phrases(field: str, texts: Sequence[str], most: int) -> None:
+    """Check texts of which each is looked for in what is decoded. Raises InvalidInputError: names the field."""
+    if len(texts) > most:
+        raise InvalidInputError(field, f"{len(texts):,} texts are too many, at most {most} are allowed")
+    for index, text in enumerate(texts):
+        problem = "" if text else EMPTY
+        if len(text) > MAX_PHRASE_CHARACTERS:
+            problem = f"{len(text):,} characters are too long, at most {MAX_PHRASE_CHARACTERS} are allowed"
+        elif not is_unicode(text):
+            problem = NOT_UNICODE
+        if problem:
+            raise InvalidInputError(f"{field}[{index}]", problem)
 
 
 def _lengths(options: DecodingOptions, defaults: ModelDefaults) -> tuple[int, int]:
