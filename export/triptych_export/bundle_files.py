@@ -109,11 +109,11 @@ def needed_files(folder: Path, graphs: Graphs) -> set[str]:
 
 
 def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
-    """Write tokenizer.json without truncation and padding."""
+    """Write tokenizer.json without truncation, padding and indentation."""
     plain = Tokenizer.from_str(tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()
-    plain.save(str(path))
+    plain.save(str(path), pretty=False)  # half of the bytes
 
 
 def first_manifest(task: str, family: str, precisions: Mapping[str, Mapping[str, Any]], **members: Any) -> dict[str, Any]:
