@@ -62,6 +62,8 @@ class Quantizer:
         self.added: dict[str, TensorProto] = {}
         self.marks = {node.output[0]: node for node in model.graph.node if is_mark(node)}
         self.quantized_inputs: dict[tuple[str, InputScale], list[str]] = {}
+        self.tables = {self._shape(node.input[0]) for node in model.graph.node if self._is_table(node)}
+        self.transposes: dict[str, NodeProto] = {}  # of projections with a table's shape, by the name of the result
 
     def run(self) -> None:
         nodes: list[NodeProto] = []
@@ -85,7 +87,7 @@ class Quantizer:
                 nodes.append(node)
         if not projections:
             raise GraphError("quantization: the graph has no projection by a constant matrix")
-        self._replace(nodes)
+        self._replace([*self.transposes.values(), *nodes])
         drop_marks(self.whole)
 
     def _is_projection(self, node: NodeProto) -> bool:
@@ -212,12 +214,9 @@ class Quantizer:
 
     def _gather(self, node: NodeProto) -> list[NodeProto]:
         """Gather rows in int8, then multiply by their scales."""
-        table, column = f"{node.input[0]}_int8", f"{node.input[0]}_scale_column"
-        if table not in self.added:
-            name = node.input[0]
-            scales = column_scales(self._values(name).T)
-            self._add(table, self._shape(name), lambda: np.ascontiguousarray(quantize_columns(self._values(name).T)[0].T))
-            self._constant(column, scales[:, None])
+        name = node.input[0]
+        table, column = self._table(name), f"{name}_scale_column"
+        self._constant(column, column_scales(self._values(name).T, self.largest)[:, None])
         output = node.output[0]
         return [
             helper.make_node("Gather", [table, node.input[1]], [f"{output}_int8"], axis=0),
@@ -226,10 +225,28 @@ class Quantizer:
             helper.make_node("Mul", [f"{output}_float", f"{output}_scale"], [output]),
         ]
 
+    def _table(self, name: str) -> str:
+        """Add the int8 matrix `[N, K]` with a scale per row; return its name."""
+        table = f"{name}_int8"
+        if table not in self.added:
+            self._add(
+                table,
+                self._shape(name),
+                lambda: np.ascontiguousarray(quantize_columns(self._values(name).T, self.largest)[0].T),
+            )
+        return table
+
     def _quantized(self, name: str, transpose: bool) -> tuple[str, str]:
-        """Add the int8 matrix `[K, N]` and its scales `[N]`; return their names."""
+        """Add the int8 matrix `[K, N]` and its scales `[N]`; return their names.
+
+        A projection that is tied to a table of embeddings is stored as the table is, so that both are one tensor of the weights
+        file; ONNX Runtime transposes it when it loads the graph.
+        """
         weight, scale = f"{name}_int8_{'T' if transpose else 'N'}", f"{name}_scale"
-        if weight not in self.added:
+        if transpose and self._shape(name) in self.tables:
+            self.transposes[weight] = helper.make_node("Transpose", [self._table(name)], [weight], perm=[1, 0])
+            self._constant(scale, column_scales(self._values(name).T, self.largest))
+        elif weight not in self.added:
             rows, columns = self._shape(name)
 
             def matrix() -> Floats:

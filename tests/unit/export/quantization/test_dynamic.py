@@ -147,11 +147,12 @@ def test_an_addition_that_is_not_a_bias_is_kept(tmp_path: Path, nodes: list[Node
         assert_near(actual, expected)
 
 
-def test_a_large_table_is_gathered_in_int8_and_may_be_a_projection_too(tmp_path: Path) -> None:
+def test_a_large_table_is_gathered_in_int8_and_stored_once_with_its_tied_projection(tmp_path: Path) -> None:
     nodes = [make_node("Gather", ["table", "rows"], ["y"], axis=0), make_node("Gemm", ["x", "table"], ["z"], transB=1)]
     model = make_graph(nodes, ["y", "z"])
     quantized = quantize(model)
-    assert kinds(quantized) == ["Gather", "Cast", "Gather", "Mul", "DynamicQuantizeMatMul"]
+    assert kinds(quantized) == ["Transpose", "Gather", "Cast", "Gather", "Mul", "DynamicQuantizeMatMul"]
+    assert [tensor.name for tensor in quantized.graph.initializer if sorted(tensor.dims) == sorted(TABLE.shape)] == ["table_int8"]
     (y, z), (expected_y, expected_z) = run(quantized, tmp_path), run(model, tmp_path)
     assert np.all(np.abs(y - expected_y) <= np.abs(expected_y).max(axis=1, keepdims=True) / 127 * 0.501)
     assert_near(z, expected_z)
