@@ -97,6 +97,8 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         scale = InputScale() if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
         set_input_scale(linear, scale)
+    if isinstance(result, Gpt) and result.config.tied:  # so that graphs store one matrix
+        result.tokens.weight = result.projection.weight
     for attention, projection in _cached(result):
         width = linears[projection].out_features // (3 if isinstance(attention, SelfAttention) else 2)
         set_cache_scales(attention, largest[projection][-2 * width :])

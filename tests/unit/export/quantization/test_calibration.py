@@ -10,6 +10,7 @@ from triptych_export.graphs.input_scales import InputScale
 from triptych_export.graphs.weight_folding import cache_scales
 from triptych_export.quantization import calibration
 from triptych_export.quantization.calibration import Record, calibrate, choose_scale, round_weights
+from triptych_training.models.gpt import Gpt, GptConfig
 from triptych_training.models.transformer import Transformer, TransformerConfig
 
 SOURCES, ANSWERS = [[5, 7, 9, 11, 2], [8, 6, 2], [12, 13, 14, 2]], [[6, 8, 10], [9], [14, 12, 5, 7]]
@@ -77,6 +78,15 @@ def _largest_input(model: Transformer, name: str) -> float:
     found = calibration._record(model, SAMPLES)[0][name]
     magnitudes = torch.maximum(found.high, -found.low)
     return float(magnitudes.max() / magnitudes.median())
+
+
+def test_a_tied_table_takes_the_rounded_weights_of_its_projection() -> None:
+    torch.manual_seed(2)
+    model = Gpt(GptConfig(40, 16, heads=2, feedforward_dim=32, layers=1, max_positions=16)).eval()
+    found = calibrate(model, [(torch.randint(40, (1, 16)),) for _ in range(8)], weight_bits=7)
+    assert found.tokens.weight is found.projection.weight
+    assert model.tokens.weight is model.projection.weight
+    assert not torch.equal(found.tokens.weight, model.tokens.weight)
 
 
 def test_corrected_weights_are_better_on_other_rows_and_keep_their_steps() -> None:
