@@ -62,8 +62,8 @@ class Quantizer:
         self.added: dict[str, TensorProto] = {}
         self.marks = {node.output[0]: node for node in model.graph.node if is_mark(node)}
         self.quantized_inputs: dict[tuple[str, InputScale], list[str]] = {}
-        self.tables = {self._shape(node.input[0]) for node in model.graph.node if self._is_table(node)}
-        self.transposes: dict[str, NodeProto] = {}  # of projections with a table's shape, by the name of the result
+        self.tied = self._find_tied()
+        self.transposes: dict[str, NodeProto] = {}  # of tied tables, by the name of the result
 
     def run(self) -> None:
         nodes: list[NodeProto] = []
@@ -212,11 +212,16 @@ class Quantizer:
         other = next((i for i in readers[0].input if i != name), "")
         return readers[0] if self._rank(other) == 1 else None
 
+    def _find_tied(self) -> dict[str, str]:
+        """Find the projections whose matrix is a table of embeddings; returns the table's name for each."""
+        tables = {node.input[0] for node in self.graph.node if self._is_table(node)}
+        matrices = {node.input[1] for node in self.graph.node if self._is_projection(node) and is_transposed(node)}
+        pairs = ((matrix, table) for matrix in matrices for table in tables if self._shape(matrix) == self._shape(table))
+        return {matrix: table for matrix, table in pairs if np.array_equal(self._values(matrix), self._values(table))}
+
     def _gather(self, node: NodeProto) -> list[NodeProto]:
         """Gather rows in int8, then multiply by their scales."""
-        name = node.input[0]
-        table, column = self._table(name), f"{name}_scale_column"
-        self._constant(column, column_scales(self._values(name).T, self.largest)[:, None])
+        table, column = self._table(node.input[0])
         output = node.output[0]
         return [
             helper.make_node("Gather", [table, node.input[1]], [f"{output}_int8"], axis=0),
@@ -225,26 +230,26 @@ class Quantizer:
             helper.make_node("Mul", [f"{output}_float", f"{output}_scale"], [output]),
         ]
 
-    def _table(self, name: str) -> str:
-        """Add the int8 matrix `[N, K]` with a scale per row; return its name."""
-        table = f"{name}_int8"
+    def _table(self, name: str) -> tuple[str, str]:
+        """Add the int8 matrix `[N, K]` and the scales of its rows `[N, 1]`; return their names."""
+        table, column = f"{name}_int8", f"{name}_scale_column"
+        limit = self.largest if name in self.tied.values() else LARGEST[8]
         if table not in self.added:
             self._add(
-                table,
-                self._shape(name),
-                lambda: np.ascontiguousarray(quantize_columns(self._values(name).T, self.largest)[0].T),
+                table, self._shape(name), lambda: np.ascontiguousarray(quantize_columns(self._values(name).T, limit)[0].T)
             )
-        return table
+            self._constant(column, column_scales(self._values(name).T, limit)[:, None])
+        return table, column
 
     def _quantized(self, name: str, transpose: bool) -> tuple[str, str]:
         """Add the int8 matrix `[K, N]` and its scales `[N]`; return their names.
 
-        A projection that is tied to a table of embeddings is stored as the table is, so that both are one tensor of the weights
-        file; ONNX Runtime transposes it when it loads the graph.
+        A matrix that is also a table of embeddings is stored once; ONNX Runtime transposes it when it loads the graph.
         """
         weight, scale = f"{name}_int8_{'T' if transpose else 'N'}", f"{name}_scale"
-        if transpose and self._shape(name) in self.tables:
-            self.transposes[weight] = helper.make_node("Transpose", [self._table(name)], [weight], perm=[1, 0])
+        if transpose and name in self.tied:
+            table, _ = self._table(self.tied[name])
+            self.transposes[weight] = helper.make_node("Transpose", [table], [weight], perm=[1, 0])
             self._constant(scale, column_scales(self._values(name).T, self.largest))
         elif weight not in self.added:
             rows, columns = self._shape(name)
