@@ -1,6 +1,7 @@
 """Every head and shape of the BERT family, with large random weights: the graph's numbers are PyTorch's."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +156,9 @@ def test_gelu_is_exact_and_one_operator(exported: Exported) -> None:
 
 
 def test_padding_is_no_answer(tmp_path: Path) -> None:
-    model = enlarge(BertForQuestionAnswering(POST))
+    model = enlarge(BertForQuestionAnswering(replace(POST, layers=1)))
     assert isinstance(model, BertForQuestionAnswering)
-    write_encoder(tmp_path, ("fp32", "int8"), lambda half: trace_text(model, half=half))
+    write_encoder(tmp_path, ("fp32",), lambda half: trace_text(model, half=half))
     inputs = {
         "ids": np.full((2, 6), 9, np.int32),
         "segments": np.zeros((2, 6), np.int32),

@@ -99,13 +99,12 @@ def test_an_encoder_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_pa
         open_checkpoint(str(folder), ExportOptions(tmp_path))
 
 
-def test_a_folder_of_optimum_becomes_a_bundle_of_our_own_graphs(tmp_path: Path) -> None:
+def test_a_folder_of_optimum_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     folder = small_model("marian", "tied", tmp_path / "model")
     (folder / "model.safetensors").unlink()
     for file in (OPTIMUM / "marian").glob("*.onnx"):
         (folder / "onnx").mkdir(exist_ok=True)
         shutil.copy(file, folder / "onnx")
-    bundle = export(folder, ExportOptions(tmp_path / "models", precisions=["fp32"]), lambda _: None)
-    manifest = read_manifest(bundle)
-    assert (manifest.task, manifest.family) == ("translation", "marian")
-    assert manifest.provenance["original"].startswith("8 outputs as in the ONNX files")
+    opened = open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["fp32"]))
+    assert opened.family.default_name == "eng-deu"
+    assert opened.origin["original"].startswith("8 outputs as in the ONNX files")
