@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,8 @@ WIDEST_LISTS = 8  # hypotheses; with more, arrays sort their continuations faste
 LARGEST_DIVISOR_LOG = math.log(1e25)  # only penalties far beyond the usual ones reach it
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """A hypothesis extended by one token."""
+class Continuation(NamedTuple):
+    """A hypothesis extended by one token. Many are made in each step, and tuples are made the fastest."""
 
     slot: int  # of the hypothesis
     token: int
@@ -48,7 +47,10 @@ class HypothesisGroup:
         self.row, self.search = row, row.search
         self.width = self.search.slots  # hypotheses at once, and so slots that it may take
         self.slots = [slot]  # of the running hypotheses
+        self.is_wide = self.width > WIDEST_LISTS  # arrays, not lists, hold the continuations
         self.choices = 1 + max(1, ends)  # continuations for each beam, so that enough of them go on
+        # Continuations of each hypothesis to choose from; 0: all tokens.
+        self.candidates = self.search.sampling_topk if self.search.samples else self.choices * self.search.beam_size
         self.length = 0  # tokens of each
         self.processor = processor
         self.finished: list[Hypothesis] = []  # as many of the best as can still be returned
@@ -62,11 +64,6 @@ class HypothesisGroup:
         self._leader = 0.0  # log-probability of the best running hypothesis
 
     @property
-    def is_wide(self) -> bool:
-        """True if arrays, not lists, hold the continuations."""
-        return self.width > WIDEST_LISTS
-
-    @property
     def forced(self) -> int | None:
         """Next token of the prefix, if the prefix is not done."""
         return self.row.prefix[self.length] if self.length < len(self.row.prefix) else None
@@ -75,12 +72,6 @@ class HypothesisGroup:
     def at_limit(self) -> bool:
         """True if the next token is the last."""
         return self.length + 1 >= self.row.max_tokens
-
-    @property
-    def candidates(self) -> int:
-        """Number of continuations of each hypothesis to choose from; 0: all tokens."""
-        search = self.search
-        return search.sampling_topk if search.samples else self.choices * search.beam_size
 
     @property
     def is_cut(self) -> bool:
@@ -148,8 +139,10 @@ class HypothesisGroup:
             if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)
                 step.ended.append(continuation)
-            if not is_end and len(step.going) < width:
+            if not is_end:
                 step.going.append(continuation)
+                if len(step.going) == width:
+                    break
         self._leader = step.going[0].log_probability
         return step
 

@@ -232,7 +232,7 @@ class SearchLane:
             source = continuation.slot
             slot = self._copy(group, source, spare) if source in taken else source
             taken.add(slot)
-            assigned.append(Continuation(slot, continuation.token, continuation.log_probability))
+            assigned.append(continuation if slot == source else continuation._replace(slot=slot))
         self._vacant += spare
         group.slots = [continuation.slot for continuation in assigned]
         return assigned
