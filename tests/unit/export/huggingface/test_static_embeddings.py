@@ -59,8 +59,8 @@ def write_sentence_transformers(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("write", "scale"),
-    [(write_text, 1.0), (write_binary, 1.0), (write_model2vec, None), (write_sentence_transformers, 2 / 3)],
-    ids=["text", "binary", "model2vec", "sentence-transformers"],
+    [(write_binary, 1.0), (write_model2vec, None), (write_sentence_transformers, 2 / 3)],
+    ids=["binary", "model2vec", "sentence-transformers"],
 )
 def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write, scale: float | None) -> None:
     (tmp_path / "source").mkdir()
@@ -80,6 +80,14 @@ def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write, scale: fl
     words = {one.token_str: one.score for one in near.neighbors}
     assert words["queen"] == pytest.approx(units[1] @ query / np.linalg.norm(query), abs=1e-5)
     assert not {"king", "man", "river"} & words.keys()
+
+
+def test_a_table_in_text_is_read_like_a_binary_one(tmp_path: Path) -> None:
+    text, binary = load_word_file(write_text(tmp_path)), load_word_file(write_binary(tmp_path))
+    assert text.tokenizer.get_vocab() == binary.tokenizer.get_vocab()
+    assert {n: t.tolist() for n, t in text.model.state_dict().items()} == {
+        n: t.tolist() for n, t in binary.model.state_dict().items()
+    }
 
 
 def test_few_short_numbers_are_not_taken_for_binary_ones(tmp_path: Path) -> None:
