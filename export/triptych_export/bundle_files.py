@@ -19,6 +19,7 @@ from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES
 from triptych_serving.bundle.manifest.base import Graphs
+from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", INT8)
@@ -114,6 +115,12 @@ def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     plain.no_truncation()
     plain.no_padding()
     plain.save(str(path), pretty=False)  # half of the bytes
+
+
+def write_labels(folder: Path, labels: Sequence[str]) -> None:
+    """Write the labels, one a line, to their file."""
+    lines = [" ".join(label.split()) + "\n" for label in labels]
+    (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
 
 
 def first_manifest(task: str, family: str, precisions: Mapping[str, Mapping[str, Any]], **members: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from triptych_export.bundle_files import (
     encoder_precisions,
     first_manifest,
     write_encoder,
+    write_labels,
     write_manifest,
     written_precisions,
 )
@@ -20,7 +21,7 @@ from triptych_export.graphs.tracing import trace_image
 from triptych_export.parity.comparison import Outputs, spread
 from triptych_export.parity.image import Pixels, answer_images_in_session, answer_images_in_torch, generate_images
 from triptych_serving.bundle.manifest import IMAGE_CLASSIFICATION
-from triptych_serving.bundle.manifest.image import LABELS_FILE, ImageSpec
+from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.runtime.session import Session
@@ -84,8 +85,7 @@ def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, precisions:
     image = checkpoint.image
     arguments = checkpoint.model, image.mean, image.std
     write_encoder(folder, precisions, lambda half: trace_image(*arguments, half=half), _attends(checkpoint))
-    lines = [" ".join(label.split()) + "\n" for label in checkpoint.labels]  # one line per label
-    (folder / LABELS_FILE).write_text("".join(lines), encoding="utf-8")
+    write_labels(folder, checkpoint.labels)
     write_manifest(folder, image_manifest(checkpoint, precisions))
 
 

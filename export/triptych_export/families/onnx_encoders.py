@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_manifest, write_tokenizer
+from triptych_export.bundle_files import (
+    first_manifest,
+    open_encoder,
+    write_kept_graph,
+    write_labels,
+    write_manifest,
+    write_tokenizer,
+)
 from triptych_export.card import Description
 from triptych_export.errors import SourceError
 from triptych_export.families.family import Report, Say
@@ -42,7 +49,6 @@ from triptych_serving.bundle.manifest import (
     TEXT_EMBEDDING,
     TOKEN_CLASSIFICATION,
 )
-from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import Sample
 
@@ -250,7 +256,7 @@ class OnnxImageClassifier(OnnxEncoder):
         return {"label_count": len(self.labels), "image": image}
 
     def _write_files(self, folder: Path) -> None:
-        (folder / LABELS_FILE).write_text("".join(f"{label}\n" for label in self.labels), encoding="utf-8")
+        write_labels(folder, self.labels)
 
     def _run(self, session: Session, size: int) -> list[Outputs]:
         return answer_images_in_session(session, self.images, size, len(self.labels))

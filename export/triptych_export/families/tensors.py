@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ValueInfoProto, helper
 
-from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_manifest
+from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_labels, write_manifest
 from triptych_export.card import Description
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.families.family import Report, Say
@@ -23,7 +23,7 @@ from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import try_run
 from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
-from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
+from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
 
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
 SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
@@ -80,12 +80,10 @@ class TensorsFamily:
         write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
         members = {self.precision: {"graph": f"graph.{self.precision}.onnx"}}
         if self.labels:
-            (folder / LABELS_FILE).write_text("".join(f"{label}\n" for label in self.labels), encoding="utf-8")
-        specs = {
-            kind: {name: {"datatype": spec[0], "shape": list(spec[1])} for name, spec in tensors.items()}
-            for kind, tensors in (("inputs", self.inputs), ("outputs", self.outputs))
-        }
-        manifest = first_manifest(TENSORS, "onnx", members, **specs, batches=self.batches, **self.members)
+            write_labels(folder, self.labels)
+        inputs, outputs = ({name: asdict(spec) for name, spec in specs.items()} for specs in (self.inputs, self.outputs))
+        self.members |= {"inputs": inputs, "outputs": outputs, "batches": self.batches}
+        manifest = first_manifest(TENSORS, "onnx", members, **self.members)
         write_manifest(folder, {**manifest, "default_precision": self.precision})
 
     def measure(self, folder: Path, say: Say) -> tuple[Report, Report]:
@@ -107,9 +105,7 @@ class TensorsFamily:
         image = read_image_processor(folder)
         image_spec(image)
         wanted = (3, image.height, image.width)
-        shapes = {
-            name: shape[1:] for name, (datatype, shape) in self.inputs.items() if datatype[:2] == "FP" and len(shape) == 4
-        }
+        shapes = {n: spec.shape[1:] for n, spec in self.inputs.items() if spec.datatype[:2] == "FP" and len(spec.shape) == 4}
         fitting = [name for name, sizes in shapes.items() if all(a in (-1, b) for a, b in zip(sizes, wanted, strict=True))]
         if len(fitting) != 1:
             raise SourceError(f"{folder.path / PROCESSOR}: {len(fitting)} inputs fit [rows, {', '.join(map(str, wanted))}]")
@@ -118,7 +114,7 @@ class TensorsFamily:
     def _add_labels(self, folder: Folder) -> None:
         """Note the output that the labels belong to."""
         self.labels = tuple((folder.path / LABELS_FILE).read_text(encoding="utf-8").splitlines())
-        fitting = [name for name, (_, shape) in self.outputs.items() if len(shape) == 2 and shape[1] == len(self.labels)]
+        fitting = [name for name, spec in self.outputs.items() if spec.shape[1:] == (len(self.labels),)]
         if len(fitting) != 1:
             raise SourceError(f"{folder.path / LABELS_FILE}: {len(fitting)} outputs fit [rows, {len(self.labels)} labels]")
         self.members["labels"] = fitting[0]
@@ -138,7 +134,7 @@ class TensorsFamily:
     def _rows_are_independent(self) -> bool:
         """Run the rows of a sample one by one and together; equal results allow requests to share a batch."""
         tensors = (*self.inputs.values(), *self.outputs.values())
-        if any(not shape or shape[0] != -1 for _, shape in tensors):
+        if any(spec.shape[:1] != (-1,) for spec in tensors):
             return False
         one = self.samples[0]
         generator = np.random.default_rng(SEED + 1)
@@ -157,32 +153,29 @@ def _close(want: NDArray[Any], got: NDArray[Any]) -> bool:
     return bool(np.allclose(want, got, rtol=0, atol=TOLERANCE * max(1e-6, float(np.abs(want).max(initial=0.0)))))
 
 
-def _spec(one: ValueInfoProto) -> tuple[str, tuple[int, ...]]:
-    """Return datatype and shape, in which -1 is a free size; raises SourceError if it is no tensor of numbers."""
+def _spec(one: ValueInfoProto) -> TensorSpec:
+    """Return datatype and shape; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
     try:
         datatype = datatype_of(helper.tensor_dtype_to_np_dtype(kind.elem_type))
     except (KeyError, TypeError, ValueError) as error:
         raise SourceError(f"tensor {one.name!r:.60}: only tensors of numbers are supported") from error
-    return datatype, tuple(
-        size.dim_value if size.HasField("dim_value") and size.dim_value > 0 else -1 for size in kind.shape.dim
-    )
+    return TensorSpec(datatype, tuple(size.dim_value if size.dim_value > 0 else -1 for size in kind.shape.dim))
 
 
-def _text(spec: tuple[str, tuple[int, ...]]) -> str:
-    return f"{spec[0]} [{', '.join('any' if size < 0 else str(size) for size in spec[1])}]"
+def _text(spec: TensorSpec) -> str:
+    return f"{spec.datatype} [{', '.join('any' if size < 0 else str(size) for size in spec.shape)}]"
 
 
-def _random(spec: tuple[str, tuple[int, ...]], size: int, most: int, generator: np.random.Generator) -> NDArray[Any]:
-    datatype, shape = spec
-    sizes = [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(shape)]
-    kind = np.dtype(NUMPY[datatype])
+def _random(spec: TensorSpec, size: int, most: int, generator: np.random.Generator) -> NDArray[Any]:
+    sizes = [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(spec.shape)]
+    kind = np.dtype(NUMPY[spec.datatype])
     if kind.kind == "f":
         return generator.uniform(0, 1, sizes).astype(kind)
     return generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(kind)
 
 
-def _read_sample(path: Path, inputs: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
+def _read_sample(path: Path, inputs: Mapping[str, TensorSpec]) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             sample = {name: stored[name] for name in stored.files}
