@@ -36,6 +36,7 @@ from triptych_serving.server import Server
 
 from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.toy import copy_bundle, tamper
+from ..unit.serving.calls import hold_calls
 from .support.in_process import options_of, serving
 from .support.messages import GREEN, RED
 from .support.processes import PATIENCE_SECONDS, eventually
@@ -216,15 +217,7 @@ def test_a_bad_request_is_refused_in_one_line(channel: grpc.Channel, bad: Bad) -
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """No batch of texts runs before this is set."""
-    run, released = TextRunner.run, threading.Event()
-
-    def hold(runner: TextRunner, batch: Any) -> Any:
-        assert released.wait(PATIENCE_SECONDS)
-        return run(runner, batch)
-
-    monkeypatch.setattr(TextRunner, "run", hold)
-    yield released
-    released.set()
+    yield from hold_calls(monkeypatch, TextRunner, "run")
 
 
 def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: grpc.Channel, held: threading.Event) -> None:

@@ -20,9 +20,10 @@ from triptych_serving.rpc.call_context import current_call
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
+from ..unit.serving.calls import hold_calls
 from .support.in_process import options_of, serving
 from .support.messages import GREEN, RED, details_of
-from .support.processes import PATIENCE_SECONDS, eventually
+from .support.processes import eventually
 
 Request = image_classification_pb2.ClassifyImageStreamRequest
 INVALID, NOT_FOUND, CANNOT = 3, 5, 9  # google.rpc.Code
@@ -67,15 +68,7 @@ def stub(server: Server) -> Iterator[ImageClassificationServiceStub]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Red images are not decoded before this is set."""
-    decode, released = module.decode_image, threading.Event()
-
-    def hold(data: bytes, *arguments: Any) -> Any:
-        assert data != RED or released.wait(PATIENCE_SECONDS)
-        return decode(data, *arguments)
-
-    monkeypatch.setattr(module, "decode_image", hold)
-    yield released
-    released.set()
+    yield from hold_calls(monkeypatch, module, "decode_image", lambda data, *_: data == RED)
 
 
 def test_every_image_is_answered_under_its_own_id(stub: ImageClassificationServiceStub) -> None:

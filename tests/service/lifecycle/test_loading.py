@@ -17,23 +17,15 @@ from triptych_serving.repository import model_manager as manager
 from triptych_serving.server import Server
 
 from ...fixtures.toy import SOURCE, TARGET
+from ...unit.serving.calls import hold_calls
 from ..support.in_process import OPTIONS
-from ..support.processes import PATIENCE_SECONDS
 from ..support.telemetry import Scrape, fetch
 
 
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Models are not loaded before this is set."""
-    load, released = loading.open_bundle, threading.Event()
-
-    def held_up(*arguments: Any) -> Any:
-        assert released.wait(PATIENCE_SECONDS)
-        return load(*arguments)
-
-    monkeypatch.setattr(loading, "open_bundle", held_up)
-    yield released
-    released.set()
+    yield from hold_calls(monkeypatch, loading, "open_bundle")
 
 
 @asynccontextmanager

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+import pytest
+
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.scheduling.request import Call, Item, Row
@@ -92,6 +94,21 @@ def decode_rows(lane: Lane, rows: Sequence[Row]) -> list[Row]:
             lane.join([waiting.pop()])
         lane.step()
     return list(rows)
+
+
+def hold_calls(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, which: Callable[..., bool] = lambda *_: True
+) -> Iterator[threading.Event]:
+    """Of `owner`, calls of `name` with arguments for which `which` is true wait for the event, which is set at the end."""
+    call, released = getattr(owner, name), threading.Event()
+
+    def hold(*arguments: Any) -> Any:
+        assert not which(*arguments) or released.wait(PATIENCE_SECONDS)
+        return call(*arguments)
+
+    patch.setattr(owner, name, hold)
+    yield released
+    released.set()
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from triptych_serving.models.image import image_job as module
 from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 
-from ...calls import PATIENCE_SECONDS, eventually
+from ...calls import PATIENCE_SECONDS, eventually, hold_calls
 from ...encoders import image_model, photo
 
 RED, GREEN, BLUE = photo((250, 0, 0)), photo((0, 250, 0), (7, 5)), photo((0, 0, 250))
@@ -27,15 +26,7 @@ def model(repository: Path) -> Iterator[ImageModel]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Nothing is decoded before this is set."""
-    decode, released = module.decode_image, threading.Event()
-
-    def hold(*arguments: Any) -> Any:
-        assert released.wait(PATIENCE_SECONDS)
-        return decode(*arguments)
-
-    monkeypatch.setattr(module, "decode_image", hold)
-    yield released
-    released.set()
+    yield from hold_calls(monkeypatch, module, "decode_image")
 
 
 def test_labels_come_best_first_with_the_images_size(model: ImageModel) -> None:
