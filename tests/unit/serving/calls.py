@@ -99,7 +99,7 @@ def decode_rows(lane: Lane, rows: Sequence[Row]) -> list[Row]:
 def hold_calls(
     patch: pytest.MonkeyPatch, owner: Any, name: str, which: Callable[..., bool] = lambda *_: True
 ) -> Iterator[threading.Event]:
-    """Of `owner`, calls of `name` with arguments for which `which` is true wait for the event, which is set at the end."""
+    """Hold calls of `owner.name` whose arguments `which` accepts until the yielded event is set, at the latest at the end."""
     call, released = getattr(owner, name), threading.Event()
 
     def hold(*arguments: Any) -> Any:
