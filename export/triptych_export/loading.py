@@ -20,7 +20,10 @@ from triptych_export.families.translation import TranslationFamily
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import registry
 from triptych_export.huggingface.architectures.kept import keep_files
-from triptych_export.huggingface.folder import CONFIG, Folder, open_folder
+from triptych_export.huggingface.checkpoint.config import check_members
+from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
+from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
+from triptych_export.huggingface.folder import CONFIG, Folder, neutral, open_folder
 from triptych_export.huggingface.gguf import SUFFIX, open_gguf
 from triptych_export.huggingface.static_embeddings import is_word_file, load_static_folder, load_word_file, static_kind
 from triptych_export.onnx_files.decoder import OnnxDecoder
@@ -52,11 +55,23 @@ from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.word2vec import StaticEmbedding
 
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
+
+
+def _load_gpt(folder: Path) -> GenerationSource:
+    """Load a decoder-only checkpoint, with the decoding options of a generation_config.json beside it, if there is one."""
+    source, place = GenerationSource.of(load_gpt_checkpoint(folder)), Folder(folder)
+    if not place.has(GENERATION_CONFIG):
+        return source
+    settings = read_decoder_generation(place, source.model.config.max_positions)
+    check_members(place, neutral(" ".join(place.config.whole)))
+    return replace(source, generation=settings.members)
+
+
 LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
     **dict.fromkeys(CONFIGS, lambda folder: TranslationSource.of(load_checkpoint(folder))),
     BERT: load_bert_checkpoint,
     **dict.fromkeys(IMAGE_KINDS, load_vit_checkpoint),
-    GPT: lambda folder: GenerationSource.of(load_gpt_checkpoint(folder)),
+    GPT: _load_gpt,
     WORD2VEC: load_word_vectors,
     ELMO: load_elmo,
 }

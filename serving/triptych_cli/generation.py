@@ -48,7 +48,7 @@ Generate = Callable[..., Iterator[Any]]
 def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
     """Continue TEXT, or the text of a pipe.
 
-    Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
     choice = options.take_choice(values)
     if stream and as_json:

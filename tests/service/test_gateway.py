@@ -257,7 +257,7 @@ def test_deepl_client(served: Served, tmp_path: Path) -> None:
 
 def test_openai_client(served: Served) -> None:
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="key")
-    assert {model.id for model in client.models.list()} == {"en-de", "bert-en", "vit-cifar10"}
+    assert {model.id for model in client.models.list()} == {"en-de", "bert-en", "gpt-en", "vit-cifar10"}
     expected = served.client.embed_many(TEXTS)
     found = client.embeddings.create(model="bert-en", input=TEXTS)  # in base64
     np.testing.assert_allclose([one.embedding for one in found.data], [one.values for one in expected], atol=0.05)  # int8
@@ -374,7 +374,7 @@ def test_triton_client(served: Served, binary: bool) -> None:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{served.port}")
     assert [client.is_server_live(), client.is_server_ready(), client.is_model_ready("en-de")] == [True] * 3
     assert client.get_model_metadata("en-de", "1")["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1, 1]}]
-    assert {one["name"] for one in client.get_model_repository_index()} == {"en-de", "bert-en", "vit-cifar10"}
+    assert {one["name"] for one in client.get_model_repository_index()} == {"en-de", "bert-en", "gpt-en", "vit-cifar10"}
     assert client.get_inference_statistics("en-de")["model_stats"][0]["name"] == "en-de"
     paths = {"health/live": "live", "health/ready": "ready", "models/en-de/ready": "ready"}  # KServe's client reads the bodies
     assert all(served.get(f"/v2/{path}")[1] == {name: True} for path, name in paths.items())

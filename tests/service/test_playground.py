@@ -179,8 +179,8 @@ def test_sentences_are_compared(page: Page) -> None:
 def test_the_keyboard_is_enough(page: Page) -> None:
     page.get_by_role("tab", name="Translate").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("tab", name="Fill in")).to_be_focused()
-    expect(page.locator("#fill")).to_be_visible()
+    expect(page.get_by_role("tab", name="Generate")).to_be_focused()
+    expect(page.locator("#generate")).to_be_visible()
     with page.expect_request_finished(lambda request: request.url.endswith("/ScoreTranslations")):
         page.keyboard.press("ArrowLeft")
     page.locator("#target .word").nth(1).focus()

@@ -1,0 +1,37 @@
+"""Loading of checkpoints: settings beside our own ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from triptych_export.errors import SourceError
+from triptych_export.families.generation import GenerationFamily
+from triptych_export.loading import open_checkpoint
+from triptych_export.options import ExportOptions
+from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
+from triptych_training.data.tokenizer import END
+from triptych_training.models.gpt import Gpt, GptConfig
+
+
+def save_gpt(folder: Path, **settings: Any) -> str:
+    model = Gpt(GptConfig(2, 16, heads=2, feedforward_dim=16, layers=1, max_positions=16))
+    tokenizer = Tokenizer(models.WordLevel({END: 0, "a": 1}, END))
+    save_gpt_checkpoint(GptCheckpoint(model, tokenizer, {}, ()), folder)
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def test_decoding_options_beside_a_checkpoint_become_those_of_its_bundle(tmp_path: Path) -> None:
+    family = open_checkpoint(
+        save_gpt(tmp_path / "gpt", do_sample=True, temperature=0.5, top_k=20), ExportOptions(tmp_path)
+    ).family
+    assert isinstance(family, GenerationFamily)
+    assert family.source.generation == {"sampling_topk": 20, "sampling_temperature": 0.5}
+
+
+def test_an_unknown_decoding_option_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"heat: 0\.5 is not supported"):
+        open_checkpoint(save_gpt(tmp_path / "gpt", heat=0.5), ExportOptions(tmp_path))
