@@ -97,10 +97,10 @@ def _read(
     items: Sequence[Item], truncated: Sequence[bool], pooling: str, normalize: bool, dimensions: int | None
 ) -> Iterator[TextEmbedding]:
     for item, cut in zip(items, truncated, strict=True):
-        vector = item.result[pooling][:dimensions]
+        vector = np.asarray(item.result[pooling][:dimensions], np.float32)
         if normalize:  # one by one: most requests have a single text, for which `_units` takes three times as long
             vector = vector / max(sqrt(vector.dot(vector)), SHORTEST)
-        yield TextEmbedding(array("f", vector.astype(np.float32, copy=False).tobytes()), item.size, cut)
+        yield TextEmbedding(array("f", vector.tobytes()), item.size, cut)
 
 
 def _read_tokens(
