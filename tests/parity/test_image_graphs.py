@@ -37,6 +37,7 @@ PYRAMID: dict[str, Any] = {
 SHAPES = {
     "patches": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=3),
     "convolutions": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=2, stem="convolution"),
+    "deep convolutions": VitConfig(CLASSES, SIDE, 8, model_dim=48, heads=3, feedforward_dim=80, layers=1, stem="deep"),
     "one layer": VitConfig(CLASSES, SIDE, 16, model_dim=32, heads=2, feedforward_dim=64, layers=1),
     "distilled": VitConfig(
         CLASSES, SIDE, 8, model_dim=32, heads=2, feedforward_dim=64, layers=2, distillation_token=True, distillation_head=True
@@ -67,7 +68,7 @@ def make_model(shape: ImageConfig) -> TrainedImageModel:
 
 
 # The quick tier compares a ViT, one with a teacher and a PVT with transformers instead.
-FULL = ("patches", "one layer", "distilled", "pyramid", "residuals of small images")
+FULL = ("patches", "convolutions", "one layer", "distilled", "pyramid", "residuals of small images")
 
 
 @pytest.fixture(

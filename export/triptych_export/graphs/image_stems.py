@@ -94,14 +94,32 @@ def channels(values: Sequence[float], dtype: torch.dtype) -> Tensor:
     return torch.tensor(values, dtype=dtype)[:, None, None]
 
 
+class ScaleShift(nn.Module):
+    """Batch normalisation in inference: a factor and a summand for each channel."""
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        self.scale = nn.Parameter(scale.detach()[:, None, None])
+        self.shift = nn.Parameter((norm.bias - norm.running_mean * scale).detach()[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[B, C, rows, columns]` -> the same shape."""
+        return x * self.scale + self.shift
+
+
 def without_norms(layers: nn.Sequential) -> list[nn.Module]:
-    """Copy the layers, those of inner sequences too, with batch normalisation folded into the preceding convolution."""
+    """Copy the layers, those of inner sequences too, with batch normalisation folded into a convolution right before it."""
     result: list[nn.Module] = []
     for layer in (module for module in layers.modules() if not isinstance(module, nn.Sequential)):
         if isinstance(layer, nn.BatchNorm2d):
             before = result[-1]
-            assert isinstance(before, nn.Conv2d)
-            result[-1] = fuse_conv_bn_eval(before, layer)
+            if isinstance(before, nn.Conv2d):
+                result[-1] = fuse_conv_bn_eval(before, layer)
+            else:  # max pooling: a negative factor does not commute with it
+                result.append(ScaleShift(layer))
         else:
             result.append(copy.deepcopy(layer))
     return result

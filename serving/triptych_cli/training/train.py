@@ -358,7 +358,7 @@ def _images() -> Callable[[Function], Function]:
 @_option("--depths", type=int, nargs=4, default=None, help=f"Layers or blocks of the stages.  {BY_SIZE}")
 @_option("--reductions", type=int, nargs=4, default=(8, 4, 2, 1), help="Of a PVT's keys and values, height and width.")
 @_option("--window-size", default=7, help="Of --architecture swin, in patches.")
-@_option("--stem", type=click.Choice(["patch", "convolution"]), default="patch", help="Convolutions help on small data.")
+@_option("--stem", type=click.Choice(["patch", "convolution", "deep"]), default="patch", help="Others help on small data.")
 @_sizes("vit")
 @_option("--dropout", default=0.0)
 @_option("--drop-path", default=0.1, help="Stochastic depth of the last layer, rising from 0.")

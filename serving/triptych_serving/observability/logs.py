@@ -42,6 +42,7 @@ def configure_logs(options: ObservabilityOptions) -> None:
     """Set up logging of this process to standard error. For the command that starts a server."""
     handler = logging.StreamHandler()
     handler.addFilter(RepeatFilter(REPEATING_LOGGER, REPEAT_SECONDS))
+    handler.addFilter(_is_not_late_answer)
     handler.setFormatter(JsonFormatter() if options.log_format == JSON else TextFormatter(TEXT_FORMAT))
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     if options.log_format == JSON:
@@ -102,6 +103,12 @@ class RepeatFilter(logging.Filter):
             return False
         self._next[source] = now + self._seconds
         return True
+
+
+def _is_not_late_answer(record: logging.LogRecord) -> bool:
+    """Drop gRPC's traceback of an answer that it could not send because the caller's deadline had passed a moment before."""
+    kind = record.exc_info[0] if record.exc_info else None
+    return not (record.name.startswith("grpc.") and kind is not None and kind.__name__ == "ExecuteBatchError")
 
 
 def _on_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

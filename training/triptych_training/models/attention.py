@@ -4,13 +4,16 @@ Shapes are written `[B, T, E]`: batch, positions, embedding; `H` heads of `D` di
 Projection and attention are separate methods so that export can put a fused operator with a cache between them.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 KeyValues = tuple[Tensor, Tensor]
+SHORT = 256  # positions up to which `kernels` prefers plain operators
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -21,6 +24,16 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def merge_heads(x: Tensor) -> Tensor:
     """`[B, H, T, D]` -> `[B, T, H*D]`."""
     return x.transpose(1, 2).flatten(2)
+
+
+def kernels(query: Tensor) -> AbstractContextManager[None]:
+    """Choose the kernels of the attention of `query` `[B, H, T, D]`.
+
+    The gradient of torch's fused kernel for CPUs is slow for short bfloat16 sequences: on Zen 4, at 17 positions of 128 x 5
+    heads of 32 dimensions, 23 ms instead of 1.8 ms with plain operators.
+    """
+    plain = query.device.type == "cpu" and query.dtype == torch.bfloat16 and torch.is_grad_enabled()
+    return sdpa_kernel(SDPBackend.MATH) if plain and query.shape[2] <= SHORT else nullcontext()
 
 
 @dataclass(frozen=True)
@@ -76,9 +89,10 @@ class SelfAttention(nn.Module):
         """
         query, key, value = self.project(x)
         dropout = self.dropout if self.training else 0.0
-        context = functional.scaled_dot_product_attention(
-            query, key, value, mask, dropout, is_causal=causal, scale=self.scale, enable_gqa=self.kv_heads != self.heads
-        )
+        with kernels(query):
+            context = functional.scaled_dot_product_attention(
+                query, key, value, mask, dropout, is_causal=causal, scale=self.scale, enable_gqa=self.kv_heads != self.heads
+            )
         return self.output(merge_heads(context))
 
     def step(self, x: Tensor, past: KeyValues | None, bias: Tensor | None = None) -> tuple[Tensor, KeyValues]:
@@ -115,5 +129,6 @@ class CrossAttention(nn.Module):
         key, value = memory
         dropout = self.dropout if self.training else 0.0
         query = split_heads(self.query(x), self.heads)
-        context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=self.scale)
+        with kernels(query):
+            context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=self.scale)
         return self.output(merge_heads(context))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, ImageModelConfig
 
-STEMS = ("patch", "convolution")
+STEMS = ("patch", "convolution", "deep")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class VitConfig(ImageModelConfig):
     heads: int = 12
     feedforward_dim: int = 3072
     layers: int = 12
-    stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021)
+    stem: str = "patch"  # "convolution" helps on small data (Xiao et al. 2021), "deep" more
     distillation_token: bool = False  # DeiT's second token, after the class token
     distillation_head: bool = False  # average the logits of two classifiers, one for each of the two tokens
 
@@ -34,10 +34,10 @@ class VitConfig(ImageModelConfig):
             if image % patch:
                 raise ValueError(f"patch_{side}: {patch} does not divide image_{side} {image}")
         one_of(STEMS, self, "stem")
-        if self.stem == "convolution" and self.patch_size & (self.patch_size - 1):
-            raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the convolution stem needs")
-        if self.stem == "convolution" and self.patch[0] != self.patch[1]:
-            raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the convolution stem needs")
+        if self.stem != "patch" and self.patch_size & (self.patch_size - 1):
+            raise ValueError(f"patch_size: {self.patch_size} is not a power of two, which the {self.stem} stem needs")
+        if self.stem != "patch" and self.patch[0] != self.patch[1]:
+            raise ValueError(f"patch_width: {self.patch_width} is not patch_size, which the {self.stem} stem needs")
         if self.distillation_head and not self.distillation_token:
             raise ValueError("distillation_head: there is no distillation_token for it")
         _ = self.block(0)
@@ -58,7 +58,12 @@ class VitConfig(ImageModelConfig):
 
 
 class ConvolutionStem(nn.Sequential):
-    """3x3 convolutions in place of the patch projection: stride 2 down to one pixel per patch, doubling the width each time."""
+    """3x3 convolutions in place of the patch projection, which halve the grid down to one position per patch.
+
+    stem           halving     convolutions of a grid             width
+    "convolution"  stride 2    1                                  doubles with each halving, up to the model's
+    "deep"         max pooling 2 (the first 1, the last only the pooled), as in VGG (Simonyan and Zisserman 2015)
+    """
 
     def __init__(self, config: VitConfig) -> None:
         halvings = config.patch_size.bit_length() - 1
@@ -66,9 +71,17 @@ class ConvolutionStem(nn.Sequential):
         widths = [config.channels, *widths, config.model_dim]
         layers: list[nn.Module] = []
         for index, (before, after) in enumerate(pairwise(widths)):
-            stride = 2 if index else 1
-            layers += [nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False), nn.BatchNorm2d(after), nn.GELU()]
+            if config.stem == "convolution":
+                layers += _convolution(before, after, stride=2 if index else 1)
+            else:
+                layers += _convolution(before, after, pool=index > 0)
+                layers += _convolution(after, after) if 0 < index < halvings else []
         super().__init__(*layers)
+
+
+def _convolution(before: int, after: int, stride: int = 1, pool: bool = False) -> list[nn.Module]:
+    pools = [nn.MaxPool2d(2)] if pool else []  # before the norm, which then has a quarter of the positions
+    return [nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False), *pools, nn.BatchNorm2d(after), nn.GELU()]
 
 
 class Vit(nn.Module):

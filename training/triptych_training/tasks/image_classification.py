@@ -97,7 +97,7 @@ class ImageLoss(nn.Module):
             images = _unit(pixels)
             images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
             images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
-        logits = self.model(images).float()
+        logits = self.model(images.contiguous(memory_format=torch.channels_last)).float()  # faster convolutions
         loss = own * self._entropy(logits, labels)
         return loss + (1 - own) * self._entropy(logits, labels[partners]) if own < 1 else loss
 

@@ -18,6 +18,7 @@ from triptych_serving.observability.logs import (
     TextFormatter,
     current_ids,
 )
+from triptych_serving.observability.options import ObservabilityOptions
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TEXT, JSON = TextFormatter(TEXT_FORMAT), JsonFormatter()
@@ -115,3 +116,23 @@ def test_repeated_lines_of_a_library_are_limited() -> None:
     now = 60.0
     assert passes(exporter, 1)
     assert all(passes("triptych_serving.server", 1) for _ in range(3))
+
+
+def test_only_answers_that_came_too_late_are_dropped_of_grpc_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    class ExecuteBatchError(Exception):
+        """As cygrpc's, which cannot be imported by a public name."""
+
+    root = logging.getLogger()
+    before, root.handlers = root.handlers, []
+    try:
+        logs.configure_logs(ObservabilityOptions())
+        for kind in (ExecuteBatchError, RuntimeError):
+            try:
+                raise kind
+            except Exception:
+                logging.getLogger("grpc._cython.cygrpc").exception("%s in a method", kind.__name__)
+    finally:
+        root.handlers = before
+    printed = capsys.readouterr().err
+    assert "RuntimeError in a method" in printed
+    assert "ExecuteBatchError" not in printed

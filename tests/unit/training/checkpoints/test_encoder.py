@@ -112,7 +112,7 @@ def test_a_tied_matrix_is_stored_once_and_samples_are_optional(bert: Path, tmp_p
     assert load_vit_checkpoint(tmp_path / "none").samples == ()
 
 
-@pytest.mark.parametrize("stem", ["patch", "convolution"])
+@pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
 def test_loading_a_vit_returns_what_was_saved(tmp_path: Path, stem: str) -> None:
     model = make_vit(stem)
     save_vit_checkpoint(VitCheckpoint(model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two")), tmp_path)

@@ -75,7 +75,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (VIT, {"patch_size": 15}, "patch_size: 15 does not divide image_size 224"),
     (VIT, {"image_width": -1}, "image_width: -1 is below 0"),
     (VIT, {"image_width": 230}, "patch_width: 16 does not divide image_width 230"),
-    (VIT, {"stem": "pool"}, "stem: 'pool' is unknown; choose one of patch, convolution"),
+    (VIT, {"stem": "pool"}, "stem: 'pool' is unknown; choose one of patch, convolution, deep"),
     (
         VIT,
         {"patch_size": 7, "stem": "convolution"},

@@ -19,7 +19,7 @@ def make(**changes: Any) -> Vit:
     return model.eval()
 
 
-@pytest.mark.parametrize("stem", ["patch", "convolution"])
+@pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
 @pytest.mark.parametrize(("image_size", "patch_size"), [(16, 4), (16, 8), (12, 2), (4, 4)])
 def test_shapes(stem: str, image_size: int, patch_size: int) -> None:
     model = make(stem=stem, image_size=image_size, patch_size=patch_size)
@@ -43,6 +43,8 @@ def test_parameters_of_unusual_shapes() -> None:
     stem = ConvolutionStem(VitConfig(3, 16, 4, model_dim=64, heads=2, stem="convolution"))
     convolutions = [layer for layer in stem if isinstance(layer, torch.nn.Conv2d)]
     assert [(layer.out_channels, layer.stride[0]) for layer in convolutions] == [(32, 1), (64, 2), (64, 2)]
+    stem = ConvolutionStem(VitConfig(3, 16, 4, model_dim=64, heads=2, stem="deep"))
+    assert [layer.out_channels for layer in stem if isinstance(layer, torch.nn.Conv2d)] == [32, 64, 64, 64]
 
 
 def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> None:
@@ -63,7 +65,7 @@ def test_a_distillation_token_affects_the_logits_with_and_without_a_head() -> No
     assert not torch.allclose(model(images), before, atol=1e-3)
 
 
-@pytest.mark.parametrize("stem", ["patch", "convolution"])
+@pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
 def test_logits_do_not_depend_on_the_batch(stem: str) -> None:
     model, images = make(stem=stem), torch.randn(4, 3, 16, 16)
     torch.testing.assert_close(model(images)[2:3], model(images[2:3]), rtol=1e-5, atol=1e-5)
