@@ -19,7 +19,8 @@ from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.decoding.prompt_cache import PrefixCache, PromptGraphs, PromptKVCache, PromptReader
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
-from triptych_serving.runtime.session import Session, SessionPlace
+from triptych_serving.runtime.native.library import native_kernels
+from triptych_serving.runtime.session import GENERATION, Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 NONE = -1  # as an id: there is no such token
@@ -124,4 +125,5 @@ class PromptLaneFactory(LaneGraphs):
         self._lanes.clear()
 
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
-        return Session(self._bundle.path(graph), self._options.threads, self._files.saturation_free, place)
+        kernels = native_kernels() if place is None else None
+        return Session(self._bundle.path(graph), self._options.threads, self._files.saturation_free, place, kernels, GENERATION)

@@ -4,15 +4,16 @@ import queue
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, Manifest, runs_on
+from triptych_serving.bundle.manifest import FP16, INT8, Manifest, runs_on
 from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
 from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.errors import DeviceError
 from triptych_serving.models.capabilities import capabilities_of
-from triptych_serving.runtime.cpu_info import usable_cpus
+from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import SessionPlace
@@ -112,8 +113,10 @@ class DecodeModel(ABC, Generic[Lanes]):
             self._model_devices.close()
             raise
 
-    def _resources(self, by: str = "") -> str:
-        """Describe devices, precision, by what it is computed, and memory, for the log."""
+    def _resources(self, kernels: Path | None) -> str:
+        """Describe devices, precision, by what it is computed, and memory, for the log; `kernels`: of its CPU sessions."""
+        by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
+        by += ", native kernels" if kernels and self.devices == (CPU,) else ""
         where, engine = "CPU" if self.devices == (CPU,) else ", ".join(map(str, self.devices)), self._engine_options
         return (
             f"{where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "

@@ -46,6 +46,7 @@ RUNTIME_ERRORS = tuple(
 RUN_ERRORS = (*RUNTIME_ERRORS, RuntimeError)  # bound runs raise the plain one
 RUNTIME_VERSION: str = ort.__version__
 CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
+KERNEL_SET, GENERATION = "triptych.kernels", "generation"  # an entry of a session's configuration, which the library reads
 ERRORS = 3  # severity of what is written to the runtime's log
 NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
@@ -163,6 +164,7 @@ class Session:
         saturation_free: integer weights are small enough for the fast kernels of every processor.
         place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
         kernels: a library of kernels that replace the runtime's own on the CPU; None: none.
+        kernel_set: which of them: "" for step graphs of translation, GENERATION for graphs of decoder-only models.
 
     Raises:
         BundleError: the runtime cannot load the file as a graph.
@@ -177,14 +179,14 @@ class Session:
         saturation_free: bool = False,
         place: SessionPlace | None = None,
         kernels: Path | None = None,
+        kernel_set: str = "",
     ) -> None:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
         self._run_options: RunOptions | None = None
         if place is None or place.memory.device.kind == "cpu":
-            self._session = _open_on_cpu(
-                path, threads, exact_products=int8_saturates() and not saturation_free, kernels=kernels
-            )
+            entries = cpu_entries(threads, exact_products=int8_saturates() and not saturation_free)
+            self._session = _open_on_cpu(path, threads, {**entries, KERNEL_SET: kernel_set}, kernels)
         else:
             self._session = _open_on_gpu(path, place)
             self._run_options = RunOptions()
@@ -257,15 +259,15 @@ def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:
     return "cpu", 0, array.dtype.type, array.shape, array.ctypes.data
 
 
-def _open_on_cpu(path: Path, threads: int, exact_products: bool, kernels: Path | None) -> ort.InferenceSession:
-    options = _session_options(threads, cpu_entries(threads, exact_products))
+def _open_on_cpu(path: Path, threads: int, entries: Mapping[str, str], kernels: Path | None) -> ort.InferenceSession:
+    options = _session_options(threads, entries)
     try:
         if kernels is not None:
             options.register_custom_ops_library(str(kernels))
         return ort.InferenceSession(str(path), options, providers=[CPU_PROVIDER])
     except RUNTIME_ERRORS as error:
         if kernels is not None:
-            session = _open_on_cpu(path, threads, exact_products, None)
+            session = _open_on_cpu(path, threads, entries, None)
             logger.warning("%s: the runtime rejects the kernels of %s, its own are used: %s", path.name, kernels.name, error)
             return session
         raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error

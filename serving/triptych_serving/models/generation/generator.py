@@ -31,6 +31,7 @@ from triptych_serving.models.generation.text import (
 from triptych_serving.models.request_cost import NUMBER_BYTES, RowLimit, check_characters, check_results
 from triptych_serving.models.translation.memory_plan import STEP_BYTES_PER_TOKEN, weight_bytes
 from triptych_serving.runtime.cpu_info import usable_memory
+from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Finish, FrameTokens, Hypothesis, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
@@ -139,7 +140,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     def describe(self) -> str:
         """Describe the model for the log."""
-        return f"{describe(self.capabilities)}, {self.context:,} tokens of context, {self._resources()}"
+        return f"{describe(self.capabilities)}, {self.context:,} tokens of context, {self._resources(native_kernels())}"
 
     def _slots(self, engine: EngineOptions, workers: int) -> int:
         """Return the number of rows of a greedy lane, so that the caches of all lanes fit into their share of the memory."""

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import INT8, TranslationManifest
+from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
@@ -25,7 +25,6 @@ from triptych_serving.models.translation.postprocess import (
 )
 from triptych_serving.models.translation.preprocess import Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
-from triptych_serving.runtime.cpu_info import integer_extension
 from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import Session
 from triptych_serving.runtime.session_pool import SessionPool
@@ -221,11 +220,7 @@ class Translator(DecodeModel[LaneFactory]):
 
     def describe(self) -> str:
         """Describe the model for the log."""
-        engine = self._options.engine
-        by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
-        if not engine.on_gpus and native_kernels(self.manifest.decoder.head_dim):
-            by += ", native kernels"
-        return f"{describe_pair(self.manifest)}, {self._resources(by)}"
+        return f"{describe_pair(self.manifest)}, {self._resources(native_kernels(self.manifest.decoder.head_dim))}"
 
     def close(self, drain: bool = True) -> None:
         self.attender.close(drain)

@@ -1,10 +1,11 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
-// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat.
+// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat. With the configuration entry
+// triptych.kernels=generation, sessions get no GroupQueryAttention, but MatMul and Gemm with weights that are part of the graph.
 //
 // Caches are float32, or int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What the runtime's
-// operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. It runs in one thread,
-// with AVX512-VNNI, AVX-512, AVX2, or none; TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
+// operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. Products run in the
+// session's threads, all else in one, with AVX512-VNNI, AVX-512, AVX2, or none; TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
 
 #include <algorithm>
 #include <cfloat>
@@ -15,8 +16,12 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -48,7 +53,10 @@ enum Place {  // in the table of functions
   OUTPUT = 91,
   RELEASE_STATUS = 93,
   RELEASE_SHAPE = 99,
+  INPUT_COUNT = 230,
+  CONFIG_ENTRY = 238,
   CONSTANT_INPUT = 249,
+  PARALLEL_FOR = 274,
 };
 
 enum Type { FLOAT = 1, UINT8 = 2, INT8 = 3, INT32 = 6, INT64 = 7 };
@@ -119,13 +127,25 @@ struct Product {
   int32_t zero;  // what stands for 0 in the inputs
 };
 
+// The same of floats, packed by another function.
+struct FloatProduct {
+  const float* inputs;
+  const float* weights;
+  const float* bias;  // null: none
+  float* to;
+  int64_t depth, columns;
+};
+
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
-  void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products
-  void (*multiply)(const Product&, int64_t) = nullptr;
+  int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
+  void (*pack_floats)(const float*, int64_t, int64_t, bool, float*) = nullptr;
+  void (*multiply_floats)(const FloatProduct&, int64_t, int64_t, int64_t) = nullptr;
+  void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products of bytes
+  void (*multiply)(const Product&, int64_t, int64_t, int64_t) = nullptr;
 };
 
 }  // namespace
@@ -146,21 +166,24 @@ namespace avx2 {
 #undef LEVEL
 #define LEVEL AVX2
 #include "attend.h"
+#include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 namespace avx512 {
 #undef LEVEL
 #define LEVEL AVX512
 #include "attend.h"
+#include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
 #pragma GCC target("avx512vnni")
 namespace avx512 {
 #include "multiply.h"
-const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, pack, multiply_all};
+const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax,  top_k, WIDTH,
+                                pack_floats,       multiply_all_floats, pack, multiply_all};
 }
 #pragma GCC pop_options
 #endif
@@ -196,6 +219,7 @@ struct Kernel {
   bool weights;  // the last output is the attention
   const Level& level = choose();
   std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
+  bool has_bias = false;                           // a product of floats
 
   template <typename Function>
   Function at(Place place) const { return reinterpret_cast<Function>(const_cast<void*>(api[place])); }
@@ -372,6 +396,15 @@ void compute_scatter(const Kernel& kernel, void* context) {
   }
 }
 
+// Compute parts of something in the session's threads.
+template <typename Function>
+void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function function) {
+  const auto call = [](void* data, size_t part) { (*static_cast<Function*>(data))(part); };
+  using Call = void (*)(void*, size_t);
+  const auto run = kernel.at<Status (*)(void*, Call, size_t, size_t, void*)>(PARALLEL_FOR);
+  kernel.check(run(context, call, parts, 0, &function));
+}
+
 #include "products.h"
 
 template <void (*COMPUTE)(const Kernel&, void*)>
@@ -477,6 +510,14 @@ CustomOp make_scatter() {
   return op;
 }
 
+CustomOp make_float_product(const char* name, size_t inputs) {
+  CustomOp op = make_op(name, inputs, 1, compute_safely<compute_float_product>);
+  op.input_type = op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 1; };
+  op.create2 = create_float_product;
+  return op;
+}
+
 CustomOp make_product() {
   CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
   op.input_type = product_input;
@@ -492,6 +533,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter(), product = make_product();
+  static const CustomOp matmul = make_float_product("MatMul", 2), gemm = make_float_product("Gemm", 3);
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
@@ -499,9 +541,18 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
     void* domain = nullptr;
     Status status = reinterpret_cast<Status (*)(const char*, void**)>(call(CREATE_DOMAIN))(name, &domain);
     for (const CustomOp* op : ops)
-      if (!status) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
+      if (!status && op) status = reinterpret_cast<Status (*)(void*, const CustomOp*)>(call(ADD_OP))(domain, op);
     return status ? status : reinterpret_cast<Status (*)(void*, void*)>(call(ADD_DOMAIN))(options, domain);
   };
-  const Status status = choose().multiply ? add("com.microsoft", {&floats, &bytes, &product}) : add("com.microsoft", {&floats, &bytes});
-  return status ? status : add("", {&log_softmax, &top_k, &scatter});
+  char set[16] = "";
+  size_t size = sizeof set;
+  const auto entry = reinterpret_cast<Status (*)(const void*, const char*, char*, size_t*)>(call(CONFIG_ENTRY));
+  if (Status status = entry(options, "triptych.kernels", set, &size)) {  // none, or too long for one of ours
+    reinterpret_cast<void (*)(Status)>(call(RELEASE_STATUS))(status);
+    set[0] = 0;
+  }
+  const bool generates = !std::strcmp(set, "generation"), multiplies = generates && choose().width;
+  const Status status = add("com.microsoft", {generates ? nullptr : &floats, generates ? nullptr : &bytes,
+                                              choose().multiply ? &product : nullptr});
+  return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

@@ -63,11 +63,11 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fe
   }
 }
 
-// The weights of a chunk stay in the second cache, and each row writes a long run of results.
-void multiply_all(const Product& product, int64_t rows) {
+// The panels from `begin` to `end`. The weights of a chunk stay in the second cache, and each row writes a long run of results.
+void multiply_all(const Product& product, int64_t rows, int64_t begin, int64_t end) {
   const int64_t panels = (product.columns + PANEL - 1) / PANEL, chunk = std::max<int64_t>(1, CHUNK / (PANEL * product.depth));
-  for (int64_t first = 0; first < panels; first += chunk) {
-    const int64_t stop = std::min(first + chunk, panels);
+  for (int64_t first = begin; first < end; first += chunk) {
+    const int64_t stop = std::min(first + chunk, end);
     for (int64_t row = 0; row < rows;) {
       const int64_t blocks = (rows - row + TALLEST - 1) / TALLEST, height = (rows - row + blocks - 1) / blocks;
       for (int64_t panel = first; panel < stop; panel++) {

@@ -1,23 +1,45 @@
-// The operator MatMulIntegerToFloat of decoding.cpp: its weights are packed once, where they are part of the graph.
+// The operators MatMulIntegerToFloat, MatMul and Gemm of decoding.cpp: their weights are packed once, where they are part of the
+// graph.
+
+constexpr size_t HUGE_PAGE = 1 << 21;
+constexpr int64_t PART = 1 << 17;  // bytes of weights for which another thread is worth while
+
+// Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
+struct Memory {
+  size_t size;
+  void* data;
+
+  explicit Memory(size_t bytes) : size((bytes + LINE - 1) / LINE * LINE) {
+    const size_t unit = size < HUGE_PAGE ? LINE : HUGE_PAGE;
+    data = std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+    if (!data) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    if (unit == HUGE_PAGE) madvise(data, size / unit * unit, MADV_HUGEPAGE);  // advice, which may be ignored
+#endif
+    std::memset(data, 0, size);
+  }
+  Memory(const Memory&) = delete;
+  ~Memory() { std::free(data); }
+};
 
 // Weights as the kernels read them. Equal ones of several sessions share memory.
 struct Packed {
-  int64_t depth, columns;  // the depth is rounded up
-  std::vector<int8_t> memory;
-  std::vector<int32_t> sums;
+  int64_t depth, columns;  // the depth of bytes is rounded up
+  Memory memory;
+  std::vector<int32_t> sums;  // of bytes
 
-  Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns) : depth(rounded(from_depth)), columns(columns) {
-    memory.resize((columns + PANEL - 1) / PANEL * PANEL * depth + LINE);
-    sums.resize(columns);
-    level.pack(from, from_depth, columns, const_cast<int8_t*>(weights()), sums.data());
+  Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
+      : depth(rounded(from_depth)), columns(columns), memory((columns + PANEL - 1) / PANEL * PANEL * depth), sums(columns) {
+    level.pack(from, from_depth, columns, static_cast<int8_t*>(memory.data), sums.data());
   }
-  Packed(const Packed&) = delete;
-
-  const int8_t* weights() const { return memory.data() + (LINE - reinterpret_cast<uintptr_t>(memory.data()) % LINE) % LINE; }
+  Packed(const Level& level, const float* from, int64_t depth, int64_t columns, bool transposed)
+      : depth(depth), columns(columns), memory((columns + level.width - 1) / level.width * level.width * depth * sizeof(float)) {
+    level.pack_floats(from, depth, columns, transposed, static_cast<float*>(memory.data));
+  }
 
   bool equals(const Packed& other) const {
-    return depth == other.depth && columns == other.columns && sums == other.sums &&
-           !std::memcmp(weights(), other.weights(), memory.size() - LINE);
+    return depth == other.depth && columns == other.columns && sums == other.sums && memory.size == other.memory.size &&
+           !std::memcmp(memory.data, other.memory.data, memory.size);
   }
 };
 
@@ -36,6 +58,15 @@ std::shared_ptr<const Packed> share(std::shared_ptr<const Packed> packed) {
   known.resize(kept);
   known.push_back(packed);
   return packed;
+}
+
+// Compute panels of columns, in parts that are worth a thread.
+template <typename Function>
+void run_panels(const Kernel& kernel, void* context, int64_t columns, int64_t width, int64_t bytes, Function function) {
+  const int64_t panels = (columns + width - 1) / width, each = std::max<int64_t>(1, PART / bytes);
+  run_parallel(kernel, context, (panels + each - 1) / each, [&](int64_t part) {
+    function(part * each, std::min((part + 1) * each, panels));
+  });
 }
 
 void compute_product(const Kernel& kernel, void* context) {
@@ -64,9 +95,10 @@ void compute_product(const Kernel& kernel, void* context) {
   int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
   shape[inputs.rank - 1] = columns;
   float* to = kernel.output<float>(context, 0, shape, inputs.rank);
-  const Product product{from, packed->weights(), packed->sums.data(), products.data(), bias.data, to,
+  const Product product{from, static_cast<const int8_t*>(packed->memory.data), packed->sums.data(), products.data(), bias.data, to,
                         packed->depth, columns, zero.data ? *zero.data : 0};
-  kernel.level.multiply(product, rows);
+  run_panels(kernel, context, columns, PANEL, packed->depth * PANEL,
+             [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 
 Status create_product(const CustomOp*, const void* const* api, const void* info, void** kernel) {
@@ -80,6 +112,45 @@ Status create_product(const CustomOp*, const void* const* api, const void* info,
       if (weights.rank != 2) throw Fault{"MatMulIntegerToFloat: the weights are no matrix"};
       made.packed = share(std::make_shared<const Packed>(made.level, weights.data, weights.shape[0], weights.shape[1]));
     }
+    *kernel = new Kernel(made);
+    return nullptr;
+  } catch (const Fault& fault) {
+    return made.fail(fault.text);
+  } catch (...) {
+    return made.fail("out of memory");
+  }
+}
+
+void compute_float_product(const Kernel& kernel, void* context) {
+  const auto inputs = kernel.input<float>(context, 0), bias = kernel.has_bias ? kernel.input<float>(context, 2) : inputs;
+  const bool adds = kernel.has_bias && bias.data;
+  const Packed& packed = *kernel.packed;
+  if (!inputs.rank || inputs.shape[inputs.rank - 1] != packed.depth) throw Fault{"MatMul: unsupported shapes"};
+  if (adds && bias.size() != packed.columns) throw Fault{"Gemm: not one summand for each column"};
+  int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
+  shape[inputs.rank - 1] = packed.columns;
+  const FloatProduct product{inputs.data, static_cast<const float*>(packed.memory.data), adds ? bias.data : nullptr,
+                             kernel.output<float>(context, 0, shape, inputs.rank), packed.depth, packed.columns};
+  const int64_t rows = inputs.rows(), width = kernel.level.width;
+  run_panels(kernel, context, packed.columns, width, packed.depth * width * sizeof(float),
+             [&](int64_t first, int64_t stop) { kernel.level.multiply_floats(product, rows, first, stop); });
+}
+
+Status create_float_product(const CustomOp*, const void* const* api, const void* info, void** kernel) {
+  Kernel made{api, 0, 1.0f, false};
+  int constant = 0;
+  const void* value = nullptr;
+  size_t inputs = 0;
+  try {
+    made.check(made.at<Status (*)(const void*, size_t, int*, const void**)>(CONSTANT_INPUT)(info, 1, &constant, &value));
+    made.check(made.at<Status (*)(const void*, size_t*)>(INPUT_COUNT)(info, &inputs));
+    const auto weights = made.read<float>(constant ? value : nullptr);
+    const bool transposed = made.integer(info, "transB", 0);
+    if (weights.rank != 2 || made.integer(info, "transA", 0) || made.number(info, "alpha", 1) != 1 || made.number(info, "beta", 1) != 1)
+      throw Fault{"MatMul: the weights are no matrix of the graph, or the product has unsupported attributes"};
+    const int64_t depth = weights.shape[transposed], columns = weights.shape[!transposed];
+    made.has_bias = inputs > 2;
+    made.packed = share(std::make_shared<const Packed>(made.level, weights.data, depth, columns, transposed));
     *kernel = new Kernel(made);
     return nullptr;
   } catch (const Fault& fault) {

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from triptych_serving.errors import EngineError
-from triptych_serving.runtime.cpu_info import integer_extension
+from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
 from triptych_serving.runtime.native.compiler import LIBRARY, SOURCE, compile_library
 from triptych_serving.runtime.native.library import LEVEL, native_kernels
-from triptych_serving.runtime.session import Session
+from triptych_serving.runtime.session import GENERATION, Session
 
 ROWS, HEADS, CAPACITY = 3, 2, 37
 LAST = np.array([0, 16, CAPACITY - 1], np.int32)
@@ -224,6 +224,51 @@ def test_products_equal_those_of_integers(
     if "bias" in has:
         expected += np.linspace(-3, 3, columns, dtype=np.float32)
     np.testing.assert_allclose(found.reshape(rows, columns), expected, rtol=2e-7, atol=1e-6 if "bias" in has else 0)
+
+
+def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -> Path:
+    """Write a graph of one product of floats with weights `[depth, columns]`, which are an input if `kind` is "given"."""
+    info = helper.make_tensor_value_info
+    inputs = [info("inputs", TensorProto.FLOAT, [*["size"] * (2 if "Gemm" in kind else 3)])]
+    stored = weights.T if kind == "transposed Gemm" else weights
+    parts = [numpy_helper.from_array(np.ascontiguousarray(stored), "weights")]
+    names, attributes = ["inputs", "weights"], {}
+    if kind == "given":
+        inputs.append(info("weights", TensorProto.FLOAT, weights.shape))
+        parts = []
+    elif "Gemm" in kind:
+        attributes["transB"] = int("transposed" in kind)
+        names.append("bias")
+        parts.append(numpy_helper.from_array(np.linspace(-3, 3, weights.shape[1], dtype=np.float32), "bias"))
+    node = helper.make_node("Gemm" if "Gemm" in kind else "MatMul", names, ["result"], **attributes)
+    graph = helper.make_graph([node], "product", inputs, [info("result", TensorProto.FLOAT, None)], parts)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), folder / "graph.onnx")
+    return folder / "graph.onnx"
+
+
+@pytest.mark.parametrize("level", ["", "avx2", "plain"])
+@pytest.mark.parametrize("kind", ["MatMul", "Gemm", "transposed Gemm", "given"])
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (31, 70), (1_030, 1_300)])
+def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, kind: str, depth: int, columns: int
+) -> None:
+    """Weights that are no part of the graph, and processors without vectors, get the runtime's own operator."""
+    monkeypatch.setenv(LEVEL, level)
+    rng = np.random.default_rng(columns)
+    weights, inputs = rng.standard_normal((depth, columns), np.float32), rng.standard_normal((30, depth), np.float32)
+    expected = inputs.astype(np.float64) @ weights
+    if "Gemm" in kind:
+        expected += np.linspace(-3, 3, columns, dtype=np.float32)
+    session = Session(write_float_product(tmp_path, weights, kind), 2, kernels=library, kernel_set=GENERATION)
+    given: Arrays = {"weights": weights} if kind == "given" else {}
+    for rows in (1, 2, 3, 4, 5, 7, 12, 13, 30):
+        some = inputs[-rows:] if "Gemm" in kind else inputs[None, -rows:]
+        [found] = session.run({"inputs": some, **given})
+        np.testing.assert_allclose(found.reshape(rows, -1), expected[-rows:], rtol=1e-5, atol=5e-5)
+        if rows == 1:
+            alone = found.reshape(-1)
+        elif integer_extension() in ("avx2", *VNNI) and level != "plain" and kind != "given":
+            np.testing.assert_array_equal(found.reshape(rows, -1)[-1], alone)
 
 
 @pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the runtime computes products on this processor")
