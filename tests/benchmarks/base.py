@@ -2,9 +2,10 @@
 
     python tests/benchmarks/base.py bert TOKENIZER.JSON OUT
     python tests/benchmarks/base.py vit OUT
-    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64]
+    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64] [--bundle REPOSITORY/NAME/1]
 
-With --tiny the models are as small as can be, to rehearse a benchmark.
+--bundle also exports the translation model, in fp32, int8 and int8-caches, without the checks that take `triptych export` most
+of its time. With --tiny the models are as small as can be, to rehearse a benchmark.
 
 The tokenizer is any WordPiece one, or for translation any that `triptych train` wrote; the models have BERT's 30,522 tokens and
 16,000 tokens all the same. A translation never ends by itself: measure with `offline.py --length` and `server.py --length`.
@@ -19,6 +20,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from triptych_export.families.translation import write_translation
+from triptych_export.parity.translation import ParitySample
+from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import (
     BertCheckpoint,
     ImagePreprocessing,
@@ -28,12 +32,15 @@ from triptych_training.checkpoints.encoder import (
 )
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
 from triptych_training.data.tokenizer import load_tokenizer
+from triptych_training.decoding.greedy import greedy
 from triptych_training.models.bert import BertConfig, BertForPretraining
 from triptych_training.models.blocks import FeedForward
 from triptych_training.models.transformer import Transformer, TransformerConfig
 from triptych_training.models.vit import Vit, VitConfig
 
 SAMPLES = 24  # inputs that the export compares
+CALIBRATION = 24  # sentences for int8
+WRITTEN = ("fp32", "int8", "int8-caches")
 SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer
 SENTENCES = 200  # as many as the export asks for
 TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
@@ -89,8 +96,9 @@ def vit(out: Path, tiny: bool) -> None:
 @click.option(
     "--positions", default=64, show_default=True, help="Longest source and target, in tokens: an export compares all."
 )
+@click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Folder of a bundle to write as well.")
 @small
-def translation(tokenizer: Path, out: Path, positions: int, tiny: bool) -> None:
+def translation(tokenizer: Path, out: Path, positions: int, bundle: Path | None, tiny: bool) -> None:
     learned = load_tokenizer(tokenizer)
     size = learned.get_vocab_size() if tiny else 16_000
     smaller = {**TINY, "encoder_layers": 2, "decoder_layers": 2} if tiny else {}
@@ -101,7 +109,13 @@ def translation(tokenizer: Path, out: Path, positions: int, tiny: bool) -> None:
     words = [token[1:] for token in sorted(learned.get_vocab()) if token[1:].isalpha() and token[1:].isascii()]
     rng = np.random.default_rng(1)
     sentences = [" ".join(rng.choice(words, length)) for length in rng.integers(4, 20, SENTENCES)]
-    save_checkpoint(Checkpoint(model, learned, "en", "de", samples=[(text, text) for text in sentences]), out)
+    checkpoint = Checkpoint(model, learned, "en", "de", samples=[(text, text) for text in sentences])
+    save_checkpoint(checkpoint, out)
+    if bundle is not None:
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        read = [encoding.ids for encoding in learned.encode_batch(sentences[:CALIBRATION])]
+        sample = ParitySample(read, greedy(model, read, positions // 2), positions)
+        write_translation(TranslationSource.of(checkpoint), bundle, click.echo, sample, precisions=WRITTEN)
 
 
 @torch.no_grad()

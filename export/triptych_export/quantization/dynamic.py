@@ -4,7 +4,8 @@ Weights are symmetric int8 with one scale per column (signed: 1.3-1.45 times fas
 input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`, whose rows do not depend on each
 other; any other one becomes `DynamicQuantizeMatMul`, with one scale for the whole batch. Both include the bias. Fused attention
 with its own projection becomes `QAttention`; a projection of bytes (pixels) multiplies the bytes directly; an embedding is
-gathered in int8 and scaled row by row. Everything else stays float32.
+gathered in int8 and scaled row by row. Kernels of convolutions are stored in int8, and computed with in float32, as everything
+else is.
 
 Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) cannot overflow,
 since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
@@ -83,6 +84,8 @@ class Quantizer:
                 projections += 1
             elif self._is_table(node):
                 nodes += self._gather(node)
+            elif node.op_type == "Conv" and self._rank(node.input[1]) > 2:
+                nodes += self._convolve(node)
             else:
                 nodes.append(node)
         if not projections:
@@ -228,6 +231,26 @@ class Quantizer:
             helper.make_node("Cast", [f"{output}_int8"], [f"{output}_float"], to=TensorProto.FLOAT),
             helper.make_node("Gather", [column, node.input[1]], [f"{output}_scale"], axis=0),
             helper.make_node("Mul", [f"{output}_float", f"{output}_scale"], [output]),
+        ]
+
+    def _convolve(self, node: NodeProto) -> list[NodeProto]:
+        """Store the kernel `[N, ...]` in int8; ONNX Runtime multiplies it by its scales when it loads the graph."""
+        name = node.input[1]
+        stored, scale, cast, restored = (f"{name}_{part}" for part in ("int8", "scale", "cast", "restored"))
+        node.input[1] = restored
+        if stored in self.added:
+            return [node]
+        shape = self._shape(name)
+
+        def columns() -> Floats:
+            return self._values(name).reshape(shape[0], -1).T
+
+        self._add(stored, shape, lambda: np.ascontiguousarray(quantize_columns(columns())[0].T).reshape(shape))
+        self._constant(scale, column_scales(columns()).reshape(-1, *[1] * (len(shape) - 1)))
+        return [
+            helper.make_node("Cast", [stored], [cast], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [cast, scale], [restored]),
+            node,
         ]
 
     def _table(self, name: str) -> tuple[str, str]:
