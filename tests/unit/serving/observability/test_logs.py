@@ -120,7 +120,7 @@ def test_repeated_lines_of_a_library_are_limited() -> None:
 
 def test_only_answers_that_came_too_late_are_dropped_of_grpc_errors(capsys: pytest.CaptureFixture[str]) -> None:
     class ExecuteBatchError(Exception):
-        """As cygrpc's, which cannot be imported by a public name."""
+        """Stand in for cygrpc's class, which has no public name."""
 
     root = logging.getLogger()
     before, root.handlers = root.handlers, []
