@@ -60,9 +60,11 @@ class VitConfig(ImageModelConfig):
 class ConvolutionStem(nn.Sequential):
     """3x3 convolutions in place of the patch projection, which halve the grid down to one position per patch.
 
-    stem           halving     convolutions of a grid             width
-    "convolution"  stride 2    1                                  doubles with each halving, up to the model's
-    "deep"         max pooling 2 (the first 1, the last only the pooled), as in VGG (Simonyan and Zisserman 2015)
+    stem           halves by    convolutions
+    "convolution"  stride 2     one, and one for each halving
+    "deep"         max pooling  two before each halving, as in VGG (Simonyan and Zisserman 2015)
+
+    The width doubles with each halving, up to the model's.
     """
 
     def __init__(self, config: VitConfig) -> None:

@@ -182,8 +182,8 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax,
 #pragma GCC target("avx512vnni")
 namespace avx512 {
 #include "multiply.h"
-const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax,  top_k, WIDTH,
-                                pack_floats,       multiply_all_floats, pack, multiply_all};
+const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH,
+                                pack_floats, multiply_all_floats, pack, multiply_all};
 }
 #pragma GCC pop_options
 #endif
@@ -289,6 +289,15 @@ struct Kernel {
     const void* value = nullptr;
     check(at<Status (*)(const void*, size_t, const void**)>(INPUT)(context, index, &value));
     return read<T>(value);
+  }
+
+  // An input of a node that is part of the graph; without data if it is computed.
+  template <typename T>
+  Tensor<T> constant(const void* info, size_t index) const {
+    int constant = 0;
+    const void* value = nullptr;
+    check(at<Status (*)(const void*, size_t, int*, const void**)>(CONSTANT_INPUT)(info, index, &constant, &value));
+    return read<T>(constant ? value : nullptr);
   }
 
   template <typename T>
@@ -510,19 +519,19 @@ CustomOp make_scatter() {
   return op;
 }
 
-CustomOp make_float_product(const char* name, size_t inputs) {
+CustomOp make_float_product_op(const char* name, size_t inputs) {
   CustomOp op = make_op(name, inputs, 1, compute_safely<compute_float_product>);
   op.input_type = op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 1; };
-  op.create2 = create_float_product;
+  op.create2 = create_safely<make_float_product>;
   return op;
 }
 
-CustomOp make_product() {
+CustomOp make_product_op() {
   CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
   op.input_type = product_input;
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 3; };
-  op.create2 = create_product;
+  op.create2 = create_safely<make_product>;
   return op;
 }
 
@@ -532,8 +541,8 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
-  static const CustomOp scatter = make_scatter(), product = make_product();
-  static const CustomOp matmul = make_float_product("MatMul", 2), gemm = make_float_product("Gemm", 3);
+  static const CustomOp scatter = make_scatter(), product = make_product_op();
+  static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };

@@ -5,7 +5,6 @@
 constexpr int64_t WIDTH = 2 * LANES;               // columns of a panel
 constexpr int HIGHEST = LEVEL == AVX512 ? 12 : 6;  // rows that are computed together: with the sums, all registers are used
 constexpr int64_t SUMMED = 256;                    // terms that are summed in a row: fewer roundings than in one long sum
-constexpr int64_t FLOAT_CHUNK = 1 << 19;           // bytes of weights that the rows take turns with
 
 // Order weights as they are read: in each panel, the columns of each row together. The last panel is padded with zeros.
 void pack_floats(const float* from, int64_t depth, int64_t columns, bool transposed, float* to) {
@@ -56,13 +55,11 @@ void multiply_floats(const FloatProduct& product, int64_t row, int64_t height, i
   for (int64_t panel = first; panel < stop; panel++) multiply_floats<ROWS>(product, row, panel);
 }
 
-// The panels from `first` to `stop` of all rows: the weights of a chunk stay in the second cache.
+// The panels from `first` to `stop` of all rows.
 void multiply_all_floats(const FloatProduct& product, int64_t rows, int64_t first, int64_t stop) {
-  const int64_t chunk = std::max<int64_t>(1, FLOAT_CHUNK / (WIDTH * product.depth * int64_t(sizeof(float))));
-  for (; first < stop; first += chunk)
-    for (int64_t row = 0; row < rows;) {
-      const int64_t blocks = (rows - row + HIGHEST - 1) / HIGHEST, height = (rows - row + blocks - 1) / blocks;
-      multiply_floats(product, row, height, first, std::min(first + chunk, stop));
-      row += height;
-    }
+  for (int64_t row = 0; row < rows;) {
+    const int64_t blocks = (rows - row + HIGHEST - 1) / HIGHEST, height = (rows - row + blocks - 1) / blocks;
+    multiply_floats(product, row, height, first, stop);
+    row += height;
+  }
 }

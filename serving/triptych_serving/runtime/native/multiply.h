@@ -3,7 +3,6 @@
 using Bytes = __m512i;
 constexpr int VECTORS = PANEL / 16;
 constexpr int TALLEST = 4;  // rows that are computed together: their sums fill half of the registers
-constexpr int64_t CHUNK = 1 << 18;  // bytes of weights that the rows take turns with
 
 // Order weights [depth, columns] as they are read: in each panel of columns, four rows of each column together.
 void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_t* sums) {
@@ -63,23 +62,20 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fe
   }
 }
 
-// The panels from `begin` to `end`. The weights of a chunk stay in the second cache, and each row writes a long run of results.
-void multiply_all(const Product& product, int64_t rows, int64_t begin, int64_t end) {
-  const int64_t panels = (product.columns + PANEL - 1) / PANEL, chunk = std::max<int64_t>(1, CHUNK / (PANEL * product.depth));
-  for (int64_t first = begin; first < end; first += chunk) {
-    const int64_t stop = std::min(first + chunk, end);
-    for (int64_t row = 0; row < rows;) {
-      const int64_t blocks = (rows - row + TALLEST - 1) / TALLEST, height = (rows - row + blocks - 1) / blocks;
-      for (int64_t panel = first; panel < stop; panel++) {
-        const bool fetches = panel + 1 < panels;
-        switch (height) {
-          case 1: multiply<1>(product, row, panel, fetches); break;
-          case 2: multiply<2>(product, row, panel, fetches); break;
-          case 3: multiply<3>(product, row, panel, fetches); break;
-          default: multiply<TALLEST>(product, row, panel, fetches);
-        }
+// The panels from `first` to `stop` of all rows.
+void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t stop) {
+  const int64_t panels = (product.columns + PANEL - 1) / PANEL;
+  for (int64_t row = 0; row < rows;) {
+    const int64_t blocks = (rows - row + TALLEST - 1) / TALLEST, height = (rows - row + blocks - 1) / blocks;
+    for (int64_t panel = first; panel < stop; panel++) {
+      const bool fetches = panel + 1 < panels;
+      switch (height) {
+        case 1: multiply<1>(product, row, panel, fetches); break;
+        case 2: multiply<2>(product, row, panel, fetches); break;
+        case 3: multiply<3>(product, row, panel, fetches); break;
+        default: multiply<TALLEST>(product, row, panel, fetches);
       }
-      row += height;
     }
+    row += height;
   }
 }

@@ -2,7 +2,7 @@
 // graph.
 
 constexpr size_t HUGE_PAGE = 1 << 21;
-constexpr int64_t PART = 1 << 17;  // bytes of weights for which another thread is worth while
+constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
 
 // Memory on huge pages, if it is large: with fewer translations of addresses, weights are read faster.
 struct Memory {
@@ -16,7 +16,6 @@ struct Memory {
 #if defined(MADV_HUGEPAGE)
     if (unit == HUGE_PAGE) madvise(data, size / unit * unit, MADV_HUGEPAGE);  // advice, which may be ignored
 #endif
-    std::memset(data, 0, size);
   }
   Memory(const Memory&) = delete;
   ~Memory() { std::free(data); }
@@ -30,6 +29,7 @@ struct Packed {
 
   Packed(const Level& level, const int8_t* from, int64_t from_depth, int64_t columns)
       : depth(rounded(from_depth)), columns(columns), memory((columns + PANEL - 1) / PANEL * PANEL * depth), sums(columns) {
+    std::memset(memory.data, 0, memory.size);  // the last panel is not filled, nor is the rounded depth
     level.pack(from, from_depth, columns, static_cast<int8_t*>(memory.data), sums.data());
   }
   Packed(const Level& level, const float* from, int64_t depth, int64_t columns, bool transposed)
@@ -60,7 +60,7 @@ std::shared_ptr<const Packed> share(std::shared_ptr<const Packed> packed) {
   return packed;
 }
 
-// Compute panels of columns, in parts that are worth a thread.
+// Compute panels of columns of so many bytes each.
 template <typename Function>
 void run_panels(const Kernel& kernel, void* context, int64_t columns, int64_t width, int64_t bytes, Function function) {
   const int64_t panels = (columns + width - 1) / width, each = std::max<int64_t>(1, PART / bytes);
@@ -101,56 +101,45 @@ void compute_product(const Kernel& kernel, void* context) {
              [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 
-Status create_product(const CustomOp*, const void* const* api, const void* info, void** kernel) {
-  Kernel made{api, 0, 1.0f, false};
-  int constant = 0;
-  const void* value = nullptr;
-  try {
-    made.check(made.at<Status (*)(const void*, size_t, int*, const void**)>(CONSTANT_INPUT)(info, 1, &constant, &value));
-    if (constant) {
-      const auto weights = made.read<int8_t>(value);
-      if (weights.rank != 2) throw Fault{"MatMulIntegerToFloat: the weights are no matrix"};
-      made.packed = share(std::make_shared<const Packed>(made.level, weights.data, weights.shape[0], weights.shape[1]));
-    }
-    *kernel = new Kernel(made);
-    return nullptr;
-  } catch (const Fault& fault) {
-    return made.fail(fault.text);
-  } catch (...) {
-    return made.fail("out of memory");
-  }
+void make_product(Kernel& kernel, const void* info) {
+  const auto weights = kernel.constant<int8_t>(info, 1);
+  if (!weights.data) return;
+  if (weights.rank != 2) throw Fault{"MatMulIntegerToFloat: the weights are no matrix"};
+  kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, weights.shape[0], weights.shape[1]));
 }
 
 void compute_float_product(const Kernel& kernel, void* context) {
-  const auto inputs = kernel.input<float>(context, 0), bias = kernel.has_bias ? kernel.input<float>(context, 2) : inputs;
-  const bool adds = kernel.has_bias && bias.data;
+  const auto inputs = kernel.input<float>(context, 0);
+  const auto bias = kernel.has_bias ? kernel.input<float>(context, 2) : Kernel::Tensor<float>();
   const Packed& packed = *kernel.packed;
   if (!inputs.rank || inputs.shape[inputs.rank - 1] != packed.depth) throw Fault{"MatMul: unsupported shapes"};
-  if (adds && bias.size() != packed.columns) throw Fault{"Gemm: not one summand for each column"};
+  if (bias.data && bias.size() != packed.columns) throw Fault{"Gemm: not one summand for each column"};
   int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
   shape[inputs.rank - 1] = packed.columns;
-  const FloatProduct product{inputs.data, static_cast<const float*>(packed.memory.data), adds ? bias.data : nullptr,
+  const FloatProduct product{inputs.data, static_cast<const float*>(packed.memory.data), bias.data,
                              kernel.output<float>(context, 0, shape, inputs.rank), packed.depth, packed.columns};
   const int64_t rows = inputs.rows(), width = kernel.level.width;
   run_panels(kernel, context, packed.columns, width, packed.depth * width * sizeof(float),
              [&](int64_t first, int64_t stop) { kernel.level.multiply_floats(product, rows, first, stop); });
 }
 
-Status create_float_product(const CustomOp*, const void* const* api, const void* info, void** kernel) {
-  Kernel made{api, 0, 1.0f, false};
-  int constant = 0;
-  const void* value = nullptr;
+void make_float_product(Kernel& kernel, const void* info) {
+  const auto weights = kernel.constant<float>(info, 1);
+  const bool transposed = kernel.integer(info, "transB", 0);
+  if (weights.rank != 2 || kernel.integer(info, "transA", 0) || kernel.number(info, "alpha", 1) != 1 || kernel.number(info, "beta", 1) != 1)
+    throw Fault{"MatMul: the weights are no matrix of the graph, or the product has unsupported attributes"};
+  const int64_t depth = weights.shape[transposed], columns = weights.shape[!transposed];
   size_t inputs = 0;
+  kernel.check(kernel.at<Status (*)(const void*, size_t*)>(INPUT_COUNT)(info, &inputs));
+  kernel.has_bias = inputs > 2;
+  kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, depth, columns, transposed));
+}
+
+template <void (*MAKE)(Kernel&, const void*)>
+Status create_safely(const CustomOp*, const void* const* api, const void* info, void** kernel) {
+  Kernel made{api, 0, 1.0f, false};
   try {
-    made.check(made.at<Status (*)(const void*, size_t, int*, const void**)>(CONSTANT_INPUT)(info, 1, &constant, &value));
-    made.check(made.at<Status (*)(const void*, size_t*)>(INPUT_COUNT)(info, &inputs));
-    const auto weights = made.read<float>(constant ? value : nullptr);
-    const bool transposed = made.integer(info, "transB", 0);
-    if (weights.rank != 2 || made.integer(info, "transA", 0) || made.number(info, "alpha", 1) != 1 || made.number(info, "beta", 1) != 1)
-      throw Fault{"MatMul: the weights are no matrix of the graph, or the product has unsupported attributes"};
-    const int64_t depth = weights.shape[transposed], columns = weights.shape[!transposed];
-    made.has_bias = inputs > 2;
-    made.packed = share(std::make_shared<const Packed>(made.level, weights.data, depth, columns, transposed));
+    MAKE(made, info);
     *kernel = new Kernel(made);
     return nullptr;
   } catch (const Fault& fault) {
