@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import Function, refuse_given, several
@@ -124,7 +125,7 @@ def _loop(
         _option("--validate-every", default=1, help="Epochs between two validations, each with a checkpoint."),
         _option("--keep", default=0, help="Number of checkpoints to keep, the newest; 0: all."),
         _option("--save-steps", default=500, help="Steps between two saved states."),
-        _option("--initial", default="", help="Checkpoint folder whose weights and vocabulary to start from."),
+        _option("--initial", default="", help="Checkpoint folder to start from: weights, vocabulary and shape."),
         _option(
             "--precision",
             type=click.Choice(PRECISIONS),
@@ -171,7 +172,7 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
     kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
 
     def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized(architecture, shape, out, resume)
+        shape = _sized(architecture, shape, out, recipe.initial, resume)
         return train_translation(recipe, kinds[architecture](vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(TranslationRecipe, _own_options(kinds, architecture, options), train)
@@ -202,7 +203,7 @@ def bert(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.tasks.pretraining import pretrain
 
     def train(recipe: PretrainingRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized("bert", shape, out, resume)
+        shape = _sized("bert", shape, out, recipe.initial, resume)
         return pretrain(recipe, BertConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(PretrainingRecipe, options, train)
@@ -234,7 +235,7 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 
     def train(recipe: GptRecipe, shape: dict[str, Any]) -> Path:
         given = {name for name, value in shape.items() if value is not None}
-        shape = _sized("gpt", shape, out, resume)
+        shape = _sized("gpt", shape, out, recipe.initial, resume)
         if style == "gpt2":
             classic = {"kv_heads": 0, "feedforward_dim": 4 * shape["model_dim"]}
             shape |= {**GPT2, **{name: value for name, value in classic.items() if name not in given}}
@@ -379,7 +380,7 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     kinds = {member: kind for member, kind, _ in IMAGE_KINDS.values()}
 
     def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized(architecture, shape, out, resume)
+        shape = _sized(architecture, shape, out, recipe.initial, resume)
         if architecture == "swin":  # heads of 32 dimensions
             shape["heads"] = tuple(max(1, (shape["model_dim"] << stage) // 32) for stage in range(len(shape["depths"])))
         return train_vit(recipe, kinds[architecture](classes=2, **shape), out, resume)
@@ -413,19 +414,28 @@ def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[s
     return {name: value for name, value in options.items() if name not in foreign}
 
 
-def _sized(architecture: str, shape: Mapping[str, Any], out: Path, resume: bool) -> dict[str, Any]:
-    """Complete the shape by --size; without one a resumed run keeps its shape, a new one gets what the machine can train."""
+def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str, resume: bool) -> dict[str, Any]:
+    """Complete the shape: what is not given is as in the run to resume or the checkpoint to start from, or by --size."""
     import torch
 
-    size, options, known = shape["size"], out / "recipe.json", {}
-    if size is None:
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        size = "base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny"
-        if resume and options.exists():
-            known = json.loads(options.read_text(encoding="utf-8")).get(architecture, {})
-    usual = zip(FIELDS[architecture], SIZES[architecture][size], strict=True)
-    sizes = {name: known.get(name, value) for name, value in usual}
-    return {**sizes, **{name: value for name, value in shape.items() if name != "size" and value is not None}}
+    size, cpus = shape["size"], len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usual = size or ("base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny")
+    by_size = dict(zip(FIELDS[architecture], SIZES[architecture][usual], strict=True))
+    known = _stored(out / "recipe.json" if resume else Path(initial) / "config.json", architecture)
+    context = click.get_current_context()
+    default = {name for name in shape if context.get_parameter_source(name) is ParameterSource.DEFAULT}
+    given = {name: value for name, value in shape.items() if name not in {"size"} | default}
+    defaults = {name: value for name, value in shape.items() if name in default and value is not None}
+    return {**defaults, **by_size, **known, **(by_size if size else {}), **given}
+
+
+def _stored(path: Path, architecture: str) -> dict[str, Any]:
+    """Read the shape in a run's or checkpoint's JSON file; without what depends on the data."""
+    try:
+        shape = json.loads(path.read_text(encoding="utf-8")).get(architecture)
+    except (OSError, ValueError):  # reported where the run or checkpoint is opened
+        return {}
+    return {name: value for name, value in (shape or {}).items() if name not in ("vocabulary_size", "classes")}
 
 
 def _run(recipe: Callable[..., Recipe], options: Mapping[str, Any], train: Callable[[Recipe, dict[str, Any]], Path]) -> None:

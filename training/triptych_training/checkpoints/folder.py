@@ -24,6 +24,7 @@ FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
+MOST_LISTED = 3  # differences of weights of each kind that an error lists
 
 Config = dict[str, Any]
 Result = TypeVar("Result")
@@ -178,7 +179,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: Path) 
     """Copy `weights`, read from `origin`, into `model`.
 
     Raises:
-        CheckpointError: lists every missing and unexpected weight and every wrong shape.
+        CheckpointError: names the first missing and unexpected weights and wrong shapes, and counts the others.
     """
     if faults := _differences(model, weights):
         raise CheckpointError(f"{origin}: {'; '.join(faults)}")
@@ -203,17 +204,19 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _differences(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """List every missing and unexpected weight and every wrong shape."""
+    """List missing weights, unexpected ones and wrong shapes: of each kind the first ones, and how many more there are."""
     expected = _unique_weights(model)
-    return [
-        *(f"missing {name}" for name in sorted(expected.keys() - weights.keys())),
-        *(f"unexpected {name}" for name in sorted(weights.keys() - expected.keys())),
-        *(
+    kinds = (
+        [f"missing {name}" for name in sorted(expected.keys() - weights.keys())],
+        [f"unexpected {name}" for name in sorted(weights.keys() - expected.keys())],
+        [
             f"{name} has shape {list(weights[name].shape)}, expected {list(tensor.shape)}"
             for name, tensor in sorted(expected.items())
             if name in weights and weights[name].shape != tensor.shape
-        ),
-    ]
+        ],
+    )
+    more = ([f"{len(found) - MOST_LISTED} more of this kind"] if len(found) > MOST_LISTED else [] for found in kinds)
+    return [fault for found, rest in zip(kinds, more, strict=True) for fault in found[:MOST_LISTED] + rest]
 
 
 def _assign(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
