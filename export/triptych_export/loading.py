@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import nn
 
@@ -54,24 +54,28 @@ from triptych_training.models.elmo import Elmo
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.word2vec import StaticEmbedding
 
+Source = TypeVar("Source", GenerationSource, TranslationSource)
+
 GENERATIVE = ("ForCausalLM", "LMHeadModel")  # suffixes of class names
 
 
-def _load_gpt(folder: Path) -> GenerationSource:
-    """Load a decoder-only checkpoint, with the decoding options of a generation_config.json beside it, if there is one."""
-    source, place = GenerationSource.of(load_gpt_checkpoint(folder)), Folder(folder)
+def _with_settings(source: Source, folder: Path) -> Source:
+    """Add the decoding options of a generation_config.json beside a checkpoint of ours, if there is one."""
+    place = Folder(folder)
     if not place.has(GENERATION_CONFIG):
         return source
     settings = read_decoder_generation(place, source.model.config.max_positions)
     check_members(place, neutral(" ".join(place.config.whole)))
+    if isinstance(source, TranslationSource) and "sampling_topk" in settings.members:
+        raise SourceError(f"{place.path / GENERATION_CONFIG}: do_sample: translation models have no such default; leave it out")
     return replace(source, generation=settings.members)
 
 
 LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
-    **dict.fromkeys(CONFIGS, lambda folder: TranslationSource.of(load_checkpoint(folder))),
+    **dict.fromkeys(CONFIGS, lambda folder: _with_settings(TranslationSource.of(load_checkpoint(folder)), folder)),
     BERT: load_bert_checkpoint,
     **dict.fromkeys(IMAGE_KINDS, load_vit_checkpoint),
-    GPT: _load_gpt,
+    GPT: lambda folder: _with_settings(GenerationSource.of(load_gpt_checkpoint(folder)), folder),
     WORD2VEC: load_word_vectors,
     ELMO: load_elmo,
 }

@@ -165,7 +165,8 @@ class LaneFactory(LaneGraphs):
         super().__init__(bundle, graphs, manifest.tokenizers[1], slots, tuple(places) or (None,))
         self._prefills: dict[int, Prefill] = {}  # by worker
         short = bool(files.shortlist)
-        self.usual = LaneKind.SHORT_GREEDY if short else LaneKind.GREEDY
+        searches = manifest.generation.beam_size > 1 and graphs[SEARCHES[short]]
+        self.usual = SEARCHES[short] if searches else (LaneKind.GREEDY, LaneKind.SHORT_GREEDY)[short]
         self._shortlist = self._read_shortlist() if short else None
         try:
             self._load(files.encoder)

@@ -9,11 +9,14 @@ from tokenizers import Tokenizer, models
 
 from triptych_export.errors import SourceError
 from triptych_export.families.generation import GenerationFamily
+from triptych_export.families.translation import TranslationFamily
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
+from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
 from triptych_training.data.tokenizer import END
 from triptych_training.models.gpt import Gpt, GptConfig
+from triptych_training.models.transformer import Transformer, TransformerConfig
 
 
 def save_gpt(folder: Path, **settings: Any) -> str:
@@ -30,6 +33,20 @@ def test_decoding_options_beside_a_checkpoint_become_those_of_its_bundle(tmp_pat
     ).family
     assert isinstance(family, GenerationFamily)
     assert family.source.generation == {"sampling_topk": 20, "sampling_temperature": 0.5}
+
+
+def test_decoding_options_beside_a_translation_checkpoint(tmp_path: Path) -> None:
+    shape = TransformerConfig(4, 8, heads=1, feedforward_dim=8, encoder_layers=1, decoder_layers=1, max_positions=16)
+    tokenizer = Tokenizer(models.WordLevel({"<pad>": 0, "<s>": 1, "</s>": 2, "a": 3}, "a"))
+    checkpoint = Checkpoint(Transformer(shape), tokenizer, "en", "de", {}, [("a", "a")])
+    save_checkpoint(checkpoint, tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"num_beams": 4, "length_penalty": 1.2}')
+    family = open_checkpoint(str(tmp_path), ExportOptions(tmp_path)).family
+    assert isinstance(family, TranslationFamily)
+    assert family.source.generation == {"beam_size": 4, "length_penalty": 1.2}
+    (tmp_path / "generation_config.json").write_text('{"do_sample": true}')
+    with pytest.raises(SourceError, match="do_sample: translation models"):
+        open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
 
 
 def test_an_unknown_decoding_option_is_refused(tmp_path: Path) -> None:

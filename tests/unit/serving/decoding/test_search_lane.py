@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
-from ....fixtures.toy import BUNDLE, SOURCES, TARGETS
+from ....fixtures.toy import BUNDLE, SOURCES, TARGETS, copy_bundle, edit_manifest
 from .. import storms
 from ..calls import decode_rows, make_call, row_of
 
@@ -211,3 +212,10 @@ def test_equal_seeds_give_equal_samples() -> None:
 
     assert draw(1) == draw(1, row_of([8, END], 63, SEARCHES["beam"]), row_of([9, 9, END], 63, SEARCHES["samples"]))
     assert len({draw(seed) for seed in range(6)}) > 3
+
+
+@pytest.mark.parametrize(("beam_size", "kind"), [(1, LaneKind.GREEDY), (2, LaneKind.SEARCH)])
+def test_the_first_lane_is_that_of_the_models_default(tmp_path: Path, beam_size: int, kind: LaneKind) -> None:
+    folder = copy_bundle(tmp_path)
+    edit_manifest(folder, lambda manifest: manifest["generation"].update(beam_size=beam_size))
+    assert LaneFactory(open_bundle(folder), "fp32", 4).usual is kind
