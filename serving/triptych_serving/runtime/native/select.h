@@ -1,11 +1,28 @@
 // The arithmetic of choosing tokens, included by decoding.cpp after attend.h, once for each level of instructions.
 
+constexpr int64_t BLOCK = 4 * LANES;
+
 INLINE Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+
+// The largest of each lane of a block.
+INLINE Floats largest(const float* from) {
+  return greater(greater(load(from), load(from + LANES)), greater(load(from + 2 * LANES), load(from + 3 * LANES)));
+}
+
+INLINE bool any(Ints mask) {
+#if LEVEL == AVX512
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask));
+#endif
+  int64_t parts[LANES / 2], found = 0;
+  std::memcpy(parts, &mask, sizeof parts);
+  for (const int64_t part : parts) found |= part;
+  return found;
+}
 
 INLINE float maximum(const float* from, int64_t size) {
   Floats most = -FLT_MAX - Floats{};
   int64_t i = 0;
-  for (; i + LANES <= size; i += LANES) most = greater(load(from + i), most);
+  for (; i + BLOCK <= size; i += BLOCK) most = greater(largest(from + i), most);
   float result = most[0];
   for (int lane = 1; lane < LANES; lane++) result = most[lane] > result ? most[lane] : result;
   for (; i < size; i++) result = from[i] > result ? from[i] : result;
@@ -28,11 +45,8 @@ void log_softmax(const float* from, float* to, int64_t size) {
 // One row of TopK: the `count` largest, descending, the first of equal ones first. Few numbers are larger than the smallest of the
 // best so far, so most blocks are only compared with it.
 void top_k(const float* from, int64_t size, int64_t count, float* best, int64_t* places) {
-  constexpr int64_t BLOCK = 64;
   int64_t known = 0;
-  for (int64_t start = 0; start < size; start += BLOCK) {
-    const int64_t stop = start + BLOCK < size ? start + BLOCK : size;
-    if (known == count && !(maximum(from + start, stop - start) > best[count - 1])) continue;
+  const auto insert = [&](int64_t start, int64_t stop) {
     for (int64_t i = start; i < stop; i++) {
       if (known == count && !(from[i] > best[count - 1])) continue;
       int64_t place = known < count ? known++ : count - 1;
@@ -40,5 +54,11 @@ void top_k(const float* from, int64_t size, int64_t count, float* best, int64_t*
       best[place] = from[i];
       places[place] = i;
     }
-  }
+  };
+  int64_t start = 0;
+  for (; start + BLOCK <= size; start += BLOCK)
+    if (known < count || any(largest(from + start) > best[count - 1]))
+      for (int64_t i = start; i < start + BLOCK; i += LANES)
+        if (known < count || any(load(from + i) > best[count - 1])) insert(i, i + LANES);
+  insert(start, size);
 }
