@@ -9,7 +9,7 @@ from triptych_serving.bundle.manifest import read_manifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
 from triptych_serving.models.capabilities import capabilities_of
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.registry import Registry
@@ -28,7 +28,7 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
     Raises:
         BackendError: nothing could be loaded, the device is not available, or the repository cannot be read.
     """
-    options = TranslatorOptions(choice.precision) if engine is None else TranslatorOptions(choice.precision, engine)
+    options = DecodeModelOptions(choice.precision) if engine is None else DecodeModelOptions(choice.precision, engine)
     with backend_errors():
         hardware = Hardware.parse(choice.device, choice.gpu_memory_limit)
         name = choice.model or only_model(choice.repository, capability)

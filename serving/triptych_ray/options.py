@@ -10,7 +10,7 @@ from typing import Any
 from triptych_embedded.request import embedded_repository
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.repository.model_manager import ModelControl, RepositoryOptions
 from triptych_serving.repository.placement import Hardware
@@ -87,7 +87,7 @@ class ReplicaOptions:
             repository=repository,
             host=ANYWHERE,
             reflection=False,  # Ray's proxy has it
-            translator=TranslatorOptions(self.precision or None, engine),
+            decoders=DecodeModelOptions(self.precision or None, engine),
             encoders=EncoderOptions(),
             hardware=Hardware.parse(device, self.gpu_memory_limit, self.slots or None),
             repeats=ResponseCacheOptions(cache_bytes=self.response_cache_bytes),

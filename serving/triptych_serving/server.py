@@ -21,7 +21,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError, UnsupportedError
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.lifecycle import LifecycleOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.observability.collectors import MetricSources
 from triptych_serving.observability.observability import Observability
 from triptych_serving.observability.options import ObservabilityOptions
@@ -69,7 +69,7 @@ class ServerOptions:
     host: str = "0.0.0.0"
     port: int = 8001  # 0: any free one
     reflection: bool = True
-    translator: TranslatorOptions = field(default_factory=TranslatorOptions)  # its precision applies to every model
+    decoders: DecodeModelOptions = field(default_factory=DecodeModelOptions)  # its precision applies to every model
     encoders: EncoderOptions = field(default_factory=EncoderOptions)  # models of the other tasks
     hardware: Hardware = CPU_ALONE  # devices for models
     limits: LimitOptions = field(default_factory=LimitOptions)  # those of queues override the engines' own
@@ -87,11 +87,11 @@ class ServerOptions:
     @property
     def loader(self) -> Loader:
         """The loader of models."""
-        queue, engine = self.limits.queue, self.translator.engine
+        queue, engine = self.limits.queue, self.decoders.engine
         engine = replace(engine, limits=with_queue(engine.limits, queue), gives_way=self.gives_way)
         encoders = replace(self.encoders, limits=with_queue(self.encoders.limits, queue), gives_way=self.gives_way)
-        translator, budgets = replace(self.translator, engine=engine), Budgets(self.hardware.memory_limit)
-        return Loader(translator, encoders, self.repository.warm_up, self.hardware, budgets, self.gives_way)
+        decoders, budgets = replace(self.decoders, engine=engine), Budgets(self.hardware.memory_limit)
+        return Loader(decoders, encoders, self.repository.warm_up, self.hardware, budgets, self.gives_way)
 
 
 class Server:

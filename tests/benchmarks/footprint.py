@@ -33,7 +33,7 @@ from pathlib import Path
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.translation.options import DecodingOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 
 def resident():
@@ -41,7 +41,7 @@ def resident():
     return {name: int(fields[name].split()[0]) >> 10 for name in ("VmRSS", "RssAnon", "RssFile", "VmHWM")}
 
 before = resident()
-translator = Translator("nllb", 1, open_bundle(Path(sys.argv[1])), TranslatorOptions("int8", EngineOptions(workers=2)))
+translator = Translator("nllb", 1, open_bundle(Path(sys.argv[1])), DecodeModelOptions("int8", EngineOptions(workers=2)))
 loaded = resident()
 texts = [" ".join(f"w{n * 7 + i}" for i in range(20)) for n in range(16)]
 translator.translate(texts, DecodingOptions(max_length=32), "eng_Latn", "deu_Latn")

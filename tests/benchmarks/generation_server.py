@@ -22,7 +22,7 @@ from report.tables import Table, numbers
 from triptych_bench.server.process import TriptychServer
 from triptych_client import AsyncClient
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import DecodingOptions, GenerationRequest
 
@@ -63,7 +63,7 @@ async def serve(address: str, prompts: Sequence[str], tokens: int) -> list[str]:
 def main(bundle: Path, precision: str, concurrency: str, tokens: int, rounds: int) -> None:
     """Print rates and CPU times, with the shares."""
     name = bundle.absolute().parent.name
-    generator = Generator(name, 1, open_bundle(bundle), TranslatorOptions(precision=precision, prefix_cache_bytes=0))
+    generator = Generator(name, 1, open_bundle(bundle), DecodeModelOptions(precision=precision, prefix_cache_bytes=0))
     flags = ["--models", str(bundle.absolute().parents[1]), "--model", name, "--precision", precision]
     random = np.random.default_rng(1)
     options = DecodingOptions(sampling_topk=1, min_length=tokens)

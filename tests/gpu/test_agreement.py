@@ -17,7 +17,7 @@ from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import CPU, Device
@@ -98,7 +98,7 @@ def test_translations_are_as_good(model: Model, device: Device, beam: int) -> No
     scores = []
     for precision, where in (("fp32", CPU), ("fp16", device)):
         engine = EngineOptions(workers=1, slots=BATCH, devices=(where,))
-        translator = Translator("model", 1, model.bundle, TranslatorOptions(precision, engine))
+        translator = Translator("model", 1, model.bundle, DecodeModelOptions(precision, engine))
         try:
             outputs = translator.translate([source for source, _ in model.pairs], DecodingOptions(beam_size=beam))
         finally:

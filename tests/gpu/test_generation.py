@@ -9,7 +9,7 @@ from triptych.decoding import DecodingOptions
 from triptych_export.families.generation import write_generation
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.runtime.device import CPU, Device
@@ -48,7 +48,7 @@ def test_texts_agree_with_fp32_on_the_cpu(decoder: Bundle, device: Device, searc
 
 def _texts(bundle: Bundle, precision: str, device: Device, requests: list[GenerationRequest]) -> list[str]:
     engine = EngineOptions(workers=1, slots=16, devices=(device,))
-    generator = Generator("model", 1, bundle, TranslatorOptions(precision, engine))
+    generator = Generator("model", 1, bundle, DecodeModelOptions(precision, engine))
     try:
         return [result.text for request in requests for result in generator.generate(request)]
     finally:

@@ -12,7 +12,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import DeviceMemoryError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
@@ -42,7 +42,7 @@ def open_model(repository: Path, name: str, device: Device, budgets: Budgets | N
     bundle = open_bundle(repository / name / "1")
     if name == "toy":
         engine = EngineOptions(workers=1, slots=slots, devices=(device,), budgets=budgets)
-        return Translator(name, 1, bundle, TranslatorOptions("fp16", engine, eager=True))
+        return Translator(name, 1, bundle, DecodeModelOptions("fp16", engine, eager=True))
     options = EncoderOptions("fp16", devices=(device,), budgets=budgets)
     return TextModel(name, 1, bundle, options) if name == "toy-bert" else ImageModel(name, 1, bundle, options)
 

@@ -11,7 +11,7 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, may_sample
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
@@ -61,7 +61,7 @@ class Tally:
 @pytest.fixture(scope="module")
 def translator(bundle: Bundle, device: Device) -> Iterator[Translator]:
     engine = EngineOptions(workers=1, slots=SLOTS, devices=(device,))
-    translator = Translator("toy", 1, bundle, TranslatorOptions("fp16", engine, eager=True))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions("fp16", engine, eager=True))
     yield translator
     translator.close()
 

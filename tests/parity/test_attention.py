@@ -26,7 +26,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import AlignmentHeads
 from triptych_serving.models.attention import AttentionInput
 from triptych_serving.models.attention import attend as attend_with
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Array, Session
@@ -144,7 +144,7 @@ def test_alignments_are_those_of_the_chosen_heads(tmp_path: Path, monkeypatch: p
     source = TranslationSource.of(load_checkpoint(HERE / "checkpoint"))
     made = write_translation(source, tmp_path / "bundle", lambda line: None, None, PAIRS, ("fp32",), short=False)
     assert made is choice
-    with closing(Translator("toy", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions("fp32"))) as model:
+    with closing(Translator("toy", 1, open_bundle(tmp_path / "bundle"), DecodeModelOptions("fp32"))) as model:
         assert model.manifest.alignment == choice.heads
         [translation] = model.translate([SOURCE], DecodingOptions(return_alignment=True))
         found = attend_with(model, AttentionInput(SOURCE))

@@ -16,7 +16,7 @@ from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Row
 
@@ -67,7 +67,7 @@ def test_quality_of_each_precision(bundle: Bundle, precision: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_bundle_translates(bundle: Bundle, precision: str) -> None:
-    translator = Translator("toy", 1, bundle, TranslatorOptions(precision, EngineOptions(workers=1, slots=8)))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions(precision, EngineOptions(workers=1, slots=8)))
     try:
         texts = [output.text for output in translator.translate(SOURCES[::6])]
     finally:
@@ -78,7 +78,7 @@ def test_the_bundle_translates(bundle: Bundle, precision: str) -> None:
 @pytest.mark.parametrize("precision", ["int8", "int8-caches"])
 def test_int8_results_do_not_depend_on_other_rows(bundle: Bundle, precision: str) -> None:
     """Bit by bit, whatever the searches and lengths of the neighbours."""
-    translator = Translator("toy", 1, bundle, TranslatorOptions(precision, EngineOptions(workers=1, slots=24)))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions(precision, EngineOptions(workers=1, slots=24)))
     try:
         sources = translator.tokenizer.encode(SOURCES[::16])
         searches = [SearchParams(), SearchParams(beam_size=3, scores=True), SearchParams(sampling_topk=9, seed=3)]

@@ -25,7 +25,7 @@ from triptych_export.parity.generation import draw_prompts, open_decoder, score
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.image.image_model import ImageModel
@@ -229,7 +229,7 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
     chance, size, rows = np.random.default_rng(3), (6, 6), (None, 0, 1, 5)
     pictures = [png(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
-    engine = TranslatorOptions(engine=EngineOptions(workers=1))
+    engine = DecodeModelOptions(engine=EngineOptions(workers=1))
     generator = ImageGenerator("model", 1, open_bundle(tmp_path / "bundle"), engine)
     try:
         files, keep = [file for file, _ in pictures], DecodingOptions(sampling_topk=1)

@@ -23,7 +23,7 @@ from triptych_export.original import compare_with_original
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_training.data.batches import pad
@@ -124,7 +124,7 @@ class Comparison(Loaded):
     def __init__(self, case: Case, folder: Path) -> None:
         super().__init__(case, folder)
         write_translation(self.source, folder / "bundle", lambda line: None, precisions=("fp32",))
-        options = TranslatorOptions("fp32", EngineOptions(workers=1, slots=16))
+        options = DecodeModelOptions("fp32", EngineOptions(workers=1, slots=16))
         self.translator = Translator("imported", 1, open_bundle(folder / "bundle"), options)
 
     def serve(self, texts: Sequence[str], **options: Any) -> list[Tokens]:

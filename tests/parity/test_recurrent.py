@@ -18,7 +18,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Row
 from triptych_training.checkpoints.translation import RNN, load_checkpoint
@@ -47,7 +47,7 @@ def test_the_engine_finds_what_pytorch_finds(cell: str, attention: str, tmp_path
     sources = [[*torch.randint(4, 340, (1 + i % 17,)).tolist(), 2] for i in range(60)]
     assert check_parity(tmp_path / "bundle", "fp32", ParitySample(sources, greedy(model, sources, 12), 12))["identical"]
     with closing(
-        Translator("rnn", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions("fp32", EngineOptions(1, 4)))
+        Translator("rnn", 1, open_bundle(tmp_path / "bundle"), DecodeModelOptions("fp32", EngineOptions(1, 4)))
     ) as engine:
         rows = [Row(ids, 11, SearchParams(beam_size=3, scores=True, alignment=True)) for ids in sources[:12]]
         engine.run(rows)

@@ -11,7 +11,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_training.checkpoints.translation import load_checkpoint
@@ -32,7 +32,7 @@ def model() -> Transformer:
 
 @pytest.fixture(scope="module")
 def translator() -> Iterator[Translator]:
-    translator = Translator("toy", 1, open_bundle(BUNDLE), TranslatorOptions("fp32", EngineOptions(workers=1, slots=16)))
+    translator = Translator("toy", 1, open_bundle(BUNDLE), DecodeModelOptions("fp32", EngineOptions(workers=1, slots=16)))
     yield translator
     translator.close()
 

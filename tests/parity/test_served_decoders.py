@@ -19,7 +19,7 @@ from triptych_export.parity.generation import score
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.runtime.session import SessionPlace
@@ -56,7 +56,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     assert isinstance(source, GenerationSource)
     write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
     bundle = open_bundle(folder / "bundle")
-    generator = Generator("model", 1, bundle, TranslatorOptions(engine=EngineOptions(workers=1)))
+    generator = Generator("model", 1, bundle, DecodeModelOptions(engine=EngineOptions(workers=1)))
     yield model, generator, bundle
     generator.close(drain=False)
 
@@ -97,7 +97,7 @@ def test_int8_gives_equal_scores_in_any_company_and_chunks(
 
     def generate(prompts: list[str], company: int, cache: int) -> list[Any]:
         generator = Generator(
-            "model", 1, open_bundle(tmp_path / "bundle"), TranslatorOptions(engine=engine, prefix_cache_bytes=cache)
+            "model", 1, open_bundle(tmp_path / "bundle"), DecodeModelOptions(engine=engine, prefix_cache_bytes=cache)
         )
         found: list[Any] = []
         try:
@@ -139,7 +139,7 @@ def test_fp16_graphs_over_device_memory_are_near_fp32(family: str, tmp_path: Pat
     ]
     found: dict[str, list[list[Any]]] = {}
     for precision in ("fp16", "fp32"):
-        options = TranslatorOptions(precision, EngineOptions(workers=1, slots=8), prefix_cache_bytes=1 << 26)
+        options = DecodeModelOptions(precision, EngineOptions(workers=1, slots=8), prefix_cache_bytes=1 << 26)
         folder = tmp_path / "bundle" if precision in traced else committed
         generator = Generator("model", 1, open_bundle(folder), options)
         assert any(isinstance(place, SessionPlace) for place in generator.lanes._places) == (precision == "fp16")

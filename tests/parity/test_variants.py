@@ -15,7 +15,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
@@ -143,7 +143,7 @@ def draw_sources(model: Transformer) -> list[list[int]]:
 
 def decode(bundle: Bundle, precision: str, sources: list[list[int]], slots: int) -> list[list[int]]:
     """Rows with limits of their own, so that they come and go and stand at different positions."""
-    translator = Translator("variant", 1, bundle, TranslatorOptions(precision, EngineOptions(1, slots)))
+    translator = Translator("variant", 1, bundle, DecodeModelOptions(precision, EngineOptions(1, slots)))
     try:
         rows = [Row(source, 1 + (7 * index) % LENGTH) for index, source in enumerate(sources)]
         translator.run(rows)

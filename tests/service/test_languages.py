@@ -17,7 +17,7 @@ from .support.in_process import OPTIONS, serving
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("models")
     copy_framed(repository)
-    options = ServerOptions(RepositoryOptions(repository), host=OPTIONS.host, port=0, translator=OPTIONS.translator)
+    options = ServerOptions(RepositoryOptions(repository), host=OPTIONS.host, port=0, decoders=OPTIONS.decoders)
     with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
         yield client
 

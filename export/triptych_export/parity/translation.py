@@ -17,7 +17,7 @@ from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Row
@@ -189,7 +189,7 @@ def speeds(bundle: Bundle, precision: str, sample: ParitySample) -> dict[str, fl
 @contextmanager
 def _open_translator(bundle: Bundle, precision: str, slots: int, waiting: int) -> Iterator[Translator]:
     limits = DecodeLimits(waiting_rows=waiting, waiting_tokens=1 << 30, refill_rows=1)
-    translator = Translator("parity", 1, bundle, TranslatorOptions(precision, EngineOptions(1, slots, limits)))
+    translator = Translator("parity", 1, bundle, DecodeModelOptions(precision, EngineOptions(1, slots, limits)))
     try:
         yield translator
     finally:

@@ -67,7 +67,7 @@ def command(
     from triptych_serving.decoding.engine import EngineOptions
     from triptych_serving.encoding.options import EncoderOptions
     from triptych_serving.errors import ServingError
-    from triptych_serving.models.decode_model import TranslatorOptions
+    from triptych_serving.models.decode_model import DecodeModelOptions
     from triptych_serving.observability.logs import configure_logs
     from triptych_serving.repository.placement import Hardware
     from triptych_serving.runtime.cpu_info import usable_cpus
@@ -83,7 +83,7 @@ def command(
         host=host,
         port=port,
         reflection=reflection,
-        translator=TranslatorOptions(precision, engine, max_context=max_context, prefix_cache_bytes=prefix_cache_bytes),
+        decoders=DecodeModelOptions(precision, engine, max_context=max_context, prefix_cache_bytes=prefix_cache_bytes),
         encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
         hardware=hardware,
         limits=flags.take_limits(values),

@@ -24,7 +24,7 @@ Lanes = TypeVar("Lanes", bound=LaneGraphs)
 
 
 @dataclass(frozen=True)
-class TranslatorOptions:
+class DecodeModelOptions:
     """Options for loading models that translate or continue texts."""
 
     precision: str | None = None  # None: the bundle's default
@@ -46,7 +46,7 @@ class DecodeModel(ABC, Generic[Lanes]):
     lanes: Lanes
     engine: DecodeEngine
 
-    def __init__(self, name: str, version: int, bundle: Bundle, manifest: Manifest, options: TranslatorOptions) -> None:
+    def __init__(self, name: str, version: int, bundle: Bundle, manifest: Manifest, options: DecodeModelOptions) -> None:
         self.name, self.version = name, version
         self.labels: tuple[str, ...] = ()
         self.capabilities = capabilities_of(manifest)

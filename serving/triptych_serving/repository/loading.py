@@ -14,7 +14,7 @@ from triptych_serving.bundle.manifest import (
 )
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.errors import BundleError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.image.autoencoder import Autoencoder
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 class Loader:
     """Loads bundles of every task. Thread-safe."""
 
-    translator: TranslatorOptions  # its precision applies to every task
+    decoders: DecodeModelOptions  # its precision applies to every task
     encoders: EncoderOptions
     warm_up: WarmUp = WarmUp.NONE
     hardware: Hardware = CPU_ALONE  # devices that models may run on
@@ -78,9 +78,9 @@ class Loader:
     def _make(self, entry: VersionFolder, bundle: Bundle) -> Model:
         """Make the model of a bundle's task, with the precision and on the devices that are chosen for it."""
         about, manifest = (entry.name, entry.version, bundle), bundle.manifest
-        encoders, translator = self.encoders, self.translator
+        encoders, decoders = self.encoders, self.decoders
         if isinstance(manifest, TextManifest | ImageManifest | TensorsManifest):
-            placement = _place(entry, bundle, encoders.precision or translator.precision, self.hardware)
+            placement = _place(entry, bundle, encoders.precision or decoders.precision, self.hardware)
             encoders = replace(encoders, precision=placement.precision)
             if placement.on_gpu:
                 encoders = replace(encoders, devices=placement.devices, budgets=self.budgets)
@@ -88,17 +88,17 @@ class Loader:
                 return TensorModel(*about, encoders)
             return TextModel(*about, encoders) if isinstance(manifest, TextManifest) else ImageModel(*about, encoders)
         if isinstance(manifest, AutoencoderManifest):
-            placement = _place(entry, bundle, encoders.precision or translator.precision, replace(self.hardware, gpus=()))
+            placement = _place(entry, bundle, encoders.precision or decoders.precision, replace(self.hardware, gpus=()))
             return Autoencoder(*about, replace(encoders, precision=placement.precision))
-        placement = _place(entry, bundle, translator.precision, self.hardware)
-        eager = translator.eager or self.warm_up is WarmUp.ALL
-        translator = replace(translator, precision=placement.precision, eager=eager)
+        placement = _place(entry, bundle, decoders.precision, self.hardware)
+        eager = decoders.eager or self.warm_up is WarmUp.ALL
+        decoders = replace(decoders, precision=placement.precision, eager=eager)
         if placement.on_gpu:
-            engine = replace(translator.engine, slots=self.hardware.slots, devices=placement.devices, budgets=self.budgets)
-            translator = replace(translator, engine=engine)
+            engine = replace(decoders.engine, slots=self.hardware.slots, devices=placement.devices, budgets=self.budgets)
+            decoders = replace(decoders, engine=engine)
         if isinstance(manifest, TextGenerationManifest):
-            return (Generator if manifest.colours is None else ImageGenerator)(*about, translator)
-        return Translator(*about, translator)
+            return (Generator if manifest.colours is None else ImageGenerator)(*about, decoders)
+        return Translator(*about, decoders)
 
 
 def _place(entry: VersionFolder, bundle: Bundle, precision: str | None, hardware: Hardware) -> Placement:
@@ -110,7 +110,7 @@ def _place(entry: VersionFolder, bundle: Bundle, precision: str | None, hardware
 
 def load_registry(
     root: Path,
-    options: TranslatorOptions,
+    options: DecodeModelOptions,
     only: str = "",
     encoders: EncoderOptions = DEFAULTS,
     hardware: Hardware = CPU_ALONE,

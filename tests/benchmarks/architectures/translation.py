@@ -13,7 +13,7 @@ from torch import nn
 
 from triptych_export.exporter import ExportOptions, export
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
@@ -143,7 +143,7 @@ def _measure(name: str, options: TranslationOptions, folder: Path) -> dict[str, 
     exported = ExportOptions(folder / "models", "model", precisions=("fp32",), allow_inexact=True, allow_untrained=True)
     bundle = export(checkpoint, exported, lambda _: None)
     pairs = list(iterate_pairs(options.valid))
-    with closing(Translator("model", 1, open_bundle(bundle), TranslatorOptions("fp32"))) as translator:
+    with closing(Translator("model", 1, open_bundle(bundle), DecodeModelOptions("fp32"))) as translator:
         translator.translate([pairs[0][0]], _decoding())
         started = time.process_time()
         outputs = translator.translate([text for text, _ in pairs], _decoding())

@@ -14,7 +14,7 @@ from candidates.triptych_model import CALL_SECONDS, CALL_TEXTS
 from triptych_bench.server.process import TriptychServer
 from triptych_client import Client
 from triptych_serving.bundle.bundle import open_bundle
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.translation.options import DecodingOptions
@@ -38,7 +38,7 @@ class TriptychGenerator(Candidate):
     name, family = "Triptych", "Triptych"
 
     def __init__(self, folder: Path, precision: str) -> None:
-        self._generator = Generator("model", 1, open_bundle(folder), TranslatorOptions(precision, prefix_cache_bytes=0))
+        self._generator = Generator("model", 1, open_bundle(folder), DecodeModelOptions(precision, prefix_cache_bytes=0))
         self.settings = self._generator.describe()
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:

@@ -13,7 +13,7 @@ from triptych_client import Client
 from triptych_client import options as client_options
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.repository import VersionFolder, newest_versions
@@ -35,7 +35,7 @@ def open_translator(
     entry: VersionFolder, precision: str, slots: int | None = None, workers: int | None = None, device: str = "cpu"
 ) -> Translator:
     """Load a model as `triptych serve` does; None is the server's default."""
-    options = TranslatorOptions(precision)
+    options = DecodeModelOptions(precision)
     engine = replace(
         options.engine,
         slots=slots or options.engine.slots,

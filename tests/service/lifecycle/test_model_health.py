@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from triptych_client import Client, ServerError, UnavailableError
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import GreedyLane
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 
 from ...fixtures.encoders import write_image_bundle
 from ...fixtures.toy import SOURCE, TARGET, copy_bundle
@@ -94,7 +94,7 @@ def test_an_engine_that_dies_answers_and_serves_on_or_is_reported(monkeypatch: p
     def fail(*_: object) -> None:
         raise SystemExit("out of order")  # no failure of a batch: it ends a thread
 
-    options = replace(OPTIONS, translator=TranslatorOptions(engine=EngineOptions(workers=1)))
+    options = replace(OPTIONS, decoders=DecodeModelOptions(engine=EngineOptions(workers=1)))
     with running_server(options) as (address, _), Client(address, retries=0) as client, watching(address, TRANSLATION) as heard:
         assert heard.get(timeout=PATIENCE_SECONDS) == Status.SERVING
         with monkeypatch.context() as patch:

@@ -16,7 +16,7 @@ import pytest
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.model import Model
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
@@ -52,7 +52,7 @@ async def main(repository: Path, rounds: int) -> None:
     async def idle(model: Model) -> None:
         """Do nothing: no caller uses the model."""
 
-    loader = Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=4)), EncoderOptions(runs=2), WarmUp.ALL)
+    loader = Loader(DecodeModelOptions(engine=EngineOptions(workers=2, slots=4)), EncoderOptions(runs=2), WarmUp.ALL)
     manager = ModelManager(RepositoryOptions(repository, control=ModelControl.EXPLICIT), loader, idle)
     await manager.start()
     names = sorted({each.name for each in await manager.index()})

@@ -23,7 +23,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.search_lane import SearchLane
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.observability import logs
 from triptych_serving.repository.model_manager import RepositoryOptions
@@ -34,7 +34,7 @@ from ...fixtures.toy import MODELS
 from .processes import PATIENCE_SECONDS
 
 OPTIONS = ServerOptions(
-    RepositoryOptions(MODELS), host="127.0.0.1", port=0, translator=TranslatorOptions(engine=EngineOptions(workers=2, slots=4))
+    RepositoryOptions(MODELS), host="127.0.0.1", port=0, decoders=DecodeModelOptions(engine=EngineOptions(workers=2, slots=4))
 )
 
 

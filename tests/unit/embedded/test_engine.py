@@ -13,7 +13,7 @@ from triptych_embedded.request import BackendError, ModelChoice, TranslationRequ
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import EngineError, UnavailableError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
@@ -25,7 +25,7 @@ from ...fixtures.toy import MODELS, SOURCES, TARGETS
 @pytest.fixture(scope="module")
 def translator() -> Iterator[Translator]:
     limits = DecodeLimits(waiting_rows=module.WAITING_ROWS + 1)
-    registry = load_registry(MODELS, TranslatorOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
+    registry = load_registry(MODELS, DecodeModelOptions(engine=EngineOptions(slots=1, limits=limits)), "toy")
     [found] = registry.translators
     yield found
     registry.close(drain=False)

@@ -17,15 +17,15 @@ def test_defaults() -> None:
     options = ReplicaOptions.of({}).server_options(cpus=2.0)
     assert options.repository.root == triptych_models.REPOSITORY
     assert options.repository.control is ModelControl.NONE
-    assert options.translator.precision is None
+    assert options.decoders.precision is None
     assert not options.reflection
     assert options.observability.metrics_port is None
 
 
 @pytest.mark.parametrize(("cpus", "workers"), [(0.5, 1), (1.0, 1), (4.0, 4)])
 def test_workers_are_the_cpus_that_ray_assigns(cpus: float, workers: int) -> None:
-    assert ReplicaOptions().server_options(cpus).translator.engine.workers == workers
-    assert ReplicaOptions(workers=3).server_options(cpus).translator.engine.workers == 3
+    assert ReplicaOptions().server_options(cpus).decoders.engine.workers == workers
+    assert ReplicaOptions(workers=3).server_options(cpus).decoders.engine.workers == 3
 
 
 def test_arguments() -> None:
@@ -33,7 +33,7 @@ def test_arguments() -> None:
     options = ReplicaOptions.of(arguments).server_options(1.0)
     assert (options.repository.root, options.repository.model) == (Path("/models"), "en-de")
     assert (options.repository.control, options.repository.poll_seconds) == (ModelControl.POLL, 5)
-    assert options.translator.precision == "int8"
+    assert options.decoders.precision == "int8"
     assert options.repeats.cache_bytes == 7
 
 
@@ -83,5 +83,5 @@ def test_a_replica_uses_only_the_gpu_that_ray_assigns(asked: list[str], device: 
 
 def test_slots(asked: list[str]) -> None:
     own, given = (ReplicaOptions(slots=slots).server_options(1.0, 1.0) for slots in (0, 7))
-    assert (own.translator.engine.slots, own.hardware.slots) == (32, 256)
-    assert (given.translator.engine.slots, given.hardware.slots) == (7, 7)
+    assert (own.decoders.engine.slots, own.hardware.slots) == (32, 256)
+    assert (given.decoders.engine.slots, given.hardware.slots) == (7, 7)

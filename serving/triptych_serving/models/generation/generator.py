@@ -16,7 +16,7 @@ from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, Pro
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.capabilities import describe
-from triptych_serving.models.decode_model import DecodeModel, TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
 from triptych_serving.models.generation.text import (
@@ -52,7 +52,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
         DeviceError: a device cannot be used or has no room.
     """
 
-    def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
+    def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
         self.manifest = bundle.manifest_of(TextGenerationManifest)
         super().__init__(name, version, bundle, self.manifest, options)
         self.context = min(options.max_context, self.manifest.limits.max_context)

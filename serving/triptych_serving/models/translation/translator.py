@@ -12,7 +12,7 @@ from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.encoding.options import Work
 from triptych_serving.errors import UnavailableError, UnsupportedError
 from triptych_serving.models.attender import Attender
-from triptych_serving.models.decode_model import DecodeModel, TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
@@ -53,7 +53,7 @@ class Translator(DecodeModel[LaneFactory]):
         DeviceError: the precision does not run on the devices, or a device cannot be used or has no room.
     """
 
-    def __init__(self, name: str, version: int, bundle: Bundle, options: TranslatorOptions) -> None:
+    def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
         self.manifest = bundle.manifest_of(TranslationManifest)
         super().__init__(name, version, bundle, self.manifest, options)
         limits, engine = self.manifest.limits, options.engine

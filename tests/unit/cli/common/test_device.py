@@ -37,7 +37,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch, _without_cuda: None) -> None:
 def test_a_server_uses_gpus_by_default(run: Run, served: list[ServerOptions], gpus: None) -> None:
     assert run("serve").code == 0
     assert served[0].hardware == Hardware(GPUS)
-    assert served[0].translator.engine.slots == 32
+    assert served[0].decoders.engine.slots == 32
 
 
 def test_without_gpus_a_server_uses_the_cpu(run: Run, served: list[ServerOptions]) -> None:
@@ -56,7 +56,7 @@ def test_flags_and_variables_of_a_server(
     assert (both.gpus, both.needed, both.slots) == (GPUS, True, 17)
     assert both.memory_limit is not None
     assert both.memory_limit.bytes == 3 << 29
-    assert served[0].translator.engine.slots == 17  # for models on the CPU
+    assert served[0].decoders.engine.slots == 17  # for models on the CPU
     assert cpu.gpus == ()
     assert cpu.memory_limit is not None
     assert cpu.memory_limit.fraction == 0.5

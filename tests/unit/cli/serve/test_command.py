@@ -48,9 +48,9 @@ def test_engines_limits_and_lifecycle(run: Run, served: list[ServerOptions]) -> 
     assert run("serve", *engines, *limits, *lifecycle).code == 0
     [settings] = served
     assert (settings.encoders.threads, settings.encoders.runs) == (3, 5)
-    assert settings.translator.engine.workers == 7
+    assert settings.decoders.engine.workers == 7
     assert (settings.limits.queue_rows, settings.limits.requests_per_client) == (7, 3)
-    assert settings.loader.translator.engine.limits.waiting_rows == settings.loader.encoders.limits.waiting_rows == 7
+    assert settings.loader.decoders.engine.limits.waiting_rows == settings.loader.encoders.limits.waiting_rows == 7
     assert (settings.lifecycle.drain_delay_seconds, settings.lifecycle.exit_timeout_seconds) == (2.0, 9.0)
 
 

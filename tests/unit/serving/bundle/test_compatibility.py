@@ -13,7 +13,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, OLDEST_FORMAT, TASKS, Manifest, read_manifest
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
@@ -65,7 +65,7 @@ def test_a_bundle_of_the_first_release_translates(repository: Path) -> None:
         raw |= {**least, "files": files}
 
     edit_manifest(folder, edit)
-    translator = Translator("toy", 1, open_bundle(folder), TranslatorOptions("fp32", EngineOptions(workers=1, slots=2)))
+    translator = Translator("toy", 1, open_bundle(folder), DecodeModelOptions("fp32", EngineOptions(workers=1, slots=2)))
     try:
         assert [output.text for output in translator.translate([SOURCE])] == [TARGET]
     finally:

@@ -10,7 +10,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.scoring import ScoreRow
 from triptych_serving.models.translation.translator import Translator
@@ -22,7 +22,7 @@ from triptych_text.steps import finish
 from ....fixtures.framed import BEGINNING, INSTRUCTION, copy_framed, forced_ids
 from ....fixtures.toy import BUNDLE, SOURCE, SOURCES, TARGETS
 
-OPTIONS = TranslatorOptions("fp32", EngineOptions(workers=1, slots=4))
+OPTIONS = DecodeModelOptions("fp32", EngineOptions(workers=1, slots=4))
 FORCED = forced_ids()
 SEARCHES = {
     "greedy": DecodingOptions(),

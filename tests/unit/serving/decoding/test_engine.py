@@ -13,7 +13,7 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import NARROW_SLOTS, DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
@@ -137,7 +137,7 @@ def test_the_first_token_is_timed_when_a_lane_reports_it() -> None:
 
 
 def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
-    translator = Translator("toy", 1, bundle, TranslatorOptions(engine=EngineOptions(workers=2, slots=5)))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions(engine=EngineOptions(workers=2, slots=5)))
     try:
         outputs = translator.translate(SOURCES)
         *text, whole = translator.stream(SOURCES[0])

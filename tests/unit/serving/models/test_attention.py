@@ -17,7 +17,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnavailableError, UnsupportedError
 from triptych_serving.models.attention import AttentionInput, attend, patch_grid
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator
@@ -32,7 +32,7 @@ ENCODERS = HERE / "encoder_models"
 
 @pytest.fixture(scope="module")
 def translator() -> Iterator[Translator]:
-    with closing(Translator("toy", 1, open_bundle(BUNDLE), TranslatorOptions("fp32"))) as model:
+    with closing(Translator("toy", 1, open_bundle(BUNDLE), DecodeModelOptions("fp32"))) as model:
         yield model
 
 
@@ -111,7 +111,7 @@ def small(kind: Any, folder: Path) -> Any:
     """A model whose responses have at most 1 MiB."""
     if kind is Translator:
         engine = EngineOptions(limits=replace(DecodeLimits(), result_bytes=1 << 20))
-        return Translator("toy", 1, open_bundle(folder), TranslatorOptions("fp32", engine))
+        return Translator("toy", 1, open_bundle(folder), DecodeModelOptions("fp32", engine))
     return kind("toy", 1, open_bundle(folder), EncoderOptions(limits=BatchLimits(result_bytes=1 << 20)))
 
 
@@ -147,6 +147,6 @@ def test_graphs_of_unknown_size_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_bundles_without_the_graph_are_told_apart() -> None:
     message = "has no attention graph; add one with `triptych export BUNDLE"
-    model = Translator("toy", 1, open_bundle(HALF_BUNDLE), TranslatorOptions("fp32"))
+    model = Translator("toy", 1, open_bundle(HALF_BUNDLE), DecodeModelOptions("fp32"))
     with closing(model), pytest.raises(UnsupportedError, match=message):
         attend(model, AttentionInput(SOURCE))

@@ -10,7 +10,7 @@ import pytest
 
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import Hardware
@@ -36,7 +36,7 @@ def look(device: Device) -> GpuMemory:
 
 def loader_of(limit: str = "", precision: str | None = None, needed: bool = True) -> Loader:
     budgets = Budgets(parse_limit(limit) if limit else None, look)
-    options = TranslatorOptions(precision, EngineOptions(workers=1, slots=3))
+    options = DecodeModelOptions(precision, EngineOptions(workers=1, slots=3))
     return Loader(options, EncoderOptions(), hardware=Hardware((GPU,), needed, slots=5), budgets=budgets)
 
 
@@ -81,7 +81,7 @@ def test_a_cpu_model_keeps_its_options(
 ) -> None:
     caplog.set_level(logging.INFO)
     entry = entry_of(name, half=False)
-    Loader(TranslatorOptions(), EncoderOptions()).attempt(entry)
+    Loader(DecodeModelOptions(), EncoderOptions()).attempt(entry)
     assert made.pop().precision in ("fp32", "int8")
     assert not caplog.records, "nothing is logged without GPUs"
     loader_of(needed=False).attempt(entry)

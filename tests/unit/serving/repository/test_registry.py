@@ -11,18 +11,18 @@ from triptych_serving.bundle.manifest import FILL_MASK
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.repository.loading import Loader, load_registry
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
 
 from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
 
-OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
+OPTIONS = DecodeModelOptions(engine=EngineOptions(workers=1, slots=2))
 
 
 @contextmanager
-def loaded(repository: Path, options: TranslatorOptions = OPTIONS, only: str = "") -> Iterator[Registry]:
+def loaded(repository: Path, options: DecodeModelOptions = OPTIONS, only: str = "") -> Iterator[Registry]:
     registry = load_registry(repository, options, only)
     try:
         yield registry

@@ -8,14 +8,14 @@ import pytest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.registry import ModelSelector, Registry
 
 from ....fixtures.encoders import write_image_bundle, write_text_bundle
 from ....fixtures.toy import copy_bundle, tamper
 
-OPTIONS = TranslatorOptions(engine=EngineOptions(workers=1, slots=2))
+OPTIONS = DecodeModelOptions(engine=EngineOptions(workers=1, slots=2))
 ENCODERS = EncoderOptions(runs=1)
 
 

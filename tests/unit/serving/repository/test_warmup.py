@@ -11,7 +11,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.errors import EngineError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.model import Model
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.models.translation.translator import Translator
@@ -30,7 +30,7 @@ TOY = VersionFolder("toy", 1, BUNDLE)
 
 
 def loader(warm_up: WarmUp) -> Loader:
-    return Loader(TranslatorOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1), warm_up)
+    return Loader(DecodeModelOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1), warm_up)
 
 
 def loaded(entry: VersionFolder, warm_up: WarmUp) -> Model:

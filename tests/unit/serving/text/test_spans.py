@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import BARE
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.text.spans import Span, joined_spans, source_spans, target_spans
@@ -69,7 +69,7 @@ def test_spans_of_sentences_are_shifted_to_their_places() -> None:
 @pytest.fixture(scope="module", params=["plain", "framed"])
 def translator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Translator]:
     folder: Path = BUNDLE if request.param == "plain" else copy_framed(tmp_path_factory.mktemp("framed"))
-    translator = Translator("toy", 1, open_bundle(folder), TranslatorOptions("fp32", EngineOptions(workers=1, slots=4)))
+    translator = Translator("toy", 1, open_bundle(folder), DecodeModelOptions("fp32", EngineOptions(workers=1, slots=4)))
     yield translator
     translator.close()
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.decoding.engine import EngineOptions
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
@@ -46,7 +46,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory, codec: TranslationToken
         manifest["files"][NAME] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
     edit_manifest(folder, edit)
-    translator = Translator("toy", 1, open_bundle(folder), TranslatorOptions("fp32", EngineOptions(workers=1, slots=4)))
+    translator = Translator("toy", 1, open_bundle(folder), DecodeModelOptions("fp32", EngineOptions(workers=1, slots=4)))
     yield translator
     translator.close()
 

@@ -16,7 +16,7 @@ from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.decoding.lane_factory import LaneFactory
 from triptych_serving.errors import DeviceError, DeviceMemoryError
-from triptych_serving.models.decode_model import TranslatorOptions
+from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
@@ -60,7 +60,7 @@ def lanes(bundle: Bundle) -> LaneFactory:
 
 @pytest.fixture(scope="module")
 def sources(bundle: Bundle) -> list[tuple[int, ...]]:
-    translator = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions("fp32", EngineOptions()))
     translator.close()
     return [tuple(ids) for ids in translator.tokenizer.encode(SOURCES)]
 
@@ -152,7 +152,7 @@ def half_lane(lanes: LaneFactory) -> Lane:
 
 @pytest.fixture
 def translator(bundle: Bundle) -> Iterator[Translator]:
-    translator = Translator("toy", 1, bundle, TranslatorOptions("fp16", EngineOptions(workers=2, slots=8)))
+    translator = Translator("toy", 1, bundle, DecodeModelOptions("fp16", EngineOptions(workers=2, slots=8)))
     yield translator
     translator.close()
 
@@ -167,7 +167,7 @@ def test_a_translator_on_the_cpu_may_use_fp16(translator: Translator) -> None:
 
 
 def test_scores_are_those_of_fp32(bundle: Bundle, translator: Translator) -> None:
-    wide = Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions()))
+    wide = Translator("toy", 1, bundle, DecodeModelOptions("fp32", EngineOptions()))
     try:
         for found, expected in zip(translator.score(PAIRS[:30]), wide.score(PAIRS[:30]), strict=True):
             assert found.token_log_probabilities == pytest.approx(expected.token_log_probabilities, abs=SCORE_TOLERANCE)
@@ -186,8 +186,8 @@ def budgets(free: int, limit: MemoryLimit | None = None) -> Budgets:
     return Budgets(limit, look=lambda device: GpuMemory(free, free))
 
 
-def options(devices: tuple[Device, ...], counted: Budgets, **more: Any) -> TranslatorOptions:
-    return TranslatorOptions("fp16", EngineOptions(workers=7, slots=4, devices=devices, budgets=counted), **more)
+def options(devices: tuple[Device, ...], counted: Budgets, **more: Any) -> DecodeModelOptions:
+    return DecodeModelOptions("fp16", EngineOptions(workers=7, slots=4, devices=devices, budgets=counted), **more)
 
 
 def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
@@ -254,7 +254,7 @@ def test_a_translator_that_fails_gives_its_memory_back(
 
 def test_other_precisions_run_on_the_cpu_only(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
     with pytest.raises(DeviceError, match="precision fp32 runs on the CPU only, not on cuda:0, cuda:1"):
-        Translator("toy", 1, bundle, TranslatorOptions("fp32", EngineOptions(devices=gpus)))
+        Translator("toy", 1, bundle, DecodeModelOptions("fp32", EngineOptions(devices=gpus)))
 
 
 def test_the_memory_plan_fits_what_is_allocated(bundle: Bundle, gpus: tuple[Device, ...]) -> None:
