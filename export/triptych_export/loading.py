@@ -65,9 +65,10 @@ def _with_settings(source: Source, folder: Path) -> Source:
     if not place.has(GENERATION_CONFIG):
         return source
     settings = read_decoder_generation(place, source.model.config.max_positions)
-    check_members(place, neutral(" ".join(place.config.whole)))
-    if isinstance(source, TranslationSource) and "sampling_topk" in settings.members:
-        raise SourceError(f"{place.path / GENERATION_CONFIG}: do_sample: translation models have no such default; leave it out")
+    check_members(place, neutral(" ".join(place.config.whole)), ours=True)
+    samples = isinstance(source, TranslationSource) and "sampling_topk" in settings.members
+    if unsupported := "do_sample" if samples else settings.unsupported:
+        raise SourceError(f"{folder / GENERATION_CONFIG}: {unsupported}: not supported as a default; leave it out")
     return replace(source, generation=settings.members)
 
 

@@ -45,10 +45,10 @@ def test_decoding_options_beside_a_translation_checkpoint(tmp_path: Path) -> Non
     assert isinstance(family, TranslationFamily)
     assert family.source.generation == {"beam_size": 4, "length_penalty": 1.2}
     (tmp_path / "generation_config.json").write_text('{"do_sample": true}')
-    with pytest.raises(SourceError, match="do_sample: translation models"):
+    with pytest.raises(SourceError, match="do_sample: not supported as a default; leave it out"):
         open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
 
 
 def test_an_unknown_decoding_option_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"heat: 0\.5 is not supported"):
+    with pytest.raises(SourceError, match=r"heat: 0\.5 is not supported, and may change the results; leave them out$"):
         open_checkpoint(save_gpt(tmp_path / "gpt", heat=0.5), ExportOptions(tmp_path))

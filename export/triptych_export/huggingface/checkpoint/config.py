@@ -38,10 +38,11 @@ ENCODER_DECODER = {
 }
 
 
-def check_members(folder: Folder, table: Neutral) -> None:
+def check_members(folder: Folder, table: Neutral, ours: bool = False) -> None:
     """Reject members of the folder's JSON files that are neither read, nor known to be neutral, nor ignored on request.
 
-    `table` has the neutral members of config.json; those of the other files are in the folder's `closed`.
+    `table` has the neutral members of config.json; those of the other files are in the folder's `closed`. In folders
+    that triptych_training wrote (`ours`) none can be ignored.
 
     Raises:
         SourceError: names the members with their values; or one of those to ignore is not among them.
@@ -62,7 +63,7 @@ def check_members(folder: Folder, table: Neutral) -> None:
         files = dict.fromkeys(file for file, _ in rest)
         texts = [f"{folder.path / each}: {'; '.join(rest[place] for place in rest if place[0] == each)}" for each in files]
         remedy = " ".join(f"--ignore-config {name}" for name in dict.fromkeys(name for _, name in rest))
-        raise SourceError(f"{'; '.join(texts)}; to export all the same: {remedy}")
+        raise SourceError(f"{'; '.join(texts)}; {'leave them out' if ours else f'to export all the same: {remedy}'}")
 
 
 ACTIVATIONS: Mapping[str, str] = {
