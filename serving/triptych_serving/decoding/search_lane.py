@@ -232,7 +232,8 @@ class SearchLane:
             source = continuation.slot
             slot = self._copy(group, source, spare) if source in taken else source
             taken.add(slot)
-            assigned.append(continuation if slot == source else continuation._replace(slot=slot))
+            # Not `_replace`, which takes twice as long.
+            assigned.append(continuation if slot == source else Continuation(slot, *continuation[1:]))
         self._vacant += spare
         group.slots = [continuation.slot for continuation in assigned]
         return assigned

@@ -14,7 +14,7 @@ TOKENIZER = "tokenizer.json"
 VOCABULARY = "shared_vocabulary.json"
 CALIBRATION_PASSES = 3
 USUAL_BATCH = 32  # for larger calls, several batches of similar length may be faster
-TYPES = {"fp32": "float32", "int8-caches": "int8"}  # other precisions have CTranslate2's own names
+TYPES = {"fp32": "float32", "int8-caches": "int8", "int8-shortlist": "int8"}  # other precisions have CTranslate2's own names
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ EXIT_SECONDS = 20.0
 REASON_CHARACTERS = 300
 PEER, OWN, TORCH = "CTranslate2", "Triptych", "PyTorch"  # families
 CPU_TYPES = {"float16": "fp32", "int8_float16": "int8"}  # in rehearsals on the CPU
-ANY: Mapping[str, str] = {"fp32": "fp32", "int8": "int8", "fp16": "fp16"}
+ANY: Mapping[str, str] = {name: name for name in ("fp32", "int8", "int8-caches", "int8-shortlist", "fp16")}
 
 
 class RemoteError(Exception):
