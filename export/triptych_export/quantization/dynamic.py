@@ -1,11 +1,11 @@
 """int8 graphs on ONNX Runtime's fastest operators: int8 weights, and activations with a scale per projection, row or batch.
 
 Weights are symmetric int8 with one scale per column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection whose
-input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`, whose rows do not depend on each
-other; any other one becomes `DynamicQuantizeMatMul`, with one scale for the whole batch. Both include the bias. Fused attention
-with its own projection becomes `QAttention`; a projection of bytes (pixels) multiplies the bytes directly; an embedding is
-gathered in int8 and scaled row by row. Kernels of convolutions are stored in int8, and computed with in float32, as everything
-else is.
+input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`, or with a scale for each row one
+node of `per_token`; rows do not depend on each other. Any other one becomes `DynamicQuantizeMatMul`, with one scale for the
+whole batch. All include the bias. Fused attention with its own projection becomes `QAttention`; a projection of bytes (pixels)
+multiplies the bytes directly; an embedding is gathered in int8 and scaled row by row. Kernels of convolutions are stored in
+int8, and computed with in float32, as everything else is.
 
 Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights within +-64 (`weight_bits=7`) cannot overflow,
 since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
@@ -21,6 +21,7 @@ from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import InputScale, drop_marks, is_mark, scale_of
 from triptych_export.graphs.lazy_graph import Graph, Maker
 from triptych_export.graphs.operators import DOMAIN
+from triptych_export.quantization.per_token import add_function, per_token_product
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
@@ -28,8 +29,6 @@ NARROWEST = 16  # columns; a projection to a few classes is cheap, and rounding 
 LARGEST = {8: 127, 7: 64}  # largest weight by number of bits
 AT_ONCE = 1 << 22  # weights quantized at a time, to save memory
 BYTE_CENTRE = 128  # bytes are quantized relative to this value
-OF_ROW = 1 / 127  # scale of a row that was divided by its largest magnitude
-SMALLEST_ROW = 1e-20  # largest magnitude from which on a row is told from zeros
 
 
 def quantize(graph: Graph, weight_bits: int = 8) -> Graph:
@@ -124,36 +123,10 @@ class Quantizer:
             nodes, (x, step, zero) = self._quantized_input(marked)
             inputs = [x, weight, step, scale, zero, "", bias]
             return [*nodes, helper.make_node("MatMulIntegerToFloat", inputs, [output], domain=DOMAIN)]
-        quantizing, (x, step, zero, largest) = self._rows_by_largest(marked)
-        product, scaled = f"{output}_product", f"{output}_scaled" if bias else output
-        nodes = [
-            *quantizing,
-            helper.make_node("MatMulIntegerToFloat", [x, weight, step, scale, zero], [product], domain=DOMAIN),
-            helper.make_node("Mul", [product, largest], [scaled]),
-        ]
-        return [*nodes, helper.make_node("Add", [scaled, bias], [output])] if bias else nodes
-
-    def _rows_by_largest(self, marked: str) -> tuple[list[NodeProto], list[str]]:
-        """Quantize each row of a marked input, divided by its largest magnitude, once for all readers.
-
-        Returns:
-            The nodes, and the names of integers, scale, zero and largest magnitudes.
-        """
-        mark = self.marks[marked]
-        source = mark.input[0]
-        if known := self.quantized_inputs.get((source, scale_of(mark))):
-            return [], known
-        size, found, largest, shares, x = (f"{marked}_{name}" for name in ("size", "found", "largest", "shares", "int8"))
-        step, zero = self._scale_constants("row", InputScale(OF_ROW))
-        axis, least = self._constant("row_axis", np.array([-1])), self._constant("row_least", np.float32(SMALLEST_ROW))
-        self.quantized_inputs[source, scale_of(mark)] = names = [x, step, zero, largest]
-        return [
-            helper.make_node("Abs", [source], [size]),
-            helper.make_node("ReduceMax", [size, axis], [found], keepdims=1),
-            helper.make_node("Max", [found, least], [largest]),
-            helper.make_node("Div", [source, largest], [shares]),
-            helper.make_node("QuantizeLinear", [shares, step, zero], [x]),
-        ], names
+        function = per_token_product(with_bias=bool(bias))
+        add_function(self.whole.model, function)
+        inputs = [self.marks[marked].input[0], weight, scale, *([bias] if bias else [])]
+        return [helper.make_node(function.name, inputs, [output], domain=function.domain)]
 
     def _quantized_input(self, marked: str) -> tuple[list[NodeProto], list[str]]:
         """Quantize a marked input, once for all its readers; return the nodes and the names of integers, scale and zero."""

@@ -1,7 +1,8 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
-// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat. With the configuration entry
-// triptych.kernels=generation, sessions get no GroupQueryAttention, but MatMul and Gemm with weights that are part of the graph.
+// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, and PerTokenMatMul and PerTokenGemm
+// of the domain "ai.triptych", which bundles also define as functions. With the configuration entry triptych.kernels=generation,
+// sessions get no GroupQueryAttention, but MatMul and Gemm with weights that are part of the graph.
 //
 // Caches are float32, or int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What the runtime's
 // operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. Products run in the
@@ -95,6 +96,9 @@ constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
 constexpr int64_t PANEL = 64, LINE = 64;  // columns of a product that are computed together; bytes of a cache line
 
+constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
+constexpr int32_t TOKEN_ZERO = 128;
+
 constexpr int64_t rounded(int64_t depth) { return (depth + 3) / 4 * 4; }
 
 // One row's head.
@@ -120,9 +124,10 @@ struct Product {
   const uint8_t* inputs;
   const int8_t* weights;
   const int32_t* sums;  // of the weights of each column
-  const float* scales;  // of each column
-  const float* bias;    // null: none
-  float* to;            // [rows, columns]
+  const float* scales;   // of each column
+  const float* factors;  // of each row, before the bias; null: none
+  const float* bias;     // null: none
+  float* to;             // [rows, columns]
   int64_t depth, columns;
   int32_t zero;  // what stands for 0 in the inputs
 };
@@ -146,6 +151,7 @@ struct Level {
   void (*multiply_floats)(const FloatProduct&, int64_t, int64_t, int64_t) = nullptr;
   void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products of bytes
   void (*multiply)(const Product&, int64_t, int64_t, int64_t) = nullptr;
+  float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
 };
 
 }  // namespace
@@ -183,7 +189,7 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax,
 namespace avx512 {
 #include "multiply.h"
 const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH,
-                                pack_floats, multiply_all_floats, pack, multiply_all};
+                                pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes};
 }
 #pragma GCC pop_options
 #endif
@@ -219,7 +225,7 @@ struct Kernel {
   bool weights;  // the last output is the attention
   const Level& level = choose();
   std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
-  bool has_bias = false;                           // a product of floats
+  bool has_bias = false;                           // a product with floats
 
   template <typename Function>
   Function at(Place place) const { return reinterpret_cast<Function>(const_cast<void*>(api[place])); }
@@ -240,6 +246,12 @@ struct Kernel {
       return otherwise;
     }
     return value;
+  }
+
+  size_t inputs(const void* info) const {
+    size_t count = 0;
+    check(at<Status (*)(const void*, size_t*)>(INPUT_COUNT)(info, &count));
+    return count;
   }
 
   float number(const void* info, const char* name, float otherwise) const {
@@ -527,6 +539,13 @@ CustomOp make_float_product_op(const char* name, size_t inputs) {
   return op;
 }
 
+CustomOp make_per_token_op(const char* name, size_t inputs) {
+  CustomOp op = make_op(name, inputs, 1, compute_safely<compute_per_token_product>);
+  op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : FLOAT; };
+  op.create2 = create_safely<make_per_token_product>;
+  return op;
+}
+
 CustomOp make_product_op() {
   CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
   op.input_type = product_input;
@@ -543,6 +562,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter(), product = make_product_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
+  static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};
   const void* const* api = base->get_api(API_VERSION);
   if (!api) return nullptr;
   const auto call = [api](Place place) { return const_cast<void*>(api[place]); };
@@ -561,7 +581,8 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
     set[0] = 0;
   }
   const bool generates = !std::strcmp(set, "generation"), multiplies = generates && choose().width;
-  const Status status = add("com.microsoft", {generates ? nullptr : &floats, generates ? nullptr : &bytes,
-                                              choose().multiply ? &product : nullptr});
+  const bool has_bytes = choose().multiply;
+  Status status = add("com.microsoft", {generates ? nullptr : &floats, generates ? nullptr : &bytes, has_bytes ? &product : nullptr});
+  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1]});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

@@ -4,6 +4,23 @@ using Bytes = __m512i;
 constexpr int VECTORS = PANEL / 16;
 constexpr int TALLEST = 4;  // rows that are computed together: their sums fill half of the registers
 
+constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+
+// Divide a row by its largest magnitude, round the quotients to bytes, and return that magnitude.
+float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
+  const auto mask = [size](int64_t i) -> __mmask16 { return size - i < 16 ? (1u << (size - i)) - 1 : 0xffff; };
+  __m512 most = _mm512_set1_ps(SMALLEST_TOKEN);
+  for (int64_t i = 0; i < size; i += 16) most = _mm512_max_ps(_mm512_abs_ps(_mm512_maskz_loadu_ps(mask(i), from + i)), most);
+  const float largest = _mm512_reduce_max_ps(most);
+  const __m512 by = _mm512_set1_ps(largest), step = _mm512_set1_ps(TOKEN_STEP);
+  for (int64_t i = 0; i < size; i += 16) {
+    const __m512 steps = _mm512_div_ps(_mm512_div_ps(_mm512_maskz_loadu_ps(mask(i), from + i), by), step);
+    const Bytes rounded = _mm512_add_epi32(_mm512_cvtps_epi32(steps), _mm512_set1_epi32(TOKEN_ZERO));
+    _mm_mask_storeu_epi8(to + i, mask(i), _mm512_cvtepi32_epi8(rounded));
+  }
+  return largest;
+}
+
 // Order weights [depth, columns] as they are read: in each panel of columns, four rows of each column together.
 void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_t* sums) {
   const Bytes ones = _mm512_set1_epi8(1);
@@ -56,7 +73,14 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fe
     const __m512 scale = _mm512_maskz_loadu_ps(masks[i], product.scales + place);
     const __m512 bias = product.bias ? _mm512_maskz_loadu_ps(masks[i], product.bias + place) : _mm512_setzero_ps();
     for (int r = 0; r < ROWS; r++) {
-      const __m512 result = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[r][i]), scale, bias);
+      __m512 result = _mm512_cvtepi32_ps(total[r][i]);
+      if (product.factors) {  // rounded as often as in the runtime's own operators: no fused operation
+        const __m512 factor = _mm512_set1_ps(product.factors[row + r]);
+        result = _mm512_mul_round_ps(_mm512_mul_round_ps(result, scale, NEAREST), factor, NEAREST);
+        result = _mm512_add_round_ps(result, bias, NEAREST);
+      } else {
+        result = _mm512_fmadd_ps(result, scale, bias);
+      }
       _mm512_mask_storeu_ps(product.to + (row + r) * product.columns + place, masks[i], result);
     }
   }

@@ -1,5 +1,5 @@
-// The operators MatMulIntegerToFloat, MatMul and Gemm of decoding.cpp: their weights are packed once, where they are part of the
-// graph.
+// The operators MatMulIntegerToFloat, PerTokenMatMul, PerTokenGemm, MatMul and Gemm of decoding.cpp: their weights are packed once,
+// where they are part of the graph.
 
 constexpr size_t HUGE_PAGE = 1 << 21;
 constexpr int64_t PART = 1 << 17;  // bytes of weights that a thread takes at a time: they stay in the second cache for all rows
@@ -69,22 +69,46 @@ void run_panels(const Kernel& kernel, void* context, int64_t columns, int64_t wi
   });
 }
 
+// Scales of the products' columns: those of the weights times the inputs' one.
+const float* scale_columns(const Kernel::Tensor<float>& scales, int64_t columns, float step) {
+  if (scales.size() != 1 && scales.size() != columns) throw Fault{"a product of bytes: not one scale for each column"};
+  thread_local std::vector<float> products;
+  products.resize(columns);
+  for (int64_t i = 0; i < columns; i++) products[i] = step * scales.data[scales.size() == 1 ? 0 : i];
+  return products.data();
+}
+
+std::shared_ptr<const Packed> packed_weights(const Kernel& kernel, const Kernel::Tensor<int8_t>& weights) {
+  if (weights.rank != 2) throw Fault{"a product of bytes: the weights are no matrix"};
+  if (kernel.packed) return kernel.packed;
+  return std::make_shared<const Packed>(kernel.level, weights.data, weights.shape[0], weights.shape[1]);
+}
+
+// The output for inputs of such a shape.
+template <typename T>
+float* product_output(const Kernel& kernel, void* context, const Kernel::Tensor<T>& inputs, int64_t columns) {
+  int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
+  shape[inputs.rank - 1] = columns;
+  return kernel.output<float>(context, 0, shape, inputs.rank);
+}
+
+void multiply_bytes(const Kernel& kernel, void* context, const Product& product, int64_t rows) {
+  run_panels(kernel, context, product.columns, PANEL, product.depth * PANEL,
+             [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
+}
+
 void compute_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<uint8_t>(context, 0);
   const auto weights = kernel.input<int8_t>(context, 1);
   const auto step = kernel.input<float>(context, 2), scales = kernel.input<float>(context, 3), bias = kernel.input<float>(context, 6);
   const auto zero = kernel.input<uint8_t>(context, 4);
   const auto zeros = kernel.input<int8_t>(context, 5);
+  const auto packed = packed_weights(kernel, weights);
   const int64_t depth = weights.shape[0], columns = weights.shape[1], rows = inputs.rows();
-  if (weights.rank != 2 || !inputs.rank || inputs.shape[inputs.rank - 1] != depth) throw Fault{"MatMulIntegerToFloat: unsupported shapes"};
+  if (!inputs.rank || inputs.shape[inputs.rank - 1] != depth) throw Fault{"MatMulIntegerToFloat: unsupported shapes"};
   if (step.size() != 1 || (zero.data && zero.size() != 1)) throw Fault{"MatMulIntegerToFloat: the inputs have more than one scale"};
-  if (scales.size() != 1 && scales.size() != columns) throw Fault{"MatMulIntegerToFloat: not one scale for each column"};
   for (int64_t i = 0; zeros.data && i < zeros.size(); i++)
     if (zeros.data[i]) throw Fault{"MatMulIntegerToFloat: the weights have zero points"};
-  const auto packed = kernel.packed ? kernel.packed : std::make_shared<const Packed>(kernel.level, weights.data, depth, columns);
-  thread_local std::vector<float> products;
-  products.resize(columns);
-  for (int64_t i = 0; i < columns; i++) products[i] = *step.data * scales.data[scales.size() == 1 ? 0 : i];
   thread_local std::vector<uint8_t> padded;
   const uint8_t* from = inputs.data;
   if (packed->depth != depth) {
@@ -92,20 +116,44 @@ void compute_product(const Kernel& kernel, void* context) {
     for (int64_t row = 0; row < rows; row++) std::memcpy(padded.data() + row * packed->depth, from + row * depth, depth);
     from = padded.data();
   }
-  int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
-  shape[inputs.rank - 1] = columns;
-  float* to = kernel.output<float>(context, 0, shape, inputs.rank);
-  const Product product{from, static_cast<const int8_t*>(packed->memory.data), packed->sums.data(), products.data(), bias.data, to,
-                        packed->depth, columns, zero.data ? *zero.data : 0};
-  run_panels(kernel, context, columns, PANEL, packed->depth * PANEL,
-             [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
+  multiply_bytes(kernel, context,
+                 {from, static_cast<const int8_t*>(packed->memory.data), packed->sums.data(), scale_columns(scales, columns, *step.data),
+                  nullptr, bias.data, product_output(kernel, context, inputs, columns), packed->depth, columns,
+                  zero.data ? *zero.data : 0},
+                 rows);
+}
+
+// Each row of floats is divided by its largest magnitude and rounded to bytes; its products are multiplied by that magnitude.
+void compute_per_token_product(const Kernel& kernel, void* context) {
+  const auto inputs = kernel.input<float>(context, 0);
+  const auto weights = kernel.input<int8_t>(context, 1);
+  const auto scales = kernel.input<float>(context, 2);
+  const auto bias = kernel.has_bias ? kernel.input<float>(context, 3) : Kernel::Tensor<float>();
+  const auto packed = packed_weights(kernel, weights);
+  const int64_t depth = weights.shape[0], columns = weights.shape[1], rows = inputs.rows();
+  if (!inputs.rank || inputs.shape[inputs.rank - 1] != depth) throw Fault{"PerTokenMatMul: unsupported shapes"};
+  if (bias.data && bias.size() != columns) throw Fault{"PerTokenGemm: not one summand for each column"};
+  thread_local std::vector<uint8_t> bytes;
+  thread_local std::vector<float> largest;
+  bytes.assign(rows * packed->depth, 0);
+  largest.resize(rows);
+  for (int64_t row = 0; row < rows; row++)
+    largest[row] = kernel.level.round_to_bytes(inputs.data + row * depth, depth, bytes.data() + row * packed->depth);
+  multiply_bytes(kernel, context,
+                 {bytes.data(), static_cast<const int8_t*>(packed->memory.data), packed->sums.data(),
+                  scale_columns(scales, columns, TOKEN_STEP), largest.data(), bias.data,
+                  product_output(kernel, context, inputs, columns), packed->depth, columns, TOKEN_ZERO},
+                 rows);
 }
 
 void make_product(Kernel& kernel, const void* info) {
   const auto weights = kernel.constant<int8_t>(info, 1);
-  if (!weights.data) return;
-  if (weights.rank != 2) throw Fault{"MatMulIntegerToFloat: the weights are no matrix"};
-  kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, weights.shape[0], weights.shape[1]));
+  if (weights.data) kernel.packed = share(packed_weights(kernel, weights));
+}
+
+void make_per_token_product(Kernel& kernel, const void* info) {
+  kernel.has_bias = kernel.inputs(info) > 3;
+  make_product(kernel, info);
 }
 
 void compute_float_product(const Kernel& kernel, void* context) {
@@ -114,10 +162,8 @@ void compute_float_product(const Kernel& kernel, void* context) {
   const Packed& packed = *kernel.packed;
   if (!inputs.rank || inputs.shape[inputs.rank - 1] != packed.depth) throw Fault{"MatMul: unsupported shapes"};
   if (bias.data && bias.size() != packed.columns) throw Fault{"Gemm: not one summand for each column"};
-  int64_t shape[4] = {inputs.shape[0], inputs.shape[1], inputs.shape[2], inputs.shape[3]};
-  shape[inputs.rank - 1] = packed.columns;
   const FloatProduct product{inputs.data, static_cast<const float*>(packed.memory.data), bias.data,
-                             kernel.output<float>(context, 0, shape, inputs.rank), packed.depth, packed.columns};
+                             product_output(kernel, context, inputs, packed.columns), packed.depth, packed.columns};
   const int64_t rows = inputs.rows(), width = kernel.level.width;
   run_panels(kernel, context, packed.columns, width, packed.depth * width * sizeof(float),
              [&](int64_t first, int64_t stop) { kernel.level.multiply_floats(product, rows, first, stop); });
@@ -129,9 +175,7 @@ void make_float_product(Kernel& kernel, const void* info) {
   if (weights.rank != 2 || kernel.integer(info, "transA", 0) || kernel.number(info, "alpha", 1) != 1 || kernel.number(info, "beta", 1) != 1)
     throw Fault{"MatMul: the weights are no matrix of the graph, or the product has unsupported attributes"};
   const int64_t depth = weights.shape[transposed], columns = weights.shape[!transposed];
-  size_t inputs = 0;
-  kernel.check(kernel.at<Status (*)(const void*, size_t*)>(INPUT_COUNT)(info, &inputs));
-  kernel.has_bias = inputs > 2;
+  kernel.has_bias = kernel.inputs(info) > 2;
   kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, depth, columns, transposed));
 }
 

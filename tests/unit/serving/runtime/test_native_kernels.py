@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from triptych_export.quantization.per_token import add_function, per_token_product
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
@@ -224,6 +225,42 @@ def test_products_equal_those_of_integers(
     if "bias" in has:
         expected += np.linspace(-3, 3, columns, dtype=np.float32)
     np.testing.assert_allclose(found.reshape(rows, columns), expected, rtol=2e-7, atol=1e-6 if "bias" in has else 0)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (5, 30, 7), (13, 512, 1_040)])
+def test_per_token_products_have_the_bits_of_the_function_that_the_model_defines(
+    tmp_path: Path, library: Path, with_bias: bool, rows: int, depth: int, columns: int
+) -> None:
+    rng = np.random.default_rng(rows)
+    function = per_token_product(with_bias)
+    constants = {
+        "weights": rng.integers(-127, 128, (depth, columns), np.int8),
+        "scales": rng.random(columns, np.float32),
+        **({"bias": rng.normal(size=columns).astype(np.float32)} if with_bias else {}),
+    }
+    node = helper.make_node(function.name, ["x", *constants], ["result"], domain=function.domain)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [info("x", TensorProto.FLOAT, [None, None, depth])],
+        [info("result", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    add_function(model, function)
+    onnx.save(model, tmp_path / "graph.onnx")
+
+    x = rng.normal(size=(1, rows, depth)).astype(np.float32) * 10.0 ** rng.integers(-6, 6, (rows, 1))
+    x[0, 0, : depth // 2] = 0
+    x = np.concatenate([x, np.zeros((1, rows, depth))]).astype(np.float32)
+    [found] = Session(tmp_path / "graph.onnx", kernels=library).run({"x": x})
+    [expected] = Session(tmp_path / "graph.onnx").run({"x": x})
+    np.testing.assert_array_equal(found, expected)
+    exact = x.astype(np.float64) @ constants["weights"] * constants["scales"] + constants.get("bias", 0)
+    largest = np.abs(x).max(-1, keepdims=True)
+    assert (np.abs(found - exact) <= 1e-6 + depth * largest / 2 * constants["scales"]).all()  # half a step of each input
 
 
 def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -> Path:
