@@ -20,7 +20,7 @@ from triptych_serving.decoding.prompt_cache import PrefixCache, PromptGraphs, Pr
 from triptych_serving.decoding.prompt_lanes import PromptGreedyLane, PromptSearchLane
 from triptych_serving.decoding.slots import SearchSlots, Slots
 from triptych_serving.runtime.native.library import native_kernels
-from triptych_serving.runtime.session import GENERATION, Session, SessionPlace
+from triptych_serving.runtime.session import GENERATION, PRODUCTS, Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
 NONE = -1  # as an id: there is no such token
@@ -126,4 +126,6 @@ class PromptLaneFactory(LaneGraphs):
 
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
         kernels = native_kernels() if place is None else None
-        return Session(self._bundle.path(graph), self._options.threads, self._files.saturation_free, place, kernels, GENERATION)
+        attends = native_kernels(self.spec.shape.head_dim) is not None
+        options = self._options.threads, self._files.saturation_free, place, kernels, GENERATION if attends else PRODUCTS
+        return Session(self._bundle.path(graph), *options)

@@ -46,7 +46,8 @@ RUNTIME_ERRORS = tuple(
 RUN_ERRORS = (*RUNTIME_ERRORS, RuntimeError)  # bound runs raise the plain one
 RUNTIME_VERSION: str = ort.__version__
 CPU_PROVIDER, CUDA_PROVIDER = "CPUExecutionProvider", "CUDAExecutionProvider"
-KERNEL_SET, GENERATION = "triptych.kernels", "generation"  # an entry of a session's configuration, which the library reads
+# An entry of a session's configuration, which the library of kernels reads: for decoder-only models, with attention or without.
+KERNEL_SET, GENERATION, PRODUCTS = "triptych.kernels", "generation", "products"
 ERRORS = 3  # severity of what is written to the runtime's log
 NO_LIBRARIES = (
     "the runtime's CUDA provider cannot be used: the libraries that it needs (CUDA, cuDNN) are missing or of another version "
@@ -164,7 +165,7 @@ class Session:
         saturation_free: integer weights are small enough for the fast kernels of every processor.
         place: device and stream; None: the CPU, over host arrays. On a GPU only one thread at a time may run it.
         kernels: a library of kernels that replace the runtime's own on the CPU; None: none.
-        kernel_set: which of them: "" for step graphs of translation, GENERATION for graphs of decoder-only models.
+        kernel_set: which of them: "" for step graphs of translation, GENERATION or PRODUCTS for graphs of decoder-only models.
 
     Raises:
         BundleError: the runtime cannot load the file as a graph.

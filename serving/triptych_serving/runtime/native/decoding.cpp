@@ -1,12 +1,15 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
 // ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, and PerTokenMatMul and PerTokenGemm
-// of the domain "ai.triptych", which bundles also define as functions. With the configuration entry triptych.kernels=generation,
-// sessions get no GroupQueryAttention, but MatMul and Gemm with weights that are part of the graph.
+// of the domain "ai.triptych", which bundles also define as functions.
 //
-// Caches are float32, or int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What the runtime's
-// operator can do beyond that (several new tokens, rotary embeddings, grouped heads, windows) is an error. Products run in the
-// session's threads, all else in one, with AVX512-VNNI, AVX-512, AVX2, or none; TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
+// With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
+// there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention.
+//
+// Caches are float32, or for translation int8 with a scale for each channel of each head; heads have a multiple of 16 channels. What
+// the runtime's operator can do beyond that (rotary embeddings and grouped heads in translation, a soft cap) is an error. Products and
+// causal attention run in the session's threads, all else in one, with AVX512-VNNI, AVX-512, AVX2, or none;
+// TRIPTYCH_NATIVE_KERNELS=avx512, avx2 or plain chooses a lower level than the processor's.
 
 #include <algorithm>
 #include <cfloat>
@@ -94,6 +97,7 @@ struct CustomOp {  // OrtCustomOp
 #define INLINE inline __attribute__((always_inline))
 constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
+constexpr int MOST_AT_ONCE = 4;  // queries that read keys and values together
 constexpr int64_t PANEL = 64, LINE = 64;  // columns of a product that are computed together; bytes of a cache line
 
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
@@ -117,6 +121,23 @@ struct Head {
   float* scores;  // at least `last + 1`, rounded up to whole vectors
   int64_t size, last;
   float scale;
+};
+
+// Queries of some tokens that share a head's keys and values: of each token one after the other.
+struct Block {
+  const float* queries;  // [count, size], turned and scaled
+  const float* keys;     // [capacity, size]
+  const float* values;
+  float* contexts;       // of the row's first token
+  float* scores;         // [MOST_AT_ONCE, stride]
+  int64_t first, count;  // queries of the row that come before, and of this block
+  int64_t start;         // position of the row's first token
+  int64_t group, size, stride, width, window;  // queries of a token; channels; of the scores and contexts; 0: all keys
+
+  int64_t place_of(int64_t query) const { return start + (first + query) / group; }
+  float* context_of(int64_t query) const {
+    return contexts + (first + query) / group * width + (first + query) % group * size;
+  }
 };
 
 // Packed weights times inputs [rows, depth].
@@ -144,6 +165,7 @@ struct FloatProduct {
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
+  void (*attend_block)(const Block&);
   void (*log_softmax)(const float*, float*, int64_t);
   void (*top_k)(const float*, int64_t, int64_t, float*, int64_t*);
   int64_t width = 0;  // columns of a panel of floats; 0: the runtime computes their products
@@ -162,8 +184,9 @@ struct Level {
 #define LEVEL PLAIN
 namespace plain {
 #include "attend.h"
+#include "attend_queries.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k};
 }
 #if defined(__x86_64__)
 #pragma GCC push_options
@@ -172,23 +195,25 @@ namespace avx2 {
 #undef LEVEL
 #define LEVEL AVX2
 #include "attend.h"
+#include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
 namespace avx512 {
 #undef LEVEL
 #define LEVEL AVX512
 #include "attend.h"
+#include "attend_queries.h"
 #include "floats.h"
 #include "select.h"
-const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
+const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
 #pragma GCC target("avx512vnni")
 namespace avx512 {
 #include "multiply.h"
-const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, log_softmax, top_k, WIDTH,
+const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH,
                                 pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes};
 }
 #pragma GCC pop_options
@@ -225,6 +250,8 @@ struct Kernel {
   bool weights;  // the last output is the attention
   const Level& level = choose();
   std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
+  int64_t shared_heads = 0, window = 0;  // of causal attention, as the next two
+  bool has_rotary = false, interleaved = false;
   bool has_bias = false;                           // a product with floats
 
   template <typename Function>
@@ -426,6 +453,7 @@ void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function f
   kernel.check(run(context, call, parts, 0, &function));
 }
 
+#include "causal_attention.h"
 #include "products.h"
 
 template <void (*COMPUTE)(const Kernel&, void*)>
@@ -518,6 +546,15 @@ CustomOp make_attention(Type cache) {
   return op;
 }
 
+CustomOp make_causal_op() {
+  CustomOp op = make_op("GroupQueryAttention", 14, 3, compute_safely<compute_causal_attention>);
+  op.input_type = [](const CustomOp*, size_t index) { return index == 5 || index == 6 ? INT32 : index == 9 ? INT64 : FLOAT; };
+  op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index == 1 || index == 2 || index > 6; };
+  op.create2 = create_safely<make_causal_attention>;
+  return op;
+}
+
 CustomOp make_scatter() {
   CustomOp op = make_op("ScatterElements", 3, 1, compute_safely<compute_scatter>);
   op.input_type = scatter_input;
@@ -560,7 +597,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
-  static const CustomOp scatter = make_scatter(), product = make_product_op();
+  static const CustomOp scatter = make_scatter(), product = make_product_op(), causal = make_causal_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};
   const void* const* api = base->get_api(API_VERSION);
@@ -580,9 +617,10 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
     reinterpret_cast<void (*)(Status)>(call(RELEASE_STATUS))(status);
     set[0] = 0;
   }
-  const bool generates = !std::strcmp(set, "generation"), multiplies = generates && choose().width;
+  const bool attends = !std::strcmp(set, "generation"), generates = attends || !std::strcmp(set, "products"), multiplies = generates && choose().width;
   const bool has_bytes = choose().multiply;
-  Status status = add("com.microsoft", {generates ? nullptr : &floats, generates ? nullptr : &bytes, has_bytes ? &product : nullptr});
+  const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
+  Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr});
   if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1]});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

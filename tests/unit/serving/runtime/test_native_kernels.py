@@ -168,6 +168,106 @@ def test_the_best_tokens_equal_float64(
         session.run({"logits": logits, "k": np.array([0])})
 
 
+Shape = tuple[int, int, int]  # heads of queries, of keys and values; channels
+
+
+def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, window: int) -> Path:
+    """Write attention of a decoder-only model."""
+    heads, shared, size = shape
+    width = (heads + (2 * shared if packed else 0)) * size
+    inputs = [("query", TensorProto.FLOAT, ["rows", "tokens", width])]
+    if not packed:
+        inputs += [(name, TensorProto.FLOAT, ["rows", "tokens", shared * size]) for name in ("key", "value")]
+    cache = ["rows", shared, CAPACITY, size]
+    inputs += [(name, TensorProto.FLOAT, cache) for name in ("keys", "values")]
+    inputs += [("last", TensorProto.INT32, ["rows"]), ("total", TensorProto.INT32, [1])]
+    inputs += [(name, TensorProto.FLOAT, [CAPACITY, None]) for name in (("cosines", "sines") if rotary else ())]
+    names = ["query", *(["", ""] if packed else ["key", "value"]), *(name for name, *_ in inputs[1 if packed else 3 :])]
+    outputs = [("context", TensorProto.FLOAT, ["rows", "tokens", heads * size])]
+    outputs += [(f"present_{name}", TensorProto.FLOAT, cache) for name in ("keys", "values")]
+    attributes = {"num_heads": heads, "kv_num_heads": shared, "scale": 0.25, "local_window_size": window or -1}
+    attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved")}
+    node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
+    infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "attention", *infos), opset_imports=opsets, ir_version=10)
+    onnx.save(model, folder / "graph.onnx")
+    return folder / "graph.onnx"
+
+
+def rotated(x: NDArray[Any], angles: NDArray[Any], interleaved: bool) -> NDArray[Any]:
+    """Rotate the first channels of `[tokens, heads, size]` by `[tokens, half]` angles (Su et al. 2021)."""
+    half = angles.shape[1]
+    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    cosines, sines, result = np.cos(angles)[:, None], np.sin(angles)[:, None], x.copy()
+    result[..., first] = x[..., first] * cosines - x[..., second] * sines
+    result[..., second] = x[..., second] * cosines + x[..., first] * sines
+    return result
+
+
+@pytest.mark.parametrize("level", ["", "avx2", "plain"])
+@pytest.mark.parametrize(
+    ("shape", "packed", "rotary", "window"),
+    [
+        ((7, 1, 32), True, "halves", 0),
+        ((4, 4, 16), True, "", 0),
+        ((6, 2, 64), False, "interleaved", 5),
+        ((2, 1, 128), True, "halves", 9),
+    ],
+)
+def test_causal_attention_equals_float64_however_the_tokens_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: Path,
+    level: str,
+    shape: Shape,
+    packed: bool,
+    rotary: str,
+    window: int,
+) -> None:
+    """Whole rows with padding, parts of a row and single tokens of several rows give the same bits."""
+    monkeypatch.setenv(LEVEL, level)
+    heads, shared, size = shape
+    rng, half, rows = np.random.default_rng(heads), 8, 3
+    new = {
+        name: rng.normal(size=(rows, CAPACITY, count, size))
+        for name, count in (("query", heads), ("key", shared), ("value", shared))
+    }
+    new = {name: values.astype(np.float32) for name, values in new.items()}
+    angles = np.arange(CAPACITY)[:, None] * np.linspace(1, 0.01, half)
+    session = Session(write_causal_graph(tmp_path, shape, packed, rotary, window), kernels=library, kernel_set=GENERATION)
+    tables = {"cosines": np.cos(angles).astype(np.float32), "sines": np.sin(angles).astype(np.float32)}
+
+    def run(read: range, row: slice, cache: list[NDArray[Any]], whole: bool = False) -> NDArray[Any]:
+        parts = [new[name][row, read.start : read.stop].reshape(-1, len(read), new[name].shape[2] * size) for name in new]
+        given = {"query": np.concatenate(parts, 2)} if packed else dict(zip(new, parts, strict=True))
+        given |= {"keys": cache[0][row], "values": cache[1][row], "last": np.full(len(parts[0]), read.stop - 1, np.int32)}
+        given |= {"total": np.array([len(read) if whole else CAPACITY], np.int32), **(tables if rotary else {})}
+        context, cache[0][row], cache[1][row] = session.run(given)
+        return context
+
+    caches = [[np.zeros((rows, shared, CAPACITY, size), np.float32) for _ in range(2)] for _ in range(3)]
+    everything = slice(0, rows)
+    whole = run(range(20), everything, caches[0], whole=True)
+    parts = [[run(range(*part), slice(r, r + 1), caches[1]) for part in ((0, 1), (1, 12), (12, 20))] for r in range(rows)]
+    single = [run(range(t, t + 1), everything, caches[2]) for t in range(20)]
+    np.testing.assert_array_equal(np.concatenate([np.concatenate(each, 1) for each in parts]), whole)
+    np.testing.assert_array_equal(np.concatenate(single, 1), whole)
+    np.testing.assert_array_equal(caches[1], caches[0])
+
+    for row in range(rows):
+        query, key, value = (new[name][row, :20].astype(np.float64) for name in new)
+        if rotary:
+            query, key = (rotated(x, angles[:20], rotary == "interleaved") for x in (query, key))
+        key, value = (np.repeat(x, heads // shared, 1) for x in (key, value))
+        scores = 0.25 * np.einsum("qhd,khd->hqk", query, key)
+        distance = np.arange(20)[:, None] - np.arange(20)
+        scores[:, (distance < 0) | (distance >= (window or CAPACITY))] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        expected = np.einsum("hqk,khd->qhd", weights / weights.sum(-1, keepdims=True), value)
+        np.testing.assert_allclose(whole[row], expected.reshape(20, -1), atol=2e-5)
+
+
 def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.float32], has: set[str]) -> Path:
     """Write a graph of one product, whose weights are part of it unless `has` contains "given"."""
     info = helper.make_tensor_value_info

@@ -1,0 +1,109 @@
+// The operator GroupQueryAttention of decoder-only models: new tokens of each row over static caches of floats, with rotary
+// embeddings, grouped heads and a window. A row's result does not depend on other rows, or on how many tokens are read at once.
+
+constexpr int64_t MOST_QUERIES = 32;  // of a block, which one thread computes
+
+void rotate(const Kernel& kernel, const float* from, const float* cosines, const float* sines, int64_t half, int64_t size, float* to) {
+  std::memcpy(to, from, size * sizeof(float));
+  const int64_t next = kernel.interleaved ? 2 : 1, other = kernel.interleaved ? 1 : half;
+  for (int64_t i = 0; i < half; i++) {
+    const float x = from[i * next], y = from[i * next + other];
+    to[i * next] = x * cosines[i] - y * sines[i];
+    to[i * next + other] = y * cosines[i] + x * sines[i];
+  }
+}
+
+// New queries, keys or values, `[rows, tokens, heads of size channels]` with a distance from token to token.
+struct New {
+  const float* data;
+  int64_t distance;
+};
+
+// Copy caches of floats to where they are continued, which may be the same place, and longer.
+void copy_cache(const Kernel::Tensor<float>& past, float* present, int64_t capacity) {
+  if (present == past.data) return;
+  const int64_t heads = past.shape[0] * past.shape[1], length = past.shape[2] * past.shape[3], place = capacity * past.shape[3];
+  for (int64_t head = 0; head < heads; head++)
+    std::memcpy(present + head * place, past.data + head * length, length * sizeof(float));
+}
+
+void compute_causal_attention(const Kernel& kernel, void* context) {
+  const auto query = kernel.input<float>(context, 0), key = kernel.input<float>(context, 1), value = kernel.input<float>(context, 2);
+  const auto keys = kernel.input<float>(context, 3), values = kernel.input<float>(context, 4);
+  const auto last = kernel.input<int32_t>(context, 5), total = kernel.input<int32_t>(context, 6);
+  const auto cosines = kernel.has_rotary ? kernel.input<float>(context, 7) : Kernel::Tensor<float>();
+  const auto sines = kernel.has_rotary ? kernel.input<float>(context, 8) : Kernel::Tensor<float>();
+  const int64_t rows = query.shape[0], tokens = query.shape[1], heads = kernel.heads, shared = kernel.shared_heads;
+  if (keys.rank != 4 || keys.shape[1] != shared || keys.shape[3] % ROUNDING || keys.shape[3] > LARGEST_HEAD)
+    throw Fault{"GroupQueryAttention: the cache has another number of heads, or heads that are no multiple of 16 channels up to 256"};
+  const int64_t size = keys.shape[3], group = heads / shared, half = kernel.has_rotary ? cosines.shape[1] : 0;
+  const int64_t capacity = std::max<int64_t>(keys.shape[2], *total.data), width = query.rank == 3 ? query.shape[2] : 0;
+  if (width != (heads + (key.data ? 0 : 2 * shared)) * size || 2 * half > size)
+    throw Fault{"GroupQueryAttention: query, key and value have unsupported shapes"};
+  const New new_queries{query.data, width};
+  const New new_keys{key.data ? key.data : query.data + heads * size, key.data ? shared * size : width};
+  const New new_values{key.data ? value.data : query.data + (heads + shared) * size, new_keys.distance};
+  const int64_t shape[3] = {rows, tokens, heads * size}, cache_shape[4] = {rows, shared, capacity, size};
+  float* result = kernel.output<float>(context, 0, shape, 3);
+  float* present[2] = {kernel.output<float>(context, 1, cache_shape, 4), kernel.output<float>(context, 2, cache_shape, 4)};
+  if (!present[0] || !present[1]) throw Fault{"GroupQueryAttention: present_key and present_value are required"};
+  copy_cache(keys, present[0], capacity);
+  copy_cache(values, present[1], capacity);
+  const auto start_of = [&](int64_t row) { return *total.data == tokens ? 0 : last.data[row] + 1 - tokens; };
+  for (int64_t row = 0; row < rows; row++)
+    if (start_of(row) < 0 || start_of(row) + tokens > capacity || (half && start_of(row) + tokens > cosines.shape[0]))
+      throw Fault{"GroupQueryAttention: a position is outside the cache"};
+
+  const int64_t queries = tokens * group, blocks = (queries + MOST_QUERIES - 1) / MOST_QUERIES;
+  const auto place = [&](int64_t row, int64_t head) { return (row * shared + head) * capacity * size; };
+  const auto store = [&](int64_t part) {  // keys and values of a row's head
+    const int64_t row = part / shared, head = part % shared, start = start_of(row);
+    for (int64_t token = 0; token < tokens; token++) {
+      const int64_t from = (row * tokens + token) * new_keys.distance + head * size, offset = place(row, head) + (start + token) * size;
+      rotate(kernel, new_keys.data + from, cosines.data + (start + token) * half, sines.data + (start + token) * half, half, size, present[0] + offset);
+      std::memcpy(present[1] + offset, new_values.data + from, size * sizeof(float));
+    }
+  };
+  const auto attend = [&](int64_t row, int64_t head, int64_t index) {  // one block of the queries of a row's head
+    thread_local std::vector<float> turned, scores;
+    Block block{};
+    block.first = index * MOST_QUERIES;
+    block.count = std::min(MOST_QUERIES, queries - block.first);
+    block.stride = capacity + ROUNDING;
+    turned.resize(MOST_QUERIES * size);
+    scores.resize(MOST_AT_ONCE * block.stride);
+    block.start = start_of(row), block.group = group, block.size = size, block.window = kernel.window;
+    block.queries = turned.data(), block.scores = scores.data();
+    block.keys = present[0] + place(row, head), block.values = present[1] + place(row, head);
+    block.contexts = result + row * tokens * heads * size + head * group * size;
+    block.width = heads * size;
+    for (int64_t i = 0; i < block.count; i++) {
+      const int64_t token = (block.first + i) / group, member = (block.first + i) % group, at = block.start + token;
+      const float* from = new_queries.data + (row * tokens + token) * new_queries.distance + (head * group + member) * size;
+      rotate(kernel, from, cosines.data + at * half, sines.data + at * half, half, size, turned.data() + i * size);
+      for (int64_t c = 0; c < size; c++) turned[i * size + c] *= kernel.scale;
+    }
+    kernel.level.attend_block(block);
+  };
+  if (blocks == 1) {
+    run_parallel(kernel, context, rows * shared, [&](int64_t part) { store(part), attend(part / shared, part % shared, 0); });
+  } else {
+    run_parallel(kernel, context, rows * shared, store);
+    run_parallel(kernel, context, rows * shared * blocks,
+                 [&](int64_t part) { attend(part / blocks / shared, part / blocks % shared, part % blocks); });
+  }
+}
+
+void make_causal_attention(Kernel& kernel, const void* info) {
+  kernel.heads = kernel.integer(info, "num_heads", 0);
+  kernel.shared_heads = kernel.integer(info, "kv_num_heads", 0);
+  kernel.scale = kernel.number(info, "scale", 0.0f);
+  kernel.window = std::max<int64_t>(0, kernel.integer(info, "local_window_size", -1));
+  kernel.has_rotary = kernel.integer(info, "do_rotary", 0);
+  kernel.interleaved = kernel.integer(info, "rotary_interleaved", 0);
+  const bool plain = kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.number(info, "softcap", 0.0f) == 0.0f &&
+                     kernel.integer(info, "qk_output", 0) == 0;
+  if (!plain || kernel.heads < 1 || kernel.shared_heads < 1 || kernel.heads % kernel.shared_heads || kernel.scale <= 0.0f ||
+      kernel.inputs(info) > (kernel.has_rotary ? 9 : 7))
+    throw Fault{"GroupQueryAttention: unsupported attributes or inputs"};
+}
