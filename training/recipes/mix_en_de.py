@@ -35,7 +35,7 @@ PHRASES = HERE / "en-de-phrases.toml"
 
 # Copies of each file's pairs; below 1, the share of pairs that is used. Small and good files are repeated.
 SHARES = {
-    "tatoeba.en-de.train": 2,
+    "tatoeba.en-de.train": 1.5,
     "ding-sentences": 4,
     "stories-asp": 5,
     "wiki-mtgeneval": 3,
@@ -50,19 +50,19 @@ SHARES = {
     "games-cdda": 2,
     "web-debian": 1.5,
     "web-prose": 3,
-    "docs-gnome": 1,
-    "docs-moz": 2,
-    "docs-libreoffice": 1,
-    "docs-gpl": 1,
-    "docs-php": 0.7,
-    "docs-apphelp": 2,
-    "docs-rpi": 3,
-    "ui-apps": 1,
-    "ui-web": 1,
+    "docs-gnome": 3,
+    "docs-moz": 3,
+    "docs-libreoffice": 1.5,
+    "docs-gpl": 3,
+    "docs-php": 1.5,
+    "docs-apphelp": 3,
+    "docs-rpi": 4,
+    "ui-apps": 1.2,
+    "ui-web": 1.5,
     "ui-mozilla": 1.5,
     "ui-android": 2,
     "names": 1,
-    "dict-ding": 0.2,
+    "dict-ding": 0.35,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them
