@@ -13,7 +13,7 @@ from triptych_training.data.documents import Documents
 BOUNDARY = "[BOUNDARY]"  # before and after every text; it also stands for unknown words, and counts nothing
 WORDS = r"\w+|[^\w\s]"
 PAD = 0  # its id, which models.word2vec takes for no word
-BLOCK = 32  # words that share their negative samples
+BLOCK = 32  # words whose windows overlap
 NEGATIVE_POWER = 0.75  # of the counts, by which negative samples are drawn
 
 
@@ -51,7 +51,7 @@ def train_words(texts: Iterable[str], vocabulary_size: int, min_count: int, lowe
 class WordBlocks:
     """Examples for Word2Vec: blocks of BLOCK words of the text, with `window` words before and after each block.
 
-    Words of a block share their negative samples, so that all scores are products of matrices (Ji et al. 2016,
+    Words of a batch share their negative samples, so that all scores are products of matrices (Ji et al. 2016,
     https://arxiv.org/abs/1604.04661).
     """
 
@@ -95,9 +95,9 @@ class NegativeSampler:
         weights = np.where(np.arange(len(counts)) == PAD, 0.0, counts.astype(np.float64) ** NEGATIVE_POWER)
         self._ends = np.cumsum(weights) / weights.sum()
 
-    def draw(self, rows: int, count: int, rng: np.random.Generator) -> Indices:
-        """`[rows, count]` ids."""
-        drawn = np.searchsorted(self._ends, rng.random((rows, count)), side="right")
+    def draw(self, count: int, rng: np.random.Generator) -> Indices:
+        """`[count]` ids."""
+        drawn = np.searchsorted(self._ends, rng.random(count), side="right")
         return np.minimum(drawn, len(self._ends) - 1)
 
 

@@ -1,7 +1,7 @@
 """Word2Vec (Mikolov et al. 2013): CBOW and skip-gram with negative sampling; and the table of vectors that they leave.
 
-Shapes: `B` blocks of `C` words, `W` words with those before and after, `K` negative samples, `P` predicted words of each,
-`T` positions, `V` words, `E` dimensions.
+Shapes: `B` blocks of `C` words, `W` words with those before and after, `K` negative samples of a batch, `P` predicted words of
+each, `T` positions, `V` words, `E` dimensions.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Word2Vec(nn.Module):
     """The input vectors v_w and the output vectors v'_w of all words.
 
     Skip-gram predicts the words around a word; CBOW (`cbow`) a word from the mean of those around it. Each has `negatives`
-    negative samples, which stand for all of its block's. With `sparse`, gradients have only the rows of a batch's words.
+    negative samples, for which all of its batch's stand. With `sparse`, gradients have only the rows of a batch's words.
     """
 
     def __init__(self, config: Word2VecConfig, negatives: int = 5, cbow: bool = False, sparse: bool = False) -> None:
@@ -50,7 +50,7 @@ class Word2Vec(nn.Module):
         Args:
             ids: `[B, W]`, blocks of C words with the words before and after them.
             around: `[B, C, W]`, whether a word is one of those around another.
-            negatives: `[B, K]` words.
+            negatives: `[K]` words.
 
         Returns:
             `[B, C, P]`, `[B, C, K]` and, true or false, `[B, C, P]`; P is W, and 1 for CBOW.
@@ -64,7 +64,7 @@ class Word2Vec(nn.Module):
         else:
             h = self.inputs(middle)
             right, inside = torch.bmm(h, self.outputs(ids).mT), around
-        return right.float(), torch.bmm(h, self.outputs(negatives).mT).float(), inside
+        return right.float(), functional.linear(h, self.outputs(negatives)).float(), inside
 
     def forward(self, ids: Tensor, around: Tensor, negatives: Tensor) -> Tensor:
         """Sum the losses of all predicted words; arguments as of `scores`."""

@@ -20,7 +20,7 @@ from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.word2vec import PAD, Word2Vec, Word2VecConfig
 
-SHARED = 4  # times as many negative samples has a block as a word needs: it has the mean of theirs
+SAMPLE_WEIGHT = 25  # a batch's words share its negative samples: so many fewer are drawn; with 80 a training diverges
 BATCH_WORDS = 1_024
 VALID_SEED = 1  # windows and negative samples of the validation set are the same for every model
 
@@ -106,5 +106,6 @@ class WordTask:
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _collate(self, blocks: WordBlocks, chosen: Indices, rng: np.random.Generator) -> tuple[Tensor, ...]:
-        negatives = self._sampler.draw(len(chosen), SHARED * self.recipe.negatives, rng)
+        samples = max(self.recipe.negatives, len(chosen) * BLOCK * self.recipe.negatives // SAMPLE_WEIGHT)
+        negatives = self._sampler.draw(samples, rng)
         return tuple(torch.from_numpy(array) for array in (*blocks.examples(chosen, rng), negatives))

@@ -52,7 +52,7 @@ def test_the_loss_is_that_of_every_word_and_its_negative_samples(cbow: bool) -> 
         h = model.inputs(given[0]).mean(0)
         expected -= logsigmoid(model.outputs(predicted) @ h).sum()
         expected -= len(predicted) * logsigmoid(-model.outputs(torch.tensor([6, 7])) @ h).sum()
-    assert torch.allclose(model(ids, around, torch.tensor([[6, 7, 6, 7]])), expected, atol=1e-5)
+    assert torch.allclose(model(ids, around, torch.tensor([6, 7, 6, 7])), expected, atol=1e-5)
 
 
 def test_windows_stay_within_their_sentence() -> None:
