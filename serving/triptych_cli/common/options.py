@@ -28,6 +28,15 @@ def optional(name: str, *names: str, **settings: Any) -> Callable[[Function], Fu
     return option(name, *names, **{"default": None, "show_default": False, **settings})
 
 
+def line_file(*names: str, help: str) -> Callable[[Function], Function]:
+    """Make an option for a file of lines. None, its default, is the standard stream, which `-` names too."""
+
+    def standard(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+        return None if value == Path("-") else value
+
+    return click.option(*names, type=NEW_FILE, callback=standard, help=help)
+
+
 def keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
     """Store the value of an option for `kept`."""
     context.meta[f"triptych.{parameter.name}"] = value
@@ -65,7 +74,7 @@ def several(*added: Callable[[Any], Any]) -> Callable[[Function], Function]:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 json_lines = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-input_file = click.option("-i", "--input", "source", type=NEW_FILE, help="Read lines from this file.")
+input_file = line_file("-i", "--input", "source", help="Read lines from this file; - is standard input.")
 models = option(
     "--models", type=click.Path(path_type=Path), default=None, help="Model repository.  [default: the embedded models]"
 )

@@ -28,7 +28,7 @@ NO_PAIR = "not a source, a tab and a target"
 @click.command(name="score")
 @click.argument("source", required=False)
 @click.argument("target", required=False)
-@click.option("-i", "--input", "file", type=options.NEW_FILE, help="Read source<TAB>target lines from this file.")
+@options.line_file("-i", "--input", "file", help="Read source<TAB>target lines from this file; - is standard input.")
 @options.model_choice
 @options.languages
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with the log-probability of each token.")

@@ -31,7 +31,7 @@ from triptych_embedded.request import InputError, TranslationRequest
 @click.command(name="translate")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @options.input_file
-@click.option("-o", "--output", "target", type=options.NEW_FILE, help="Write lines to this file.")
+@options.line_file("-o", "--output", "target", help="Write lines to this file; - is standard output.")
 @click.option("--resume", is_flag=True, help="Continue where an interrupted command with the same -i and -o stopped.")
 @options.model_choice
 @options.languages
