@@ -57,8 +57,9 @@ def _advance(
 
 
 _TRIES = 4  # attempts before all protected items are left out
-_SMALLEST = 40  # characters: shorter text is not split because of a truncated translation
+_SMALLEST = 40  # characters: shorter text is not split because of a truncated or repetitive translation
 _LOOP = 4  # times the source's length: a longer truncated translation is a repetition loop
+_REPEATED = re.compile(r"(\w{3}.{1,30}?)\1\1")
 _SENTENCE_END = re.compile(r"[.。]$")
 
 
@@ -109,11 +110,11 @@ class SegmentTranslator:
                 core, [_substitution(core, index, step, last=attempt == _TRIES) for index, step in enumerate(steps)]
             )
             reply = (yield [_request(core, sentence)])[0]
-            if isinstance(reply, Refusal) or not any(map(str.isalnum, reply.text)):
-                return (yield from self._in_halves(core, reply))
+            if isinstance(reply, Refusal):
+                return (yield from self._in_halves(core, FindingKind.REFUSED, reply.problem))
             text = clean(reply.text)
-            if reply.truncated and (len(core.text) > _SMALLEST or len(text) > _LOOP * len(core.text)):
-                return (yield from self._in_halves(core, reply))
+            if fault := _fault(core.text, text, reply.truncated):
+                return (yield from self._in_halves(core, *fault))
             if text == sentence.text.strip() and not any(item.term for item in core.protected):
                 return TranslatedSegment(core.pieces)
             if not core.tags and not core.protected and self._checker.is_plain(text) and not reply.truncated:
@@ -140,15 +141,11 @@ class SegmentTranslator:
             return (yield from self._separately(split_around_protected(core), core))
         return TranslatedSegment(composed.pieces, tuple(_notes(core, sentence, reply, checked, composed)))
 
-    def _in_halves(self, core: Segment, reply: SentenceResult) -> Steps[TranslatedSegment]:
-        """Split a sentence that the translator rejects or repeats endlessly."""
+    def _in_halves(self, core: Segment, kind: FindingKind, problem: str) -> Steps[TranslatedSegment]:
+        """Split a sentence that the translator rejects or whose translation is of no use."""
         if len(core.text) > 1 and len(parts := split_in_half(core)) > 1:
             return (yield from self._separately(parts, core))
-        if isinstance(reply, Refusal):
-            return _refused(core, reply.problem)
-        if reply.truncated:
-            return _refused(core, "the translation reached its length limit", FindingKind.TRUNCATED)
-        return _refused(core, "the translation is empty")
+        return _refused(core, problem, kind)
 
     def _separately(self, parts: Sequence[Segment], core: Segment) -> Steps[TranslatedSegment]:
         if len(parts) == 1:
@@ -174,6 +171,23 @@ def _request(core: Segment, sentence: MaskedSentence) -> SentenceRequest:
         masked.substitution is Substitution.OUT or masked.item.kind is ProtectedKind.TERM for masked in sentence.spans
     )
     return SentenceRequest(sentence.text, aligned)
+
+
+def _fault(source: str, text: str, truncated: bool) -> tuple[FindingKind, str] | None:
+    """Return why a translation is of no use."""
+    if not any(map(str.isalnum, text)):
+        return FindingKind.REFUSED, "the translation is empty"
+    is_long = len(source) > _SMALLEST
+    if truncated and (is_long or len(text) > _LOOP * len(source)):
+        return FindingKind.TRUNCATED, "the translation reached its length limit"
+    if is_long and is_repetitive(text, source):
+        return FindingKind.TRUNCATED, "the translation repeats itself"
+    return None
+
+
+def is_repetitive(text: str, source: str) -> bool:
+    """Tell whether a translation has the same words, or parts of words, three times in a row, and its source has not."""
+    return _REPEATED.search(text) is not None and _REPEATED.search(source) is None
 
 
 def clean(text: str) -> str:

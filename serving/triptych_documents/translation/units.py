@@ -26,7 +26,14 @@ from triptych_documents.sentences import (
     SentenceResult,
     SentenceTranslation,
 )
-from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, together
+from triptych_documents.translation.translator import (
+    SegmentTranslator,
+    Steps,
+    TranslatedSegment,
+    clean,
+    is_repetitive,
+    together,
+)
 from triptych_documents.unit import Code, Piece, Unit, joined
 from triptych_text.sentences import Splitter, needs_space
 
@@ -84,12 +91,12 @@ class PlainTextShortcut:
             return None
         return text
 
-    def translation(self, reply: SentenceResult) -> str | None:
+    def translation(self, source: str, reply: SentenceResult) -> str | None:
         """Return the text of the translated unit; None if the result needs the general way."""
         if not isinstance(reply, SentenceTranslation) or reply.truncated or not any(map(str.isalnum, reply.text)):
             return None
         text = clean(reply.text)
-        return None if self._finder.hints_at(text) else text
+        return None if self._finder.hints_at(text) or is_repetitive(text, source) else text
 
 
 def _is_tidy(text: str) -> bool:
@@ -194,7 +201,7 @@ class UnitTranslator:
 
     def _shorten(self, key: Hashable, unit: Unit, source: str, reply: SentenceResult) -> bool:
         """Finish a simple unit; return False if it needs the general way, which starts with the same request."""
-        if (text := self._shortcut.translation(reply)) is None:
+        if (text := self._shortcut.translation(source, reply)) is None:
             return False
         pieces = (text,) if text != source else unit.pieces
         self._waiting -= 1

@@ -226,6 +226,21 @@ def test_terms_are_kept_or_put_in_place(source: str, response: str, terms: tuple
             "tHE FIRST HALF OF THIS SENTENCE, AND THE SECOND HALF OF IT",
             [],
         ),
+        (
+            "The first half of this sentence, and the second half of it",
+            lambda request: (
+                SentenceTranslation("Der Decoder-Decoder-Decoder-Test") if len(request.text) > 40 else swapping(request)
+            ),
+            "tHE FIRST HALF OF THIS SENTENCE, AND THE SECOND HALF OF IT",
+            [],
+        ),
+        (
+            "He said that it is a very, very, very long way from here",
+            lambda _: SentenceTranslation("Er sagte, dass der Weg sehr, sehr, sehr lang ist"),
+            "Er sagte, dass der Weg sehr, sehr, sehr lang ist",
+            [],
+        ),
+        ("So long", lambda _: SentenceTranslation("so lange, so lange, so lange"), "so lange, so lange, so lange", []),
     ],
 )
 def test_problems_are_reported(
