@@ -28,13 +28,15 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool, **values: Any) -> None:
     """Rank the model's labels for each IMAGE, a JPEG, PNG or WebP file, or for those in a FOLDER; - is standard input.
 
-    Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
+    Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model. That one knows ten classes:
+    airplane, automobile, bird, cat, deer, dog, frog, horse, ship and truck. Whatever the image shows, it answers with these.
     """
     if not photos:
         if sys.stdin is None or sys.stdin.isatty():
             raise click.UsageError("nothing to classify: give image files, or - for standard input")
         photos = (STDIN,)
-    opened = open_encoder(ModelChoice(**values), IMAGE_CLASSIFICATION, "classify_image_many")
+    choice = ModelChoice(**values)
+    opened = open_encoder(choice, IMAGE_CLASSIFICATION, "classify_image_many")
     with reported_failures(fail_fast) as report, opened as run, open_writer() as output:
         for batch in batches(_files(photos), BATCH):
             images = [_read(index, photo) for index, photo in enumerate(batch)]
@@ -48,6 +50,8 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool,
                     rows = [*label_rows(_name(photo), result.labels)]
                 output.writelines(f"{row}\n" for row in rows)
                 output.flush()
+        if choice.models is None and not as_json and not options.asks_server():
+            click.echo("the embedded model knows ten classes only; triptych classify --help names them", err=True)
 
 
 def _files(photos: Iterable[str]) -> Iterator[str]:

@@ -213,7 +213,7 @@ def test_texts_and_pairs_are_classified(client: Client) -> None:
     result = arrays(client.infer("pairs", pair, parameters={"task": "text-classification"}))
     assert sorted(result["label"][0].tolist()) == [b"next", b"not_next"]
     code, message = failure(lambda: client.infer("pairs", pair[:1], parameters={"task": "text-classification"}))
-    assert (code, message) == ("INVALID_ARGUMENT", "text_pair[0]: there is none, the model takes pairs of texts")
+    assert (code, message) == ("INVALID_ARGUMENT", "text_pair[0]: the second text is missing; the model takes pairs of texts")
 
 
 def test_documents_are_scored_in_their_order(client: Client) -> None:

@@ -78,7 +78,7 @@ def _takes_pairs(manifest: TextManifest) -> bool:
 def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, ...]:
     parts = (given,) if isinstance(given, str) else given
     if len(parts) == 1 and _takes_pairs(manifest) and not manifest.singles:
-        raise InvalidInputError(NAMES.part(index, 1), "there is none, the model takes pairs of texts")
+        raise InvalidInputError(NAMES.part(index, 1), "the second text is missing; the model takes pairs of texts")
     if len(parts) > 1 and not _takes_pairs(manifest):
         raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts, leave it empty")
     return parts

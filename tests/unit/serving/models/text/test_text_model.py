@@ -102,7 +102,7 @@ def test_labels_come_best_first(repository: Path) -> None:
 
 
 BAD_PAIRS: list[tuple[list[Any], str]] = [
-    (["one"], r"inputs\[0\]\.text_pair: there is none, the model takes pairs"),
+    (["one"], r"inputs\[0\]\.text_pair: the second text is missing; the model takes pairs"),
     ([("one", "two"), ("", "two")], r"inputs\[1\]\.text: the text is empty"),
     ([("one", " ")], r"inputs\[0\]\.text_pair: the text is empty"),
     ([("one " * 50, "one " * 50)], r"inputs\[0\]: 103 tokens are too long"),
