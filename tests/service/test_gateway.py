@@ -397,6 +397,14 @@ def test_openapi_document_describes_every_method_and_route(served: Served) -> No
     assert set(references) <= document["components"]["schemas"].keys()
 
 
+def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
+    status, body, _ = served.get("/nothing")
+    assert (status, body["error"]) == (404, "GET /nothing: there is no such route; GET /openapi.json describes all routes")
+    status, body, headers = served.get("/translate")
+    assert (status, headers["allow"]) == (405, "POST")
+    assert body["error"].startswith("GET /translate: the route takes POST; ")
+
+
 # ---- rules
 
 

@@ -7,9 +7,11 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triptych_serving.gateway.call import GatewayParts
@@ -44,7 +46,17 @@ def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence
             max_age=CORS_SECONDS,
         )
         middleware.append(cors)
-    return Starlette(routes=[route for api in apis for route in api.mount(parts)], middleware=middleware)
+    routes = [route for api in apis for route in api.mount(parts)]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers={404: _no_route, 405: _no_route})
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    methods = (error.headers or {}).get("Allow")
+    problem = f"the route takes {methods}" if methods else "there is no such route"
+    page = "; --playground puts a page here" if request.url.path == "/" else ""
+    message = f"{request.method} {request.url.path}: {problem}{page}; GET /openapi.json describes all routes"
+    return JSONResponse({"error": message}, error.status_code, error.headers)
 
 
 class _Rules:
