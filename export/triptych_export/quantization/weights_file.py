@@ -12,7 +12,8 @@ from onnx import StringStringEntryProto, TensorProto, numpy_helper
 from triptych_export.graphs.lazy_graph import Graph, is_large
 from triptych_export.onnx_files.checks import BITS
 
-ALIGNMENT = 4_096  # bytes; required for memory mapping
+PAGE = 4_096  # bytes; where tensors of that size and more begin, as ONNX asks for, so that they can be memory-mapped
+ALIGNMENT = 64  # bytes; of smaller tensors, which would leave most of a page empty
 
 
 class WeightsFile:
@@ -39,7 +40,8 @@ class WeightsFile:
     def _store(self, data: memoryview) -> int:
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._offsets:
-            offset = -(-self._end // ALIGNMENT) * ALIGNMENT
+            alignment = PAGE if len(data) >= PAGE else ALIGNMENT
+            offset = -(-self._end // alignment) * alignment
             with open(self.path, "r+b") as file:
                 file.seek(offset)
                 file.write(data)
