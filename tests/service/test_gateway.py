@@ -35,6 +35,7 @@ from triptych_serving.security.options import SecurityOptions
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle
 from ..fixtures.framed import copy_framed
+from ..fixtures.toy import HERE
 from .support.in_process import OPTIONS, Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -273,9 +274,6 @@ def test_openai_client(served: Served) -> None:
 def test_text_embeddings_inference_client(served: Served) -> None:
     vector = np.array(served.client.embed(TEXTS[0], normalize=True).values)
     np.testing.assert_allclose(InferenceClient(f"{served.url}/embed").feature_extraction(TEXTS[0])[0], vector, atol=0.05)
-    _, labels, _ = served.post("/predict", {"inputs": TEXTS})  # a pair
-    assert {one["label"] for one in labels} == {"next", "not_next"}
-    assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
     assert served.post("/embed", {"inputs": "word " * 500})[0] == 400
     assert served.post("/embed", {"inputs": "word " * 500, "truncate": True})[0] == 200
     assert [len(one) for one in served.post("/embed", {"inputs": TEXTS, "dimensions": 3, "normalize": False})[1]] == [3, 3]
@@ -337,7 +335,7 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
         ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
-        ("/predict", {"inputs": TEXTS, "raw_scores": True}, 400, "raw_scores: the model's bundle has no logits"),
+        ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
     ],
 )
@@ -345,6 +343,19 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
     found, error, _ = served.post(path, body)
     assert (found, error["error_type"]) == (status, "validation" if status == 400 else "backend")
     assert message in error["error"]
+
+
+def test_text_embeddings_inference_classifies_pairs() -> None:
+    with serving(replace(options_of(HERE / "encoder_models"), gateway=GatewayOptions("127.0.0.1", 0))) as server:
+        assert server.http_port
+        with Client(f"127.0.0.1:{server.port}") as client:
+            served = Served(server.http_port, client)
+            _, labels, _ = served.post("/predict", {"inputs": TEXTS})
+            assert {one["label"] for one in labels} == {"next", "not_next"}
+            assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
+            status, error, _ = served.post("/predict", {"inputs": TEXTS, "raw_scores": True})
+            assert (status, error["error_type"]) == (400, "validation")
+            assert "raw_scores: the model's bundle has no logits" in error["error"]
 
 
 def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
