@@ -59,7 +59,7 @@ def _advance(
 _TRIES = 4  # attempts before all protected items are left out
 _SMALLEST = 40  # characters: shorter text is not split because of a truncated or repetitive translation
 _LOOP = 4  # times the source's length: a longer truncated translation is a repetition loop
-_REPEATED = re.compile(r"(\w{3}.{1,30}?)\1\1")
+_REPEATED = re.compile(r"(\w{3}.{1,30}?)\1\1")  # the same words, or parts of words, three times in a row
 _SENTENCE_END = re.compile(r"[.。]$")
 
 
@@ -113,8 +113,8 @@ class SegmentTranslator:
             if isinstance(reply, Refusal):
                 return (yield from self._in_halves(core, FindingKind.REFUSED, reply.problem))
             text = clean(reply.text)
-            if fault := _fault(core.text, text, reply.truncated):
-                return (yield from self._in_halves(core, *fault))
+            if found := fault(core.text, text, reply.truncated):
+                return (yield from self._in_halves(core, *found))
             if text == sentence.text.strip() and not any(item.term for item in core.protected):
                 return TranslatedSegment(core.pieces)
             if not core.tags and not core.protected and self._checker.is_plain(text) and not reply.truncated:
@@ -173,21 +173,16 @@ def _request(core: Segment, sentence: MaskedSentence) -> SentenceRequest:
     return SentenceRequest(sentence.text, aligned)
 
 
-def _fault(source: str, text: str, truncated: bool) -> tuple[FindingKind, str] | None:
-    """Return why a translation is of no use."""
+def fault(source: str, text: str, truncated: bool) -> tuple[FindingKind, str] | None:
+    """Return why a translation is of no use: the finding to report if the source cannot be split."""
     if not any(map(str.isalnum, text)):
         return FindingKind.REFUSED, "the translation is empty"
     is_long = len(source) > _SMALLEST
     if truncated and (is_long or len(text) > _LOOP * len(source)):
         return FindingKind.TRUNCATED, "the translation reached its length limit"
-    if is_long and is_repetitive(text, source):
+    if is_long and _REPEATED.search(text) and not _REPEATED.search(source):
         return FindingKind.TRUNCATED, "the translation repeats itself"
     return None
-
-
-def is_repetitive(text: str, source: str) -> bool:
-    """Tell whether a translation has the same words, or parts of words, three times in a row, and its source has not."""
-    return _REPEATED.search(text) is not None and _REPEATED.search(source) is None
 
 
 def clean(text: str) -> str:

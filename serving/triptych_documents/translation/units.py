@@ -26,14 +26,7 @@ from triptych_documents.sentences import (
     SentenceResult,
     SentenceTranslation,
 )
-from triptych_documents.translation.translator import (
-    SegmentTranslator,
-    Steps,
-    TranslatedSegment,
-    clean,
-    is_repetitive,
-    together,
-)
+from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, fault, together
 from triptych_documents.unit import Code, Piece, Unit, joined
 from triptych_text.sentences import Splitter, needs_space
 
@@ -93,10 +86,10 @@ class PlainTextShortcut:
 
     def translation(self, source: str, reply: SentenceResult) -> str | None:
         """Return the text of the translated unit; None if the result needs the general way."""
-        if not isinstance(reply, SentenceTranslation) or reply.truncated or not any(map(str.isalnum, reply.text)):
+        if not isinstance(reply, SentenceTranslation) or reply.truncated:
             return None
         text = clean(reply.text)
-        return None if self._finder.hints_at(text) or is_repetitive(text, source) else text
+        return None if self._finder.hints_at(text) or fault(source, text, truncated=False) else text
 
 
 def _is_tidy(text: str) -> bool:
