@@ -9,7 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +31,7 @@ from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.security.api_keys import Role, add_key
 from triptych_serving.security.options import SecurityOptions
+from triptych_serving.server import ServerOptions
 
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle
@@ -88,14 +89,20 @@ def fetch(request: urllib.request.Request, context: ssl.SSLContext | None = None
     return status, json.loads(body) if is_json else body, headers
 
 
+@contextmanager
+def opened(options: ServerOptions, origins: tuple[str, ...] = ()) -> Iterator[Served]:
+    """Serve with a gateway."""
+    gateway = GatewayOptions("127.0.0.1", 0, origins=origins)
+    with serving(replace(options, gateway=gateway)) as server, Client(f"127.0.0.1:{server.port}") as client:
+        assert server.http_port
+        yield Served(server.http_port, client)
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     options = options_of(embedded_repository())
-    limits = replace(options.limits, message_bytes=LIMIT)
-    gateway = GatewayOptions("127.0.0.1", 0, origins=(ORIGIN,))
-    with serving(replace(options, limits=limits, gateway=gateway)) as server, Client(f"127.0.0.1:{server.port}") as client:
-        assert server.http_port
-        yield Served(server.http_port, client)
+    with opened(replace(options, limits=replace(options.limits, message_bytes=LIMIT)), (ORIGIN,)) as served:
+        yield served
 
 
 # ---- the Connect protocol
@@ -346,38 +353,32 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
 
 
 def test_text_embeddings_inference_classifies_pairs() -> None:
-    with serving(replace(options_of(HERE / "encoder_models"), gateway=GatewayOptions("127.0.0.1", 0))) as server:
-        assert server.http_port
-        with Client(f"127.0.0.1:{server.port}") as client:
-            served = Served(server.http_port, client)
-            _, labels, _ = served.post("/predict", {"inputs": TEXTS})
-            assert {one["label"] for one in labels} == {"next", "not_next"}
-            assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
-            status, error, _ = served.post("/predict", {"inputs": TEXTS, "raw_scores": True})
-            assert (status, error["error_type"]) == (400, "validation")
-            assert "raw_scores: the model's bundle has no logits" in error["error"]
+    with opened(options_of(HERE / "encoder_models")) as served:
+        _, labels, _ = served.post("/predict", {"inputs": TEXTS})
+        assert {one["label"] for one in labels} == {"next", "not_next"}
+        assert [len(one) for one in served.post("/predict", {"inputs": [TEXTS, TEXTS]})[1]] == [2, 2]
+        status, error, _ = served.post("/predict", {"inputs": TEXTS, "raw_scores": True})
+        assert (status, error["error_type"]) == (400, "validation")
+        assert "raw_scores: the model's bundle has no logits" in error["error"]
 
 
 def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
     write_cross_encoder(tmp_path)
     texts = ["one", "one two three four", "one two"]
-    with serving(replace(options_of(tmp_path), gateway=GatewayOptions("127.0.0.1", 0))) as server:
-        assert server.http_port
-        with Client(f"127.0.0.1:{server.port}") as client:
-            served = Served(server.http_port, client)
-            status, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts})
-            assert (status, [one["index"] for one in ranked]) == (200, [1, 2, 0])
-            assert [one["score"] for one in ranked] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
-            _, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts, "raw_scores": True, "return_text": True})
-            assert ranked[0] == {"index": 1, "score": 2.0, "text": texts[1]}
-            _, labels, _ = served.post("/predict", {"inputs": [["zero", "one"], ["zero", "one two"]], "raw_scores": True})
-            assert [one[0]["score"] for one in labels] == pytest.approx([-1, 0], abs=1e-6)
-            assert served.get("/info")[1]["model_type"] == {
-                "reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}
-            }
-            status, error, _ = served.post("/rerank", {"query": "zero", "texts": ["one " * 500]})
-            assert (status, error["error_type"]) == (400, "validation")
-            assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200
+    with opened(options_of(tmp_path)) as served:
+        status, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts})
+        assert (status, [one["index"] for one in ranked]) == (200, [1, 2, 0])
+        assert [one["score"] for one in ranked] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
+        _, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts, "raw_scores": True, "return_text": True})
+        assert ranked[0] == {"index": 1, "score": 2.0, "text": texts[1]}
+        _, labels, _ = served.post("/predict", {"inputs": [["zero", "one"], ["zero", "one two"]], "raw_scores": True})
+        assert [one[0]["score"] for one in labels] == pytest.approx([-1, 0], abs=1e-6)
+        assert served.get("/info")[1]["model_type"] == {
+            "reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}
+        }
+        status, error, _ = served.post("/rerank", {"query": "zero", "texts": ["one " * 500]})
+        assert (status, error["error_type"]) == (400, "validation")
+        assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200
 
 
 @pytest.mark.parametrize("binary", [True, False])
