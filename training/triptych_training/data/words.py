@@ -13,7 +13,7 @@ from triptych_training.data.documents import Documents
 BOUNDARY = "[BOUNDARY]"  # before and after every text; it also stands for unknown words, and counts nothing
 WORDS = r"\w+|[^\w\s]"
 PAD = 0  # its id, which models.word2vec takes for no word
-BLOCK = 32  # words whose windows overlap
+BLOCK = 32  # words in a row that are scored together: their windows overlap
 NEGATIVE_POWER = 0.75  # of the counts, by which negative samples are drawn
 
 
@@ -51,8 +51,8 @@ def train_words(texts: Iterable[str], vocabulary_size: int, min_count: int, lowe
 class WordBlocks:
     """Examples for Word2Vec: blocks of BLOCK words of the text, with `window` words before and after each block.
 
-    Words of a batch share their negative samples, so that all scores are products of matrices (Ji et al. 2016,
-    https://arxiv.org/abs/1604.04661).
+    A block's windows overlap, and a batch shares its negative samples, so that all scores are products of matrices (Ji et al.
+    2016, https://arxiv.org/abs/1604.04661).
     """
 
     count: int  # words without padding

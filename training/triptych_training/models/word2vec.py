@@ -33,7 +33,8 @@ class Word2Vec(nn.Module):
     """The input vectors v_w and the output vectors v'_w of all words.
 
     Skip-gram predicts the words around a word; CBOW (`cbow`) a word from the mean of those around it. Each has `negatives`
-    negative samples, for which all of its batch's stand. With `sparse`, gradients have only the rows of a batch's words.
+    negative samples, in whose place it has the mean of all of its batch's. With `sparse`, gradients have only the rows of a
+    batch's words.
     """
 
     def __init__(self, config: Word2VecConfig, negatives: int = 5, cbow: bool = False, sparse: bool = False) -> None:
