@@ -410,8 +410,11 @@ def test_openapi_document_describes_every_method_and_route(served: Served) -> No
 
 
 def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
+    no_route = "there is no such route; GET /openapi.json describes all routes"
     status, body, _ = served.get("/nothing")
-    assert (status, body["error"]) == (404, "GET /nothing: there is no such route; GET /openapi.json describes all routes")
+    assert (status, body["error"]) == (404, f"GET /nothing: {no_route}")
+    status, body, _ = served.post("/nothing/else", {})
+    assert (status, body["message"]) == (404, f"POST /nothing/else: {no_route}")
     status, body, headers = served.get("/translate")
     assert (status, headers["allow"]) == (405, "POST")
     assert body["error"].startswith("GET /translate: the route takes POST; ")

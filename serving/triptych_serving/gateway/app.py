@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from triptych_serving.gateway.call import GatewayParts
-from triptych_serving.gateway.route import Api
+from triptych_serving.gateway.route import ALL_ROUTES, NO_ROUTE, Api
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -53,9 +53,10 @@ def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence
 async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     methods = (error.headers or {}).get("Allow")
-    problem = f"the route takes {methods}" if methods else "there is no such route"
-    page = "; --playground puts a page here" if request.url.path == "/" else ""
-    message = f"{request.method} {request.url.path}: {problem}{page}; GET /openapi.json describes all routes"
+    problem = f"the route takes {methods}; {ALL_ROUTES}" if methods else NO_ROUTE
+    call = f"{request.method} {request.url.path}"
+    page = "; --playground puts a page here" if call == "GET /" else ""
+    message = f"{call}: {problem}{page}"
     return JSONResponse({"error": message}, error.status_code, error.headers)
 
 

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.gateway.call import HttpCall, invalid
 from triptych_serving.gateway.messages import to_dict
-from triptych_serving.gateway.route import Api, ApiRoute, stream_error
+from triptych_serving.gateway.route import NO_ROUTE, Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.status import REQUEST_ID
@@ -65,7 +65,7 @@ def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
 async def _call(call: HttpCall) -> Response:
     service, name = (call.request.path_params[key] for key in ("service", "method"))
     if "." not in service:
-        raise RpcError.of(grpc.StatusCode.NOT_FOUND, f"there is no route POST /{service}/{name}")
+        raise RpcError.of(grpc.StatusCode.NOT_FOUND, f"POST /{service}/{name}: {NO_ROUTE}")
     try:
         method = DESCRIPTORS.FindServiceByName(service).methods_by_name[name]
     except KeyError:

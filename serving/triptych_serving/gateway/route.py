@@ -33,6 +33,8 @@ HTTP_STATUS = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.UNAUTHENTICATED: 401,
 }
+ALL_ROUTES = "GET /openapi.json describes all routes"
+NO_ROUTE = f"there is no such route; {ALL_ROUTES}"
 INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
 
 Function = Callable[[HttpCall], Awaitable[Response | Mapping[str, Any] | list[Any]]]
