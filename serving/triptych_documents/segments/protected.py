@@ -1,4 +1,4 @@
-"""Protected text: placeholders, addresses, code, numbers, kept words and glossary terms that must reach the translation."""
+"""Protected text: placeholders, addresses, code, numbers, names, kept words and terms that must reach the translation."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ class ProtectedKind(Enum):
     NAME = "name"  # replaces words: {user}, a URL, a code sample
     COUNT = "count"  # replaces a number: %d
     NUMBER = "number"
-    KEEP = "keep"  # a word that must not be translated
+    KEEP = "keep"  # a coined name, or another word that must not be translated
     TERM = "term"  # a word with a required translation
 
 
@@ -33,6 +33,7 @@ class ProtectedMatch:
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(r"[\d{}%$<>&@`_/\\#:(w-](?:(?<=[\d{}%$<>&@`_/\\#])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)")
+_INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
 
 # Repetitions that can match the same characters are bounded; otherwise a document could cause quadratic time. So are
 # patterns that can start in many places and scan far before they fail.
@@ -65,6 +66,9 @@ _COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
+_COINED = re.compile(r"(?<!\w)[A-Za-z]*[a-z][A-Z][A-Za-z]*(?!\w)")  # see _is_coined
+_LONG = 5  # letters; of shorter words two capitals are too few: "PhD" and "WiFi" have translations
+_GENDERED = ("In", "Innen")  # German: MitarbeiterInnen
 
 
 class ProtectedFinder:
@@ -80,7 +84,7 @@ class ProtectedFinder:
 
     def may_have(self, text: str) -> bool:
         """Return False if `find` cannot find anything; fast."""
-        return self._always or _HINT.search(text) is not None
+        return self._always or _HINT.search(text) is not None or _INNER_CAPITAL.search(text) is not None
 
     def hints_at(self, text: str) -> bool:
         """Return False if the text has no number, placeholder, address or code name; fast."""
@@ -106,12 +110,17 @@ class ProtectedFinder:
 
     def _words(self, text: str) -> list[ProtectedMatch]:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
-        return _merged(
-            kept, (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
-        )
+        terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
+        coined = (ProtectedMatch(*match.span(), ProtectedKind.KEEP) for match in _COINED.finditer(text) if _is_coined(match[0]))
+        return _merged(_merged(kept, terms), coined)
 
     def _numbers(self, text: str) -> Iterator[ProtectedMatch]:
         return (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in self._number.finditer(text))
+
+
+def _is_coined(word: str) -> bool:
+    """Return whether a word with a capital inside is a name such as PyTorch; isiZulu and Irish bhFrainc have one capital."""
+    return sum(map(str.isupper, word)) >= (2 if len(word) >= _LONG else 3) and not word.endswith(_GENDERED)
 
 
 def _counts(holder: str) -> bool:

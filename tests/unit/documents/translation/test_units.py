@@ -174,6 +174,11 @@ def test_a_wrong_number_is_requested_again(source: str, target: str, good: bool)
     assert (len(requests) == 1) is good
 
 
+def test_a_changed_name_is_replaced_by_a_word_and_put_back() -> None:
+    assert done("Open PyTorch here", swapping).pieces == ("oPEN PyTorch HERE",)
+    assert requested("Open PyTorch here", swapping) == ["Open PyTorch here", "Open Tom here"]
+
+
 def test_user_rules_protect_words_and_patterns() -> None:
     found = done("Open Settings in the Settings menu", swapping, keep=("Settings",))
     assert found.pieces == ("oPEN Settings IN THE Settings MENU",)
