@@ -11,14 +11,15 @@ Held-out pairs are drawn first. A training pair is dropped if its English or Ger
 equals that of a held-out pair, a Tatoeba validation pair, a sample sentence or a line of an `--exclude` file. All seeds are
 fixed: the same data give the same files.
 
-In some training pairs, names, cities and numbers that are equal in both languages are replaced, so that the model learns to
-copy them. Greetings, single words and introductions come from en-de-phrases.toml.
+In some training pairs, names, cities, numbers and technical terms that are equal in both languages are replaced, so that the
+model learns to copy them. Greetings, single words, introductions and lists come from en-de-phrases.toml.
 """
 
 import argparse
 import gzip
 import random
 import re
+import string
 import sys
 import tomllib
 import unicodedata
@@ -68,8 +69,9 @@ NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a 
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them
 SHORTEST_HELD_OUT = 3  # words; "Save" is everywhere
 
-PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES = 8, 5, 80
+PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES, LIST_COPIES = 8, 5, 80, 2_000
 SWAPPED = 0.4  # of the pairs with something to replace
+INVENTED = 0.5  # of the technical terms that replace others
 PLAIN = 0.04  # of the short pairs have an English side without capital and full stop
 COMMON_WORD = 15  # Tatoeba pairs; the dictionary's translations of words that are as common must occur there
 SUPPORT = 0.08  # of the word's pairs
@@ -85,6 +87,9 @@ RANGES = {
 ENTITY = re.compile(r"&[a-z.]+;|\{\{|\[\[")
 NUMBER = re.compile(r"\d+")
 WORD = re.compile(r"[^\W\d_]+")
+TERM = re.compile(r"\w[\w.+#/-]*[A-Z][\w.+#/-]*(?<![./-])")  # technical: "OpenSSL", "IPv6", "GNU/Linux"
+# Before a list's last member, in English and in German.
+JOINTS = ((" and ", " und "), (", and ", " und "), (" or ", " oder "), (", ", ", "))
 FIELD = re.compile(r"\{([a-z]+)\d?\}")
 
 
@@ -104,10 +109,11 @@ def main() -> None:
     forbidden |= {key(line) for line in read_lines(SAMPLES) if len(line.split()) >= SHORTEST_HELD_OUT}
     write_held_out(options.out / "heldout", held_out)
 
-    phrases = Phrases(PHRASES)
     usable = {name: [p for p in part if is_clean(p) and not touches(p, forbidden)] for name, part in pairs.items()}
     usable["names"] = [(english, german) for english, german in usable["names"] if german[:1].isupper()]
     usable["dict-ding"] = supported(usable["dict-ding"], usable["tatoeba.en-de.train"])
+    terms = sorted({term for part in usable.values() for pair in part for term in shared_terms(pair)})
+    phrases = Phrases(PHRASES, terms, usable["names"] + [entry for entry in usable["dict-ding"] if is_noun(entry)])
     rows = phrases.pairs(random.Random("phrases"))
     for name, part in usable.items():
         draw = random.Random(f"draw/{name}")
@@ -212,6 +218,28 @@ def supported(entries: Sequence[Pair], sentences: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in entries if is_supported(pair)]
 
 
+def shared_terms(pair: Pair) -> list[str]:
+    """Return the technical terms that both sides have once."""
+    english, german = (Counter(TERM.findall(text)) for text in pair)
+    return [term for term, count in english.items() if len(term) > 2 and count == german[term] == 1]
+
+
+def is_noun(entry: Pair) -> bool:
+    """Tell whether a dictionary entry is a noun of one word."""
+    return all(WORD.fullmatch(side) for side in entry) and entry[1][0].isupper()
+
+
+def invented(draw: random.Random) -> str:
+    """Invent a technical term, such as "XRT-3" or "RolaVem"."""
+    if draw.random() < 0.5:
+        letters = "".join(draw.choices(string.ascii_uppercase, k=draw.randint(2, 5)))
+        return letters + draw.choice(("", "", "-", "v")) + str(draw.randint(2, 99)) if draw.random() < 0.4 else letters
+    syllables = (
+        draw.choice("BCDFGHKLMNPRSTVWZ") + draw.choice("aeiou") + draw.choice("lmnrstx") for _ in range(draw.randint(2, 3))
+    )
+    return "".join(syllables)
+
+
 def repeated(pairs: Sequence[Pair], share: float, draw: random.Random) -> list[Pair]:
     """Repeat the pairs by the whole part of `share`, and add a random part for its fraction."""
     mixed = list(pairs)
@@ -220,11 +248,13 @@ def repeated(pairs: Sequence[Pair], share: float, draw: random.Random) -> list[P
 
 
 class Phrases:
-    """Phrases, words and templates of a TOML file, with the names that fill them."""
+    """Phrases, words and templates of a TOML file, with the names, technical terms and list members that fill them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, terms: Sequence[str], members: Sequence[Pair]) -> None:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        self.phrases, self.words, self.templates = (entries(content[name]) for name in ("phrases", "words", "templates"))
+        sections = ("phrases", "words", "templates", "lists")
+        self.phrases, self.words, self.templates, self.lists = (entries(content[name]) for name in sections)
+        self.terms, self.members, self.common = terms, members, [word for word in self.words if is_noun(word)]
         fill = {kind: entries(text) for kind, text in content["fill"].items()}
         self.fill = {**fill, "first": fill["woman"] + fill["man"]}
         kinds = ("woman", "man", "city")
@@ -237,7 +267,7 @@ class Phrases:
         """Generate the pairs of all phrases, words and templates."""
         rows = [self.restyle(pair, draw) for pair in self.words * WORD_COPIES]
         rows += [plain(pair) if draw.random() < 0.15 else pair for pair in self.phrases * PHRASE_COPIES]
-        rows += [self.filled(pair, draw) for pair in self.templates * TEMPLATE_COPIES]
+        rows += [self.filled(pair, draw) for pair in self.templates * TEMPLATE_COPIES + self.lists * LIST_COPIES]
         return rows
 
     def restyle(self, pair: Pair, draw: random.Random) -> Pair:
@@ -260,6 +290,11 @@ class Phrases:
         """Draw the English and German values of a field."""
         if kind in self.fill:
             return draw.choice(self.fill[kind])
+        if kind == "list":
+            return self.list(draw)
+        if kind == "term":
+            term = invented(draw) if draw.random() < INVENTED else draw.choice(self.terms)
+            return term, term
         if kind in RANGES:
             number = str(draw.randint(*RANGES[kind]))
             return number, number
@@ -269,10 +304,24 @@ class Phrases:
         decimal = f"{draw.randint(0, 99)}.{draw.randint(1, 9)}"
         return decimal, decimal.replace(".", ",")
 
+    def list(self, draw: random.Random) -> Pair:
+        """Draw a list of two to eight technical terms, names or nouns, none of which a translation may lose."""
+        technical = draw.random() < 0.4
+        members = [self.value("term", draw) if technical else self.member(draw) for _ in range(draw.randint(2, 8))]
+        joints = draw.choice(JOINTS)
+        english, german = (
+            ", ".join(side[:-1]) + joint + side[-1] for side, joint in zip(zip(*members, strict=True), joints, strict=True)
+        )
+        return english, german
+
+    def member(self, draw: random.Random) -> Pair:
+        """Draw a common noun as often as any name or noun."""
+        return draw.choice(draw.choice((self.common, self.members)))
+
     def vary(self, pair: Pair, draw: random.Random) -> Pair:
         """Sometimes replace names and numbers, sometimes make the English side casual."""
         if draw.random() < SWAPPED:
-            pair = self.swap_names(swap_numbers(pair, draw), draw)
+            pair = self.swap_terms(self.swap_names(swap_numbers(pair, draw), draw), draw)
         short = len(pair[0].split()) <= 10 and not NUMBER.search(pair[0])
         return plain(pair) if short and draw.random() < PLAIN else pair
 
@@ -290,6 +339,11 @@ class Phrases:
         if len({*swaps.values()}) < len(swaps):
             return pair
         return replaced(pair, r"\w+", swaps)
+
+    def swap_terms(self, pair: Pair, draw: random.Random) -> Pair:
+        """Replace technical terms by others."""
+        swaps = {term: self.value("term", draw)[0] for term in shared_terms(pair)}
+        return replaced(pair, TERM, swaps)
 
 
 def entries(text: str) -> list[Pair]:
