@@ -24,7 +24,7 @@ train() {
 }
 
 # A run from scratch, one that goes on, and one that goes on with mixed images, which fits the held-out images less well alone. The mean
-# of the last two (Wortsman et al. 2022, "Model soups") is better than both; three epochs without mixed images make it better again.
+# of the last two (Wortsman et al. 2022, "Model soups") is better than both; two epochs without mixed images make it better again.
 train "$work/first" --image-size 32 --patch-size 8 --stem deep --model-dim 160 --heads 5 --feedforward-dim 640 --layers 5 \
   --learning-rate 3e-3 --warmup-steps 100 --max-steps 9160 --ema-decay 0.998 --seed 1
 train "$work/second" --initial "$work/first/model" --learning-rate 1.5e-3 --warmup-steps 100 --max-steps 4779 --ema-decay 0.998 --seed 2
