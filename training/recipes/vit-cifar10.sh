@@ -31,12 +31,17 @@ train "$work/second" --initial "$work/first/model" --learning-rate 1.5e-3 --warm
 train "$work/mixed" --initial "$work/second/model" --mixup 0.2 --cutmix 1.0 \
   --learning-rate 2e-3 --warmup-steps 100 --max-steps 6930 --ema-decay 0.999 --seed 3
 mkdir -p "$work/mean" && cp -r "$work/second/model/." "$work/mean"
-python - "$work"/{second,mixed}/model/model.safetensors "$work/mean/model.safetensors" <<'PYTHON'
+python - "$work" <<'PYTHON'
 import sys
-from safetensors.torch import load_file, save_file
+from pathlib import Path
 
-one, other = map(load_file, sys.argv[1:3])
-save_file({name: (one[name] + other[name]) / 2 for name in one}, sys.argv[3], metadata={"format": "pt"})
+from safetensors.torch import save_file
+
+from triptych_training.checkpoints.folder import WEIGHTS, average_weights
+
+work = Path(sys.argv[1])
+mean = average_weights([work / run / "model" for run in ("second", "mixed")])
+save_file(mean, work / "mean" / WEIGHTS, metadata={"format": "pt"})
 PYTHON
 train "$work/last" --initial "$work/mean" --learning-rate 6e-4 --warmup-steps 50 --max-steps 731 --ema-decay 0.998 --seed 4
 
