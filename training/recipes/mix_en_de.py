@@ -40,7 +40,7 @@ SHARES = {
     "ding-sentences": 4,
     "stories-asp": 5,
     "wiki-mtgeneval": 3,
-    "wiki-mlqepe": 2,
+    "wiki-mlqepe": 3,
     "wiki-xquad": 3,
     "dialogue-bcontrast": 2,
     "dialogue-woz": 1,
@@ -63,7 +63,7 @@ SHARES = {
     "ui-mozilla": 1.5,
     "ui-android": 2,
     "names": 1,
-    "dict-ding": 0.35,
+    "dict-ding": 0.8,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them

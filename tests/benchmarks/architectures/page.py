@@ -54,6 +54,7 @@ def _speeds(axes: Axes, results: Results) -> None:
         places = [index + shift for index in range(len(results))]
         bars = axes.bar(places, [each[name] for each in results], 0.4, label="training" if shift < 0 else "decoding")
         axes.bar_label(bars, fmt="{:,.0f}")
+    axes.margins(y=0.15)  # for the labels
     axes.set_xticks(range(len(results)), [each["model"] for each in results])
     _label(axes, "Speed on one thread", "", "tokens per second of CPU time")
 
@@ -79,6 +80,9 @@ def _accuracies(axes: Axes, results: Results) -> None:
     for name in dict.fromkeys(each["model"] for each in results):
         own = [each for each in results if each["model"] == name]
         axes.semilogx([each["images"] for each in own], [100 * each["valid_accuracy"] for each in own], "o-", label=name)
+    counts = sorted({int(each["images"]) for each in results})
+    axes.set_xticks(counts, [f"{count:,}" for count in counts])
+    axes.minorticks_off()
     _label(axes, "Accuracy on held-out images", "training images", "percent")
 
 
