@@ -4,33 +4,24 @@
 #   DATA=/path/to/data training/recipes/bert-en.sh WORK REPOSITORY
 #
 # DATA contains the folders `text` and `parallel` with the files named below and in mix_bert_en.py; WORK is a folder for the runs,
-# REPOSITORY the model repository to write. Two and a half hours on two CPUs with AVX512-BF16
-# that had other work as well.
-set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+# REPOSITORY the model repository to write. Two and a half hours on two CPUs with AVX512-BF16 that had other work as well.
+source "$(dirname "$0")/common.sh"
 work=$1 repository=$2
 valid=$DATA/text/wikipedia_en.valid.txt.xz
 
-# Large tensors are allocated and freed at every step; these settings avoid page faults.
-export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 THP_MEM_ALLOC_ENABLE=1
-
-# train RUN OPTIONS...: a run with these options, continued if it was stopped, not repeated if it is complete.
-train() {
-  local run=$1
-  shift
-  [ -e "$run/model/model.safetensors" ] && return
-  triptych train bert --out "$run" --valid "$valid" --resume \
-    --vocabulary-size 8000 --sequence-length 128 --max-positions 256 --mask-share 0.2 --no-next-sentence \
-    --model-dim 256 --heads 4 --feedforward-dim 1024 --layers 5 --norm pre --dropout 0 \
-    --optimizer muon --schedule linear --weight-decay 0 --average 1 --batch-tokens 8192 --precision bf16 --save-steps 250 "$@"
-}
+options=(
+  --valid "$valid"
+  --vocabulary-size 8000 --sequence-length 128 --max-positions 256 --mask-share 0.2 --no-next-sentence
+  --model-dim 256 --heads 4 --feedforward-dim 1024 --layers 5 --norm pre --dropout 0
+  --optimizer muon --schedule linear --weight-decay 0 --average 1 --batch-tokens 8192 --precision bf16 --save-steps 250
+)
 
 # Articles first, which teach the most; then mixes with books and with sentences on their own, as people type them.
-train "$work/articles" --train "$DATA/text/wikipedia_en.train.txt.xz" --learning-rate 3e-3 --warmup-steps 100 --max-steps 4202 --seed 1
+train bert "$work/articles" "${options[@]}" --train "$DATA/text/wikipedia_en.train.txt.xz" --learning-rate 3e-3 --warmup-steps 100 --max-steps 4202 --seed 1
 before=articles
 while read -r mix rate steps; do
   [ -e "$work/mix-$mix.txt.gz" ] || python "$here/mix_bert_en.py" "$DATA" "$work/mix-$mix.txt.gz" --seed "$mix"
-  train "$work/mix-$mix" --initial "$work/$before/model" --train "$work/mix-$mix.txt.gz" --learning-rate "$rate" --warmup-steps 40 --max-steps "$steps" --seed "$mix"
+  train bert "$work/mix-$mix" "${options[@]}" --initial "$work/$before/model" --train "$work/mix-$mix.txt.gz" --learning-rate "$rate" --warmup-steps 40 --max-steps "$steps" --seed "$mix"
   before=mix-$mix
 done <<< "1 2e-3 1228
 2 1e-3 476

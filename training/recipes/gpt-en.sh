@@ -5,28 +5,18 @@
 #
 # DATA contains the text files named below; WORK is a folder for the runs, REPOSITORY the model repository to write. About an hour on two
 # CPU cores with AVX512-BF16. Running the script again continues a stopped run.
-set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+source "$(dirname "$0")/common.sh"
 work=$1 repository=$2
 
-# Large tensors are allocated and freed at every step; these settings avoid page faults.
-export MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456 THP_MEM_ALLOC_ENABLE=1
+options=(
+  --train "$DATA/books_en.train.txt.xz" --train "$DATA/wikipedia_en.train.txt.xz" --valid "$DATA/wikipedia_en.valid.txt.xz"
+  --vocabulary-size 8000 --sequence-length 256 --max-positions 1024
+  --model-dim 224 --heads 7 --kv-heads 1 --feedforward-dim 640 --layers 6
+  --optimizer muon --schedule linear --batch-tokens 8192 --save-steps 50
+)
 
-# train RUN OPTIONS...: a run with these options, continued if it was stopped, not repeated if it is complete.
-train() {
-  local run=$1
-  shift
-  [ -e "$run/model/model.safetensors" ] && return
-  [ -e "$run/state.pt" ] && set -- --resume "$@"
-  triptych train gpt --out "$run" \
-    --train "$DATA/books_en.train.txt.xz" --train "$DATA/wikipedia_en.train.txt.xz" --valid "$DATA/wikipedia_en.valid.txt.xz" \
-    --vocabulary-size 8000 --sequence-length 256 --max-positions 1024 \
-    --model-dim 224 --heads 7 --kv-heads 1 --feedforward-dim 640 --layers 6 \
-    --optimizer muon --schedule linear --batch-tokens 8192 --save-steps 50 "$@"
-}
-
-train "$work/first" --learning-rate 3e-3 --warmup-steps 100 --max-steps 861 --seed 1
-train "$work/second" --initial "$work/first/model" --learning-rate 2.5e-3 --warmup-steps 20 --max-steps 483 --seed 2
+train gpt "$work/first" "${options[@]}" --learning-rate 3e-3 --warmup-steps 100 --max-steps 861 --seed 1
+train gpt "$work/second" "${options[@]}" --initial "$work/first/model" --learning-rate 2.5e-3 --warmup-steps 20 --max-steps 483 --seed 2
 
 # Greedy search of so small a model repeats itself, so that texts are samples unless a request says otherwise.
 echo '{"do_sample": true, "temperature": 0.7, "top_p": 0.9}' > "$work/second/model/generation_config.json"

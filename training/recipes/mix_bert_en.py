@@ -8,13 +8,14 @@ short sentence, of a kind that an encyclopedia does not have. Sentences of the c
 
 import argparse
 import gzip
-import lzma
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from mix_en_de import key, read_lines, read_pairs
+
+from triptych_training.data.documents import read_texts
 
 ARTICLES, PARAGRAPHS, BOOKS = 0.2, 0.25, 0.2  # shares: whole articles, single sentences of the others, paragraphs of books
 SENTENCES = (
@@ -70,7 +71,7 @@ def main() -> None:
 
 def articles(folder: Path, draw: random.Random) -> Iterator[str]:
     """Yield a share of the articles, and sentences of the others."""
-    for article in read_blocks(folder / "wikipedia_en.train.txt.xz"):
+    for article in read_texts([str(folder / "wikipedia_en.train.txt.xz")]):
         if draw.random() < ARTICLES:
             yield article
             continue
@@ -82,7 +83,7 @@ def articles(folder: Path, draw: random.Random) -> Iterator[str]:
 
 def books(folder: Path, draw: random.Random) -> Iterator[str]:
     """Yield a share of the paragraphs of books, each on one line."""
-    for paragraph in read_blocks(folder / "books_en.train.txt.xz"):
+    for paragraph in read_texts([str(folder / "books_en.train.txt.xz")]):
         if draw.random() < BOOKS:
             yield " ".join(paragraph.split())
 
@@ -91,20 +92,6 @@ def capitals() -> list[str]:
     """Return sentences about the capitals of countries."""
     pairs = [entry.split(maxsplit=1) for entry in CAPITALS.split(",")]
     return [sentence.format(country=country, city=city) for country, city in pairs for sentence in CAPITAL_SENTENCES]
-
-
-def read_blocks(path: Path) -> Iterator[str]:
-    """Read what stands between blank lines."""
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        lines: list[str] = []
-        for line in file:
-            if line.strip():
-                lines.append(line.rstrip("\n"))
-            elif lines:
-                yield "\n".join(lines)
-                lines = []
-        if lines:
-            yield "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,7 @@ def _operations(axes: Axes, results: Results) -> None:
     for each in results:
         lengths, counts = zip(*each["operations"].items(), strict=True)
         axes.loglog([int(length) for length in lengths], counts, "o-", label=each["model"])
-        axes.set_xticks([int(length) for length in lengths], lengths)
-        axes.minorticks_off()
+        _mark(axes, [int(length) for length in lengths])
     _label(axes, "Operations for n source and n target tokens", "n", "multiply-adds")
 
 
@@ -80,10 +79,14 @@ def _accuracies(axes: Axes, results: Results) -> None:
     for name in dict.fromkeys(each["model"] for each in results):
         own = [each for each in results if each["model"] == name]
         axes.semilogx([each["images"] for each in own], [100 * each["valid_accuracy"] for each in own], "o-", label=name)
-    counts = sorted({int(each["images"]) for each in results})
-    axes.set_xticks(counts, [f"{count:,}" for count in counts])
-    axes.minorticks_off()
+    _mark(axes, sorted({int(each["images"]) for each in results}))
     _label(axes, "Accuracy on held-out images", "training images", "percent")
+
+
+def _mark(axes: Axes, numbers: Sequence[int]) -> None:
+    """Mark these numbers on a logarithmic axis, and no others."""
+    axes.set_xticks(numbers, [f"{number:,}" for number in numbers])
+    axes.minorticks_off()
 
 
 def _most(results: Results) -> int:
