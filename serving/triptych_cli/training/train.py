@@ -421,7 +421,8 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     size, cpus = shape["size"], len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     usual = size or ("base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny")
     by_size = dict(zip(FIELDS[architecture], SIZES[architecture][usual], strict=True))
-    known = _stored(out / "recipe.json" if resume else Path(initial) / "config.json", architecture)
+    started = out / "recipe.json"
+    known = _stored(started if resume and started.exists() else Path(initial) / "config.json", architecture)
     context = click.get_current_context()
     default = {name for name in shape if context.get_parameter_source(name) is ParameterSource.DEFAULT}
     given = {name: value for name, value in shape.items() if name not in {"size"} | default}

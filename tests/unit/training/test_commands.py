@@ -102,11 +102,12 @@ def test_sizes_and_limits_choose_what_is_not_given(tmp_path: Path, monkeypatch: 
     assert_failed(invoke("train", "translation", *resumed.split(), "--size", "small"), "model_dim was 16, is 256")
 
 
-def test_a_training_from_a_checkpoint_has_its_shape(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", ["", "--resume"])  # a script may always give it
+def test_a_training_from_a_checkpoint_has_its_shape(tmp_path: Path, resume: str) -> None:
     first = assert_trained(train("translation", tmp_path, "--norm", "pre", "--activation", "gelu"), tmp_path)
     data = write_pairs(tmp_path / "pairs.tsv")
     fixed = f"--train {data} --valid {data} --out {tmp_path / 'second/run'} --source-language en --target-language xx"
-    given = f"{fixed} --initial {first} --max-steps 1 --dropout 0.3"
+    given = f"{fixed} --initial {first} --max-steps 1 --dropout 0.3 {resume}"
     config = load_checkpoint(assert_trained(invoke("train", "translation", *given.split()), tmp_path / "second")).model.config
     assert config == replace(load_checkpoint(first).model.config, dropout=0.3)
     other = f"{given} --model-dim 32".replace("second", "third")
