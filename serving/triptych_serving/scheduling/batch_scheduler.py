@@ -14,6 +14,9 @@ from triptych_serving.scheduling.request import Call, Item
 from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
 LANE = "batch"  # all items share one lane
+# Items of up to so many tokens have turns of equal length. With turns as long as the items, short texts passed longer ones so
+# often that the 99th percentile of 64 requests in flight was 2.2 times the median, instead of 1.8.
+TURN_TOKENS = 64
 STALE_ITEMS = 64  # dropped items that may lie in the index by size before it is rebuilt
 
 
@@ -32,7 +35,7 @@ class BatchScheduler(CallQueue[Item]):
     """The queue of a one-shot engine."""
 
     def __init__(self, limits: BatchLimits) -> None:
-        super().__init__(limits, [LANE], lambda item: item.size)
+        super().__init__(limits, [LANE], lambda item: item.size, TURN_TOKENS)
         self._limits = limits
         self._queue, self._estimator = self._queues[LANE], self._estimators[LANE]
         self._by_size: dict[int, list[tuple[tuple[int, float, int], Item]]] = {}  # for every waiting size, a heap

@@ -44,11 +44,12 @@ class FairQueue(Generic[RowT]):
     coming could make a round endless for those that already had their turn.
 
     Args:
-        cost: virtual time that a row takes, at least 1.
+        cost: share of the engine that a row takes, at least 1.
+        unit: a row takes its cost in virtual time, rounded up to a multiple of it: rows that cost less do not pass each other.
     """
 
-    def __init__(self, cost: Callable[[RowT], int]) -> None:
-        self._cost = cost
+    def __init__(self, cost: Callable[[RowT], int], unit: int = 1) -> None:
+        self._cost, self._unit = cost, unit
         self._heap: list[tuple[tuple[int, float, int], _Entry[RowT]]] = []  # an entry's key is never above its head's order
         self._entries: dict[Call[Any], _Entry[RowT]] = {}
         self._urgencies: list[float] = []  # of all entries, ascending
@@ -72,16 +73,17 @@ class FairQueue(Generic[RowT]):
         """Queue rows of a call that has just arrived."""
         urgency = _urgency(call.deadline, call.arrived)
         joins = urgency < self._latest.get(self._now, -math.inf)
-        tag = start = self._now - (self._cost(rows[0]) if joins else 0)
+        tag = self._now - (self._turn(rows[0]) if joins else 0)
         self._arrivals += 1
         for row in rows:
-            tag += self._cost(row)
+            tag += self._turn(row)
             row.order, row.waiting = (tag, urgency, self._arrivals), True
             self.tokens += row.size
-        entry = self._entries[call] = _Entry(call, rows, tag - start, urgency)
+        cost = sum(map(self._cost, rows))
+        entry = self._entries[call] = _Entry(call, rows, cost, urgency)
         self.rows += len(rows)
-        self.cost += entry.cost
-        self.whole += entry.cost
+        self.cost += cost
+        self.whole += cost
         insort(self._urgencies, urgency)
         heapq.heappush(self._heap, (rows[0].order, entry))
         self._note(rows[0])
@@ -141,6 +143,10 @@ class FairQueue(Generic[RowT]):
         """
         urgent = bisect_right(self._urgencies, _urgency(deadline, now))
         return min(self.whole, (cost - last) * len(self._urgencies) + last * urgent)
+
+    def _turn(self, row: RowT) -> int:
+        """Return the virtual time that a row takes."""
+        return math.ceil(self._cost(row) / self._unit) * self._unit
 
     def _note(self, head: RowT) -> None:
         tag, urgency, _ = head.order

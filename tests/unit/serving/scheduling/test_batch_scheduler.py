@@ -1,12 +1,13 @@
 """One-shot batches, with the time as a plain number."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych_serving.scheduling.batch_scheduler import BatchLimits, BatchScheduler
+from triptych_serving.scheduling.batch_scheduler import TURN_TOKENS, BatchLimits, BatchScheduler
 from triptych_serving.scheduling.request import Call, Item
 
 from ..calls import item_call
@@ -123,7 +124,7 @@ def test_every_batch_keeps_the_rules(calls: list[list[int]], at_once: int, rows:
             scheduler.submit(call, 0.0)
             tag = virtual_time
             for item in call.rows:
-                tag += item.size
+                tag += math.ceil(item.size / TURN_TOKENS) * TURN_TOKENS
                 waiting[item] = tag
         del queued[:at_once]
         batch = plan(scheduler)

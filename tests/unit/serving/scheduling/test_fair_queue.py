@@ -108,3 +108,12 @@ def test_costly_rows_get_fewer_turns() -> None:
     for call in (long, short):
         add(queue, call)
     assert take(queue, 25).count(short) == 20
+
+
+def test_rows_below_the_unit_keep_their_order() -> None:
+    queue: FairQueue[Row] = FairQueue(lambda row: row.size, unit=20)
+    long, short, longest = (make_call(rows=2, source=[7] * size) for size in (20, 5, 21))
+    for call in (longest, long, short):
+        add(queue, call)
+    assert take(queue, 6) == [long, short, longest, long, short, longest]
+    assert queue.whole == 0
