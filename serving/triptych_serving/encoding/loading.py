@@ -16,6 +16,7 @@ from triptych_serving.encoding.cuda.device_resources import (
 )
 from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
+from triptych_serving.encoding.lone_session import LoneSession
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -86,8 +87,8 @@ def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
         return LoadedEncoder(_start(graph.device_runner(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
         raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
-    session = Session(path, threads, graph.graph.saturation_free)
-    takes = f"CPU, {graph.precision}, runs: {engine.runs}, threads in a run: {threads}, {weights}"
+    session = LoneSession(path, threads, options.lone_threads(size, usable_cpus()), graph.graph.saturation_free)
+    takes = f"CPU, {graph.precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
     return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
 
 

@@ -14,7 +14,9 @@ from triptych_serving.scheduling.request import Item
 Result = TypeVar("Result")
 
 MOST_THREADS = 4  # of one run; further threads are better used for more runs
-SMALL_BYTES = 32 << 20  # of weights; with a smaller model, threads inside a run cost more than they gain
+# Of weights. With models below SMALL_BYTES, threads inside a run cost more than they gain, except for a run alone; for those
+# the graph is loaded a second time. With models below TINY_BYTES they cost more even there: runs take a millisecond.
+SMALL_BYTES, TINY_BYTES = 32 << 20, 8 << 20
 OVERLAP = 2  # batches in progress on each GPU: one runs, one waits on the device
 
 # Defaults on a GPU. It runs a few thousand tokens through BERT-base in little more time than one: so many justify a batch of
@@ -46,6 +48,10 @@ class EncoderOptions:
         threads = self.threads or max(1, min(wanted, cpus // (self.runs or 1)))
         runs = self.runs or max(1, cpus // threads)
         return threads, OneShotOptions(runs, self.limits, gives_way=self.gives_way)
+
+    def lone_threads(self, weight_bytes: int, cpus: int) -> int:
+        """Return the threads inside a run while no other is in progress; 0: as many as always."""
+        return min(MOST_THREADS, cpus) if not self.threads and TINY_BYTES <= weight_bytes < SMALL_BYTES else 0
 
     def device_engine(self) -> OneShotOptions:
         """Return the engine's options for graphs bound to device memory: a run on each device."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
-from triptych_serving.encoding.options import SMALL_BYTES, EncoderOptions
+from triptych_serving.encoding.options import SMALL_BYTES, TINY_BYTES, EncoderOptions
 from triptych_serving.errors import DeadlineError, EngineError, UnavailableError
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Call, Item, Listener
@@ -312,3 +312,21 @@ def test_cpus_are_shared_by_threads_and_runs(
 ) -> None:
     inside, engine = options.engine(weight_bytes, cpus)
     assert (inside, engine.runs) == (threads, runs)
+
+
+@pytest.mark.parametrize(
+    ("options", "weight_bytes", "cpus", "threads"),
+    [
+        (EncoderOptions(), SMALL, 1, 1),
+        (EncoderOptions(), SMALL, 8, 4),
+        (EncoderOptions(runs=2), SMALL, 2, 2),
+        (EncoderOptions(), TINY_BYTES, 8, 4),
+        (EncoderOptions(), TINY_BYTES - 1, 8, 0),
+        (EncoderOptions(), LARGE, 8, 0),
+        (EncoderOptions(threads=1), SMALL, 8, 0),
+    ],
+)
+def test_a_lone_run_of_a_small_model_has_more_threads(
+    options: EncoderOptions, weight_bytes: int, cpus: int, threads: int
+) -> None:
+    assert options.lone_threads(weight_bytes, cpus) == threads
