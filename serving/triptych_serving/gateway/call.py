@@ -317,7 +317,7 @@ def parse_object(data: bytes) -> Json:
         RpcError: it is something else.
     """
     try:
-        value = json.loads(data)
+        value = json.loads(data.decode("utf-8-sig"))  # bytes could be UTF-16, or hold halves of surrogate pairs
         if rb"\ud" in data.lower():  # may be half of a surrogate pair, which no message can hold
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:

@@ -43,7 +43,11 @@ def test_members_have_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"nul", b"[" * 100_000, b"1" * 10_000, b"\xff", b'{"a": Infinit}', b'{"a": "\\uD800"}']
+    "data",
+    [
+        *(b"", b"[]", b"nul", b"[" * 100_000, b"1" * 10_000, b"\xff", b'{"a": Infinit}', b'{"a": "\\uD800"}'),
+        *(b'{"a": "\xed\xa0\x80"}', '{"a": "\\ud800"}'.encode("utf-16")),
+    ],
 )
 def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
     with pytest.raises(RpcError, match="body: "):
