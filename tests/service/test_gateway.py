@@ -340,6 +340,7 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"sing": 1}}}, 400, "parameters: "),
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"num_beams": -1}}}, 400, "parameters: "),
         ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
+        ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
         ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),

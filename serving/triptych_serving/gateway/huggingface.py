@@ -4,7 +4,6 @@ The task of `POST /models/NAME` is that of the model; `POST /models/NAME/pipelin
 """
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +145,7 @@ async def classify_image(query: Query) -> Any:
     if not isinstance(image, bytes):
         try:
             image = base64.b64decode(Json(inputs=image).take("inputs", str), validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise invalid(f"inputs: not base64: {error}") from None
     options = query.parameters.take_given(TOP_K)
     request = image_classification_pb2.ClassifyImageRequest(images=[image], model=query.model, **options)
