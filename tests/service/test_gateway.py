@@ -339,6 +339,8 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/models/bert-en/pipeline/sing", {"inputs": "[MASK]"}, 400, "task: 'sing' is not one of fill-mask"),
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"sing": 1}}}, 400, "parameters: "),
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"num_beams": -1}}}, 400, "parameters: "),
+        ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"where": 1}}}, 400, "parameters: "),
+        ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"target_prefix": "ab"}}}, 400, "parameters: "),
         ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
         ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
         ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import grpc
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from triptych.v1 import model_pb2
+from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
 from triptych_serving.rpc.event_loop import Offload
 
@@ -273,15 +274,15 @@ def method_of(request: Any) -> tuple[str, Any]:
     return f"/{method.containing_service.full_name}/{method.name}", GetMessageClass(method.output_type)
 
 
-def message_of(where: str, kind: Callable[..., Result], **fields: Any) -> Result:
-    """Make a message of fields that may be unknown or out of range.
+def options_of(where: str, fields: dict[str, Any]) -> translation_pb2.DecodingOptions:
+    """Make options of fields that may be unknown, of another type or out of range.
 
     Raises:
         RpcError: one is; `where` names the member of the request that they come from.
     """
     try:
-        return kind(**fields)
-    except (TypeError, ValueError) as error:
+        return json_format.ParseDict(fields, translation_pb2.DecodingOptions())
+    except json_format.ParseError as error:
         raise invalid(f"{where}: {error}") from None
 
 

@@ -20,7 +20,7 @@ from triptych.v1 import (
     translation_pb2,
 )
 from triptych_serving.gateway import tei
-from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, message_of
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
@@ -120,7 +120,7 @@ async def translate(query: Query) -> Any:
         model=query.model,
         source_language_code=query.parameters.take("src_lang", str, ""),
         target_language_code=query.parameters.take("tgt_lang", str, ""),
-        options=message_of("generate_parameters", translation_pb2.DecodingOptions, **options),
+        options=options_of("generate_parameters", options),
     )
     response = await query.call.ask(request)
     return [{"translation_text": one.translated_text} for one in response.translations]

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triptych.v1 import text_generation_pb2 as pb
 from triptych.v1 import translation_pb2
-from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, message_of
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import http_status, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -186,7 +186,7 @@ def _values(given: Json) -> dict[str, Any]:
         else:
             options["sampling_temperature"] = temperature
             options.setdefault("sampling_topk", 0)
-    return {**values, "options": message_of("body", translation_pb2.DecodingOptions, **options)}
+    return {**values, "options": options_of("body", options)}
 
 
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
