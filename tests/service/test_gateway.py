@@ -428,7 +428,8 @@ def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
 
 def test_pages_of_other_origins_are_rejected(served: Served) -> None:
     body = {"q": "Hello.", "source": "en", "target": "de"}
-    assert served.post("/translate", body, origin="https://evil.example")[0] == 403
+    for origin in ("https://evil.example", "null", "http://["):
+        assert served.post("/translate", body, origin=origin)[0] == 403
     assert served.post("/translate", body, origin=served.url)[0] == 200
     status, _, headers = served.post("/translate", body, origin=ORIGIN)
     assert (status, headers["access-control-allow-origin"]) == (200, ORIGIN)
