@@ -16,7 +16,7 @@ SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
 Options = translation_pb2.DecodingOptions | None
-TAG = re.compile(r"<[^>]*>")
+TAG = re.compile(r"<[^<>]*>")  # without "<" inside: otherwise many of them would take time in the square of their number
 
 
 @dataclass(frozen=True)
