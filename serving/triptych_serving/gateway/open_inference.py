@@ -1,7 +1,7 @@
 """The Open Inference Protocol v2 over HTTP, with Triton's extension for binary tensors."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import grpc
@@ -142,12 +142,16 @@ def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
     raise invalid(f"{name}: data: not values of the datatype {datatype[:40]!r}")
 
 
-def _flat(data: list[Any]) -> Any:
-    for one in data:
-        if isinstance(one, list):
-            yield from _flat(one)
-        else:
+def _flat(data: list[Any]) -> Iterator[Any]:
+    lists = [iter(data)]  # that enclose the value; without recursion, which would take time for each of them and each value
+    while lists:
+        for one in lists[-1]:
+            if isinstance(one, list):
+                lists.append(iter(one))
+                break
             yield one
+        else:
+            lists.pop()
 
 
 def _values(datatype: str, raw: bytes, count: int) -> list[Any]:

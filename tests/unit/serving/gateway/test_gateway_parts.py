@@ -119,6 +119,18 @@ def test_tensors_are_json_or_follow_it() -> None:
     assert b'"data": [1.0, 2.0]' in bytes(found.body)[:size]
 
 
+def test_nested_values_take_linear_time() -> None:
+    def raw(data: str) -> bytes:
+        body = f'{{"inputs": [{{"name": "a", "shape": [4], "datatype": "INT32", "data": {data}}}]}}'
+        return request_from(body.encode(), b"", "m")[0].raw_input_contents[0]
+
+    assert raw("[1, [[2], 3], [], 4]") == np.array([1, 2, 3, 4], np.int32).tobytes()
+    values, depth = 100_000, 900
+    began = time.process_time()
+    assert len(raw("[" * depth + ",".join("1" * values) + "]" * depth)) == 4 * values
+    assert time.process_time() - began < 1
+
+
 @pytest.mark.parametrize(
     ("tensor", "binary", "problem"),
     [
