@@ -33,6 +33,13 @@ SPACE = re.compile(r"\s")
 LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as str.splitlines has them
 # Also matches inside of quotation marks and brackets, which sentencex never splits.
 INNER_END = re.compile(r"""[.!?…]["'”’»)\]]*\s+|[。！？।؟]["'”’」』）]*\s*""")
+# Abbreviations that sentencex takes for the end of a sentence, also before a number.
+_ABBREVIATED = re.compile(
+    r"\b(?:app|approx|cap|ch|chap|cols?|eds?|eqs?|est|excl|figs?|incl|max|paras?|refs?|resp|sect?s?|tab|tel|vers?|vols?)\.\s+$",
+    re.IGNORECASE,
+)
+_ITEM = re.compile(r"\s*\(?(?:[A-Za-z]|[ivx]+|[IVX]+)[.)]\s+")  # a letter or Roman number before an item of a list
+_IN_BRACKETS = re.compile(r"\s*\([^()]{0,1000}[.!?]\)\s+(?=[^\W\d_a-z])")  # whole sentences
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ class Splitter:
         if line.isspace():
             yield line
             return
-        for segment in _with_letters(self._segments(line)):
+        for segment in _with_letters(_mended(self._segments(line))):
             if not segment or self._fits(segment.strip()):
                 yield segment
             else:
@@ -163,12 +170,34 @@ def _next_end(text: str, start: int) -> int:
     return match.end() if match else len(text)
 
 
+def _mended(segments: Iterable[str]) -> Iterator[str]:
+    """Join what sentencex splits inside of words (`.NET`, `a.org/?Key=1`) and before numbers; split after bracketed sentences."""
+    last = ""
+    for segment in segments:
+        if last and not _is_inside(last, segment):
+            yield last
+            last = ""
+        last += segment
+        while match := _IN_BRACKETS.match(last):
+            yield match[0]
+            last = last[match.end() :]
+    if last:
+        yield last
+
+
+def _is_inside(before: str, after: str) -> bool:
+    """Return whether there is no end of a sentence between two parts of a line."""
+    if after[0].isdigit():
+        return _ABBREVIATED.search(before[-20:]) is not None
+    return before[-1] in ".!?" and after[0].isalpha() and not is_unspaced(after[0])
+
+
 def _with_letters(segments: Iterable[str]) -> Iterator[str]:
-    """Join parts without letters ("1.", an emoji) to the next sentence of the line, or to the one before if there is none."""
+    """Join parts without words ("1.", "A.", an emoji) to the next sentence of the line, or to the one before if there is none."""
     ready, pending = "", ""
     for segment in segments:
         pending += segment
-        if any(map(str.isalpha, segment)):
+        if any(map(str.isalpha, segment)) and not _ITEM.fullmatch(segment):
             if ready:
                 yield ready
             ready, pending = pending, ""

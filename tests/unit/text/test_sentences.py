@@ -12,7 +12,27 @@ from triptych_text.steps import finish
 
 LETTERS = (
     *("a", "B", ". ", ".", "! ", "? ", '"', "'", "“", "”", "(", ")", "\n", "\n\n", " ", "\t", "\r\n", "1.", "Dr. ", "e.g. "),
-    *("🙂", "é", "日", "。", "؟", "\u00a0", "\u3000", "\u2028", "\x00", "\u200b", "\x85", "- ", "* ", "«", "»", "[1]", "</s>"),
+    *(
+        "🙂",
+        "é",
+        "日",
+        "。",
+        "؟",
+        "\u00a0",
+        "\u3000",
+        "\u2028",
+        "\x00",
+        "\u200b",
+        "\x85",
+        "- ",
+        "* ",
+        "«",
+        "»",
+        "[1]",
+        "</s>",
+        "(A",
+        ".)",
+    ),
 )
 
 
@@ -34,6 +54,10 @@ GOOD = [
     ("1. First thing. 2. Second thing.", ["1. First thing.", "2. Second thing."]),
     ("Really? 🙂 Yes. !!", ["Really?", "🙂 Yes. !!"]),
     ("* * *\nEnd", ["* * *", "End"]),
+    ("Use the .NET of https://a.org/?Key=1. Call File.Open.", ["Use the .NET of https://a.org/?Key=1.", "Call File.Open."]),
+    ("See Figs. 4 and 5 of vol. 3. The end.", ["See Figs. 4 and 5 of vol. 3.", "The end."]),
+    ("A. Open it. B. Close it. iv. Go.", ["A. Open it.", "B. Close it.", "iv. Go."]),
+    ("(He was late. Why?) Nobody (not me.) knew.", ["(He was late. Why?)", "Nobody (not me.) knew."]),
     ("", []),
     (" \n\t ", []),
 ]
