@@ -171,7 +171,7 @@ def _next_end(text: str, start: int) -> int:
 
 
 def _mended(segments: Iterable[str]) -> Iterator[str]:
-    """Join what sentencex splits inside of words (`.NET`, `a.org/?Key=1`) and before numbers; split after bracketed sentences."""
+    """Join what sentencex splits inside of words (`.NET`, `a.org/?K=1`) and before numbers; split after bracketed sentences."""
     last = ""
     for segment in segments:
         if last and not _is_inside(last, segment):
@@ -193,7 +193,7 @@ def _is_inside(before: str, after: str) -> bool:
 
 
 def _with_letters(segments: Iterable[str]) -> Iterator[str]:
-    """Join parts without words ("1.", "A.", an emoji) to the next sentence of the line, or to the one before if there is none."""
+    """Join parts without words ("1.", "A.", an emoji) to the next sentence of the line, or the one before if there is none."""
     ready, pending = "", ""
     for segment in segments:
         pending += segment

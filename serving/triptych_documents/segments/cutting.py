@@ -128,7 +128,7 @@ def _masked(segment: Segment, text: str) -> str:
     parts, at = [], 0
     for item in segment.protected:
         kept = text[item.start : item.end]
-        if item.kind is ProtectedKind.NAME and (" " in kept or "\n" in kept):
+        if " " in kept or "\n" in kept:
             parts += [text[at : item.start], "x" * len(kept)]
             at = item.end
     return "".join((*parts, text[at:]))

@@ -144,6 +144,8 @@ def trim(segment: Segment) -> TrimmedSegment:
     """Split off surrounding white space, and tags at both ends that stay there in any translation."""
     text, tags = segment.text, segment.tags
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if segment.protected:  # a code sample may show white space at its ends
+        start, end = min(start, segment.protected[0].start), max(end, segment.protected[-1].end)
     if not tags:
         core = segment if end - start == len(text) else segment.cut([(start, 0), (end, 0)])[1]
         return TrimmedSegment((text[:start],) if start else (), core, (text[end:],) if end < len(text) else ())

@@ -68,9 +68,10 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Call f() in `a b` or {x}'s y", ["Call Tom in Boston or Paris's y"]),
         ("Too   many\n spaces", ["Too many spaces"]),
         ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
+        (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
     ],
 )
-def test_requests_are_plain_sentences(text: str, requests: list[str]) -> None:
+def test_requests_are_plain_sentences(text: str | tuple[Piece, ...], requests: list[str]) -> None:
     assert requested(text) == requests
 
 
@@ -182,6 +183,7 @@ def test_a_changed_name_is_replaced_by_a_word_and_put_back() -> None:
 def test_user_rules_protect_words_and_patterns() -> None:
     found = done("Open Settings in the Settings menu", swapping, keep=("Settings",))
     assert found.pieces == ("oPEN Settings IN THE Settings MENU",)
+    assert requested("Play Stop! Go now", keep=("Stop! Go",))[0] == "Play Stop! Go now"
     assert requested("Hello @@user@@ there", placeholders=("@@[a-z]+@@",)) == ["Hello Tom there"]
     with pytest.raises(OptionError, match=r"placeholders\[0\]"):
         UnitTranslator(TranslationRules(placeholders=("(",)))
