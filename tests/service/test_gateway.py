@@ -479,6 +479,19 @@ def test_slow_heads_and_bodies_are_cut_off(served: Served, monkeypatch: pytest.M
     assert served.send(f"{head}connection: close\r\n\r\n".encode()).startswith(b"HTTP/1.1 504")
 
 
+def test_connections_on_which_the_rest_of_an_answered_request_is_missing_are_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE_SECONDS) as connection:
+        connection.sendall(b"POST /no/route HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 404")
+        connection.sendall(b"h")
+        with suppress(ConnectionError):
+            while connection.recv(65_536):
+                pass  # until the server closes
+
+
 def test_clients_that_do_not_read_are_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "UNREAD_SECONDS", 0.1)
     requests = 400

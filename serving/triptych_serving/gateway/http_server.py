@@ -121,6 +121,7 @@ class _Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._received("head")
+        self._received("rest")
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)  # a head may arrive in one piece
         if size > HEAD_BYTES or sum(name == b"host" for name, _ in self.headers) > 1:
             raise ValueError("the head is too large, or names several hosts")  # which uvicorn answers with 400
@@ -129,6 +130,11 @@ class _Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if not self._in_head and self.cycle.response_complete:  # before its request: uvicorn waits for the rest without end
+            self._wait_for("rest", IDLE_SECONDS)
+        super().on_response_complete()
 
     def pause_writing(self) -> None:
         self._wait_for("reader", UNREAD_SECONDS)
