@@ -8,12 +8,13 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import deepl
 import numpy as np
@@ -224,9 +225,9 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_libretranslate_file(served: Served) -> None:
-    parts = {"source": "en", "target": "de"}
+    parts = [("source", "en"), ("target", "de")]
     kind = "multipart/form-data; boundary=edge"
-    body = multipart({**parts, "api_key": ""}, "notes.md", b"# Notes\n\nI have a cat.\n")
+    body = multipart([*parts, ("api_key", "")], "notes.md", b"# Notes\n\nI have a cat.\n")
     status, found, _ = served.post("/translate_file", body, content_type=kind)
     assert (status, list(found)) == (200, ["translatedFileUrl"])
     _, content, headers = fetch(urllib.request.Request(found["translatedFileUrl"]))
@@ -239,10 +240,17 @@ def test_libretranslate_file(served: Served) -> None:
     assert served.get("/download_file/unknown")[0] == 404
 
 
-def multipart(fields: Mapping[str, str], name: str, content: bytes) -> bytes:
-    parts = [
-        f'--edge\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields.items()
-    ]
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=edge"])
+def test_fields_of_a_form_may_occur_several_times(served: Served, kind: str) -> None:
+    fields = [("text", TEXTS[0]), ("target_lang", "DE"), ("text", TEXTS[1])]
+    body = urlencode(fields).encode() if kind.startswith("app") else multipart(fields, "", b"")
+    _, found, _ = served.post("/v2/translate", body, content_type=kind)
+    expected = [one.text for one in served.client.translate_many(TEXTS, target_language="de")]
+    assert [one["text"] for one in found["translations"]] == expected
+
+
+def multipart(fields: Iterable[tuple[str, str]], name: str, content: bytes) -> bytes:
+    parts = [f'--edge\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields]
     head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()
     return b"".join((*parts, head, content, b"\r\n--edge--\r\n"))
 

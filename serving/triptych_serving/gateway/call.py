@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -254,7 +254,7 @@ class HttpCall:
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
         except (HTTPException, TimeoutError) as error:  # starlette's is around a MultiPartException
             raise invalid(f"body: {getattr(error, 'detail', 'not received in time')}") from None
-        fields = Json({name: value for name, value in form.multi_items() if isinstance(value, str)})
+        fields = _fields((name, value) for name, value in form.multi_items() if isinstance(value, str))
         return fields, next((value for value in form.values() if isinstance(value, UploadFile)), None)
 
     async def offload(self, size: int, function: Any, *arguments: Any, **named: Any) -> Any:
@@ -327,15 +327,22 @@ def parse_object(data: bytes) -> Json:
 
 
 def parse_form(data: bytes) -> Json:
-    """Parse the fields of a form.
+    """Parse the fields of a form; one that occurs several times becomes a list.
 
     Raises:
         RpcError: it is malformed.
     """
     try:
-        return Json(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        return _fields(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:
         raise invalid(f"body: not a form: {error}") from None
+
+
+def _fields(pairs: Iterable[tuple[str, Any]]) -> Json:
+    fields: dict[str, list[Any]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return Json({name: values if len(values) > 1 else values[0] for name, values in fields.items()})
 
 
 def peer_of(client: tuple[str, int] | None) -> str:

@@ -57,6 +57,7 @@ def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
 
 def test_forms_with_many_fields_are_rejected() -> None:
     assert parse_form(b"q=a+b&api_key=") == {"q": "a b", "api_key": ""}
+    assert parse_form(b"text=a&target_lang=DE&text=b") == {"text": ["a", "b"], "target_lang": "DE"}
     with pytest.raises(RpcError, match="not a form"):
         parse_form(b"a=1&" * 1_000)
 
