@@ -11,7 +11,7 @@ from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocument, StoredDocuments
-from triptych_serving.gateway.translation import language_name, language_pairs, translate
+from triptych_serving.gateway.translation import language_names, language_pairs, translate
 from triptych_serving.rpc.direct_calls import RpcError
 
 REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format, are reported at once
@@ -80,7 +80,8 @@ class DeepL:
         pairs = await language_pairs(call)
         targets = {target for found in pairs.values() for target in found}
         codes = sorted(targets if kind == "target" else pairs)
-        return [{"language": code.upper(), "name": language_name(code), "supports_formality": False} for code in codes]
+        named = zip(codes, await language_names(call, codes), strict=True)
+        return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named]
 
     async def usage(self, _: HttpCall) -> dict[str, int]:
         return {"character_count": 0, "character_limit": 1_000_000_000_000}

@@ -12,7 +12,7 @@ from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
-from triptych_serving.gateway.translation import AUTO, language_name, language_pairs, source_code, translate
+from triptych_serving.gateway.translation import AUTO, language_names, language_pairs, source_code, translate
 
 MOST_ALTERNATIVES = 15
 LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
@@ -61,7 +61,9 @@ class LibreTranslate:
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
         pairs = await language_pairs(call)
-        return [{"code": code, "name": language_name(code), "targets": sorted(pairs.get(code, ()))} for code in _codes(pairs)]
+        codes = _codes(pairs)
+        named = zip(codes, await language_names(call, codes), strict=True)
+        return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named]
 
     async def detect(self, call: HttpCall) -> list[dict[str, object]]:
         given = _with_key(call, await call.json())

@@ -10,6 +10,7 @@ from langcodes import Language
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
+from triptych_serving.rpc.event_loop import Offload
 from triptych_text.languages import primary_language, standard_tag
 
 SERVICE = "/triptych.v1.TranslationService"
@@ -104,8 +105,12 @@ def source_code(code: str) -> str:
     return "" if code.lower() == AUTO else code
 
 
-def language_name(code: str) -> str:
-    """Return the English name of a language, such as "German"; the code if it is unknown or the names are not installed."""
+async def language_names(call: HttpCall, codes: Sequence[str]) -> list[str]:
+    """Return English names of languages, such as "German"; the code where it is unknown or the names are not installed."""
+    return await Offload(call.parts.pool).run_in_thread(lambda: list(map(_name, codes)))  # the first one takes seconds
+
+
+def _name(code: str) -> str:
     try:
         return str(Language.get(code).display_name())
     except (ImportError, LookupError, ValueError):

@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from google.protobuf import json_format
+from langcodes import Language
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import translation_pb2
@@ -15,7 +19,7 @@ from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_o
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
-from triptych_serving.gateway.translation import TAG, TranslatedDocument
+from triptych_serving.gateway.translation import TAG, TranslatedDocument, language_names
 from triptych_serving.rpc.direct_calls import RpcError
 
 
@@ -60,6 +64,15 @@ def test_forms_with_many_fields_are_rejected() -> None:
     assert parse_form(b"text=a&target_lang=DE&text=b") == {"text": ["a", "b"], "target_lang": "DE"}
     with pytest.raises(RpcError, match="not a form"):
         parse_form(b"a=1&" * 1_000)
+
+
+def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    monkeypatch.setattr(Language, "display_name", lambda _: threads.append(threading.current_thread()) or "German")
+    with ThreadPoolExecutor(1) as pool:
+        call: Any = SimpleNamespace(parts=SimpleNamespace(pool=pool))
+        assert asyncio.run(language_names(call, ["de"])) == ["German"]
+    assert threads[0] is not threading.main_thread()
 
 
 def test_tags_are_found_in_linear_time() -> None:
