@@ -196,9 +196,14 @@ def test_openai_completions(served: Served, openai_client: openai.OpenAI) -> Non
     assert found.choices[1].logprobs
     assert len(found.choices[1].logprobs.top_logprobs or ()) == 12
     chunks = list(
-        openai_client.completions.create(model="llama", prompt=PROMPTS[:1], temperature=0, max_tokens=12, stream=True)
+        openai_client.completions.create(
+            model="llama", prompt=PROMPTS[:1], temperature=0, max_tokens=12, logprobs=2, stream=True
+        )
     )
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected[0]
+    offsets = [offset for chunk in chunks if (given := chunk.choices[0].logprobs) for offset in given.text_offset or ()]
+    assert found.choices[0].logprobs
+    assert offsets == found.choices[0].logprobs.text_offset
     assert chunks[-1].choices[0].finish_reason == "length"
 
 

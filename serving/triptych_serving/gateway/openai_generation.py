@@ -3,6 +3,7 @@
 import json
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -58,6 +59,7 @@ class Answer:
     choices: int  # of each prompt
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
+    ends: Counter[int] = field(default_factory=Counter)  # characters of the tokens of each choice so far
 
     def body(self, choices: Sequence[Any], chunk: bool = False, **more: Any) -> dict[str, Any]:
         """Return a response, or a chunk of a stream."""
@@ -74,19 +76,20 @@ class Answer:
             content = {"delta": {"content": text} if text else {}}
         elif self.chat:
             content = {"message": {"role": "assistant", "content": text}}
-        number = {"index": prompt * self.choices + index}
-        return {**number, **content, "logprobs": self.log_probabilities(tokens), "finish_reason": FINISH.get(finish)}
+        number = prompt * self.choices + index
+        probabilities = self.log_probabilities(number, tokens)
+        return {"index": number, **content, "logprobs": probabilities, "finish_reason": FINISH.get(finish)}
 
-    def log_probabilities(self, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
-        """Convert log-probabilities; None if there are none."""
+    def log_probabilities(self, number: int, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
+        """Convert the next log-probabilities of a choice; None if there are none."""
         if not tokens:
             return None
         if self.chat:
             return {"content": [{**_token(each), "top_logprobs": list(map(_token, each.top))} for each in tokens]}
-        offsets, end = [], 0
+        offsets = []
         for each in tokens:
-            offsets.append(end)
-            end += len(each.token)
+            offsets.append(self.ends[number])
+            self.ends[number] += len(each.token)
         return {
             "tokens": [each.token for each in tokens],
             "token_logprobs": [each.logprob if each.HasField("logprob") else None for each in tokens],
