@@ -6,11 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind, ProtectedMatch, is_word
+from triptych_documents.segments.protected import (
+    SEPARATOR,
+    SYMBOL,
+    ProtectedFinder,
+    ProtectedKind,
+    ProtectedMatch,
+    is_word,
+)
 from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segment
 from triptych_documents.unit import Code, Piece, Role, joined
 
-_TAG = re.compile(r"<(/?)([A-Za-z][\w:.-]{0,40})((?:\s[^<>\n]{0,500})?)(/?)>")
+_TAG = re.compile(
+    r"<(/?)([A-Za-z][\w:.-]{0,40})((?:\s[^<>\n]{0,500})?)(/?)>"
+    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w))"  # between titles: Home | News, File > Open
+    rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
+)
 _BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences
 _EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an end tag
 _at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected items
@@ -35,12 +46,12 @@ def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
     return Segment(text, tuple(tags), tuple(_widened(_merged(protected, tags, text), tags, text)))
 
 
-Token = str | Code | re.Match[str]  # a match is a tag in the text
+Token = str | Code | re.Match[str]  # a match is a tag or a symbol in the text
 
 
 def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
     for piece in pieces:
-        if isinstance(piece, Code) or "<" not in piece:
+        if isinstance(piece, Code):
             yield piece
             continue
         start = 0
@@ -73,7 +84,7 @@ def _name(token: Token) -> tuple[str, Role]:
         return "", Role.ALONE
     if isinstance(token, Code):
         return f"#{token.pair}", token.role
-    if token[4] or token[2].lower() in _EMPTY:
+    if token[2] is None or token[4] or token[2].lower() in _EMPTY:
         return "", Role.ALONE
     return token[2], Role.CLOSE if token[1] else Role.OPEN
 
@@ -105,9 +116,9 @@ class _SegmentBuilder:
             self._add_text(code.shown)
 
     def _add_tag(self, place: int, tag: re.Match[str]) -> None:
-        name = tag[2].lower()
-        if name in _BREAKS:
-            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
+        name = (tag[2] or "").lower()
+        if name in _BREAKS or not name:
+            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=bool(name or tag["apart"])))
         elif place in self._tag_pairs:
             role = Role.CLOSE if tag[1] else Role.OPEN
             self.tags.append(InlineTag(self._at, tag[0], role, self._tag_pairs[place]))

@@ -30,9 +30,16 @@ class ProtectedMatch:
     term: Term | None = None
 
 
+# Character classes: arrows and emoji; signs between titles, such as bullets; all of them and variation selectors.
+SYMBOL = r"\u2190-\u21ff\u2300-\u2bff\U0001f000-\U0001faff"
+SEPARATOR = r"|•·›▸▶►→⇒➔➜"
+_SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
+
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
-_HINT = re.compile(r"[\d{}%$<>&@`_/\\#:(w-](?:(?<=[\d{}%$<>&@`_/\\#])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)")
+_HINT = re.compile(
+    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:(w-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)"
+)
 _INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
 
 # Repetitions that can match the same characters are bounded; otherwise a document could cause quadratic time. So are

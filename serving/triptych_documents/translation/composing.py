@@ -77,7 +77,7 @@ def _leans(text: str, tag: InlineTag) -> int:
     """Return which word a tag belongs to: -1 the one before, 1 the one after, 0 neither."""
     before = text[tag.at - 1] if tag.at else " "
     after = text[tag.at] if tag.at < len(text) else " "
-    if before.isspace() and after.isspace():
+    if before.isspace() and (after.isspace() or after in _CLOSING):
         return 0
     if before.isspace() or after.isspace():
         return 1 if before.isspace() else -1

@@ -61,6 +61,7 @@ _SMALLEST = 40  # characters: shorter text is not split because of a truncated o
 _LOOP = 4  # times the source's length: a longer truncated translation is a repetition loop
 _REPEATED = re.compile(r"(\w{3}.{1,30}?)\1\1")  # the same words, or parts of words, three times in a row
 _SENTENCE_END = re.compile(r"[.。]$")
+_UNREADABLE = "\ufffd"  # written for half a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,8 @@ def fault(source: str, text: str, truncated: bool) -> tuple[FindingKind, str] | 
     """Return why a translation is of no use: the finding to report if the source cannot be split."""
     if not any(map(str.isalnum, text)):
         return FindingKind.REFUSED, "the translation is empty"
+    if _UNREADABLE in text and _UNREADABLE not in source:
+        return FindingKind.REFUSED, "the translation has an unreadable character"
     is_long = len(source) > _SMALLEST
     if truncated and (is_long or len(text) > _LOOP * len(source)):
         return FindingKind.TRUNCATED, "the translation reached its length limit"

@@ -275,4 +275,4 @@ def _spaced(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -
 def _pairs(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[SentencePair]:
     for part, one in zip(parts, translated, strict=True):
         if not one.kept:
-            yield SentencePair(" ".join(part.text.split()), " ".join(shown(one.pieces).split()))
+            yield SentencePair(" ".join(shown(part.pieces).split()), " ".join(shown(one.pieces).split()))

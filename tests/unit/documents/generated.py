@@ -12,7 +12,7 @@ HOLDERS += ("`ls -l`", "--force", "/etc/hosts", "foo_bar", "&nbsp;", "%%", "{n, 
 NUMBERS = ("3", "1,234.5", "2021", "5:30", "50 %.", "7")
 WORDS = ("Open", "the", "file", "and", "print", "it", "Settings", "über", "cafe\u0301", "日本", "don't", "x")
 SIGNS = (".", ",", ":", "!", "?", ". ", " (", ") ", '"', " - ", "…", "\n", "\t", "  ", "\u00a0")
-TAGS = ("<b>", "</b>", "<br/>", "<i>", "</i>", "<file>")
+TAGS = ("<b>", "</b>", "<br/>", "<i>", "</i>", "<file>", "🎉", "👩‍👧", "❤️", "1️⃣", "♪", " • ")
 
 words = st.sampled_from(WORDS)
 spaces = st.sampled_from((" ", " ", " ", "", "  ", "\n"))

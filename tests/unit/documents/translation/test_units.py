@@ -69,6 +69,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Too   many\n spaces", ["Too many spaces"]),
         ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
         (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
+        ("🚀 Start it ❤️ now! 🎉 Stop 👩‍👧", ["Start it now!", "Stop"]),
+        ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
     ],
 )
 def test_requests_are_plain_sentences(text: str | tuple[Piece, ...], requests: list[str]) -> None:
@@ -129,6 +131,8 @@ B, B_END = opening("<b>"), closing("</b>")
         (("one ", B, alone("<img>"), B_END, " two"), swapping, "ONE <b><img></b> TWO"),
         (("one two", alone("<br>", "\n", fixed=True), "three four"), backwards, "TWO ONE<br>FOUR THREE"),
         (("one two", alone("\n> ", " "), "three four"), backwards, "FOUR\n> THREE TWO ONE"),
+        (("a 😀 b 5★, c",), swapping, "A 😀 B 5★, C"),
+        (("c {x} 👋, d",), lambda request: aligned(request, "C Tom, D"), "C {x} 👋, D"),
         (("Run ", alone("`ls -l`", "ls -l"), " now"), backwards, "NOW `ls -l` rUN"),
         (("press <b>red</b> twice",), backwards, "TWICE <b>RED</b> PRESS"),
     ],
@@ -226,6 +230,12 @@ def test_terms_are_kept_or_put_in_place(source: str, response: str, terms: tuple
             "Short",
             [(FindingKind.TRUNCATED, Severity.ERROR)],
         ),
+        (
+            "one two 日 four",
+            lambda request: SentenceTranslation("x\ufffd") if "日" in request.text else swapping(request),
+            "ONE TWO 日 FOUR",
+            [(FindingKind.REFUSED, Severity.ERROR)],
+        ),
         ("cafe\u0301", swapping, "CAF\u00e9", [(FindingKind.NORMALIZED, Severity.NOTE)]),
         (
             "The first half of this sentence, and the second half of it",
@@ -280,6 +290,9 @@ def test_an_unchanged_text_keeps_its_bytes() -> None:
 def test_pairs_are_sentences_as_readers_see_them() -> None:
     unit = Unit(("Open ", B, "it", B_END, " in\n", alone("`x`", "x"), ". 12."), "")
     assert translated([unit], swapping)[0].pairs == (SentencePair("Open it in x. 12.", "oPEN IT IN x. 12."),)
+    assert translated([Unit(("Open <b>it</b> 🎉",), "")], swapping)[0].pairs == (
+        SentencePair("Open <b>it</b> 🎉", "oPEN <b>IT</b> 🎉"),
+    )
 
 
 @pytest.mark.parametrize(
