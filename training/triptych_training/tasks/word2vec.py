@@ -12,6 +12,7 @@ from torch import Tensor
 from triptych_training.checkpoints.encoder import save_word_vectors
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents, encode_documents, read_documents, read_texts
+from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.words import BLOCK, NegativeSampler, WordBlocks, keep_shares, train_words
 from triptych_training.errors import CorpusError
 from triptych_training.loop.fabric import make_fabric
@@ -33,8 +34,7 @@ def train_word2vec(recipe: WordRecipe, model_dim: int, out: Path, resume: bool =
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "word2vec", Word2VecConfig(1, model_dim), resume)
-    options = recipe.vocabulary_size, recipe.min_count, recipe.lowercase
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: train_words(read_texts(recipe.train), *options))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
     train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
     task = WordTask(recipe, model_dim, tokenizer, train, valid, fabric.world_size == 1)
@@ -109,3 +109,9 @@ class WordTask:
         samples = max(self.recipe.negatives, len(chosen) * BLOCK * self.recipe.negatives // SAMPLE_WEIGHT)
         negatives = self._sampler.draw(samples, rng)
         return tuple(torch.from_numpy(array) for array in (*blocks.examples(chosen, rng), negatives))
+
+
+def _make_tokenizer(recipe: WordRecipe) -> Tokenizer:
+    if recipe.initial:
+        return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
+    return train_words(read_texts(recipe.train), recipe.vocabulary_size, recipe.min_count, recipe.lowercase)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from triptych_training.loop.recipe import WordRecipe
 from triptych_training.models.word2vec import Word2Vec, Word2VecConfig
 from triptych_training.tasks.word2vec import train_word2vec
 
-from ..toy_text import write_documents
+from ..toy_text import write, write_documents
 
 
 @pytest.mark.parametrize("architecture", ["skip-gram", "cbow"])
@@ -34,6 +35,16 @@ def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(
     assert losses[-1] < 0.9 * losses[0]
     assert checkpoint.model.config.model_dim == 8
     assert checkpoint.model.config.vocabulary_size == checkpoint.tokenizer.get_vocab_size()
+
+
+def test_a_training_from_a_checkpoint_has_its_words(tmp_path: Path) -> None:
+    known = write(tmp_path / "known.txt", "one two three four\n" * 40)
+    other = write(tmp_path / "other.txt", "four four one one four unknown\n" * 40)
+    options: dict[str, Any] = {"subsample": 0, "min_count": 1, "max_steps": 2, "precision": "fp32", "devices": "1"}
+    first = train_word2vec(WordRecipe(train=(known,), valid=(known,), **options), 8, tmp_path / "first")
+    recipe = WordRecipe(train=(other,), valid=(other,), initial=str(first), **options)
+    second = load_word_vectors(train_word2vec(recipe, 8, tmp_path / "second"))
+    assert second.tokenizer.get_vocab() == load_word_vectors(first).tokenizer.get_vocab()
 
 
 @pytest.mark.parametrize("cbow", [False, True])
