@@ -234,11 +234,12 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
     from triptych_training.tasks.gpt import train_gpt
 
     def train(recipe: GptRecipe, shape: dict[str, Any]) -> Path:
-        given = {name for name, value in shape.items() if value is not None}
+        kept = {name for name, value in shape.items() if value is not None}
+        kept |= _known("gpt", out, recipe.initial, resume).keys() if shape["size"] is None else set()
         shape = _sized("gpt", shape, out, recipe.initial, resume)
         if style == "gpt2":
             classic = {"kv_heads": 0, "feedforward_dim": 4 * shape["model_dim"]}
-            shape |= {**GPT2, **{name: value for name, value in classic.items() if name not in given}}
+            shape |= {**GPT2, **{name: value for name, value in classic.items() if name not in kept}}
         return train_gpt(recipe, GptConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
 
     _run(GptRecipe, options, train)
@@ -270,7 +271,10 @@ def word2vec(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.loop.recipe import WordRecipe
     from triptych_training.tasks.word2vec import train_word2vec
 
-    _run(WordRecipe, options, lambda recipe, shape: train_word2vec(recipe, shape["model_dim"], out, resume))
+    def train(recipe: WordRecipe, shape: dict[str, Any]) -> Path:
+        return train_word2vec(recipe, _sized("word2vec", shape, out, recipe.initial, resume)["model_dim"], out, resume)
+
+    _run(WordRecipe, options, train)
 
 
 @command.command(name="elmo")
@@ -293,7 +297,10 @@ def elmo(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.elmo import ElmoConfig
     from triptych_training.tasks.elmo import train_elmo
 
-    _run(ElmoRecipe, options, lambda recipe, shape: train_elmo(recipe, ElmoConfig(1, **shape), out, resume))
+    def train(recipe: ElmoRecipe, shape: dict[str, Any]) -> Path:
+        return train_elmo(recipe, ElmoConfig(1, **_sized("elmo", shape, out, recipe.initial, resume)), out, resume)
+
+    _run(ElmoRecipe, options, train)
 
 
 def _finetuning(name: str, train_help: str, summary: str) -> None:
@@ -402,7 +409,10 @@ def vae(out: Path, resume: bool, **options: Any) -> None:
     from triptych_training.models.vae import VaeConfig
     from triptych_training.tasks.vae import train_vae
 
-    _run(VaeRecipe, options, lambda recipe, shape: train_vae(recipe, VaeConfig(**shape), out, resume))
+    def train(recipe: VaeRecipe, shape: dict[str, Any]) -> Path:
+        return train_vae(recipe, VaeConfig(**_sized("vae", shape, out, recipe.initial, resume)), out, resume)
+
+    _run(VaeRecipe, options, train)
 
 
 def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -418,11 +428,10 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     """Complete the shape: what is not given is as in the run to resume or the checkpoint to start from, or by --size."""
     import torch
 
-    size, cpus = shape["size"], len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size, cpus = shape.get("size"), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     usual = size or ("base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny")
-    by_size = dict(zip(FIELDS[architecture], SIZES[architecture][usual], strict=True))
-    started = out / "recipe.json"
-    known = _stored(started if resume and started.exists() else Path(initial) / "config.json", architecture)
+    by_size = dict(zip(FIELDS.get(architecture, ()), SIZES.get(architecture, {}).get(usual, ()), strict=True))
+    known = _known(architecture, out, initial, resume)
     context = click.get_current_context()
     default = {name for name in shape if context.get_parameter_source(name) is ParameterSource.DEFAULT}
     given = {name: value for name, value in shape.items() if name not in {"size"} | default}
@@ -430,11 +439,12 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     return {**defaults, **by_size, **known, **(by_size if size else {}), **given}
 
 
-def _stored(path: Path, architecture: str) -> dict[str, Any]:
-    """Read the shape in a run's or checkpoint's JSON file; without what depends on the data."""
+def _known(architecture: str, out: Path, initial: str, resume: bool) -> dict[str, Any]:
+    """Read the shape of the run to resume, or else of the checkpoint to start from; without what depends on the data."""
+    paths = [out / "recipe.json"] * resume + ([Path(initial) / "config.json"] if initial else [])
     try:
-        shape = json.loads(path.read_text(encoding="utf-8")).get(architecture)
-    except (OSError, ValueError):  # reported where the run or checkpoint is opened
+        shape = next(json.loads(path.read_text(encoding="utf-8")).get(architecture) for path in paths if path.exists())
+    except (OSError, ValueError, StopIteration):  # files that cannot be read are reported where run or checkpoint is opened
         return {}
     return {name: value for name, value in (shape or {}).items() if name not in ("vocabulary_size", "classes")}
 

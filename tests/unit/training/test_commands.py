@@ -114,6 +114,38 @@ def test_a_training_from_a_checkpoint_has_its_shape(tmp_path: Path, resume: str)
     assert_failed(invoke("train", "translation", *other.split()), "more of this kind")
 
 
+@pytest.mark.parametrize(
+    ("task", "shape", "fixed"),
+    [
+        ("gpt", "--style gpt2 --model-dim 16 --heads 2 --layers 1 --feedforward-dim 24", "--style gpt2 --sequence-length 16"),
+        ("word2vec", "--model-dim 8", "--min-count 1"),
+        ("elmo", "--direction-dim 8 --layers 1", "--sequence-length 16"),
+        ("vae", "--image-size 8 --width 4 --latent-dim 5", "--hold-out 6 --batch-images 4"),
+    ],
+)
+def test_other_trainings_from_a_checkpoint_have_its_shape_too(tmp_path: Path, task: str, shape: str, fixed: str) -> None:
+    data = write_pictures(tmp_path / "pictures") if task == "vae" else write_documents(tmp_path / "text.txt", repeat=24)
+    fixed += "" if task == "vae" else f" --valid {data} --vocabulary-size 300"
+    command = ("train", task, "--train", data, *fixed.split(), *BRIEF.split())
+    first = assert_trained(invoke(*command, *shape.split(), "--out", tmp_path / "run"), tmp_path)
+    assert_trained(invoke(*command, "--resume", "--max-steps", 3, "--out", tmp_path / "run"), tmp_path)
+    second = invoke(*command, "--initial", first, "--out", tmp_path / "second/run")
+    shapes = [json.loads((path / "config.json").read_text()) for path in (first, assert_trained(second, tmp_path / "second"))]
+    member = shapes[0]["architecture"].removeprefix("triptych-")
+    assert shapes[0][member] == shapes[1][member]
+
+
+def test_the_shape_is_not_that_of_a_checkpoint_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"vae": {"latent_dim": 7}}')
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    data = write_pictures(tmp_path / "pictures")
+    fixed = f"--train {data} --image-size 8 --width 4 --hold-out 6 --batch-images 4 {BRIEF} --out {tmp_path / 'run'}"
+    assert load_vae_checkpoint(assert_trained(invoke("train", "vae", *fixed.split()), tmp_path)).model.config.latent_dim == 128
+
+
 def test_bert(tmp_path: Path) -> None:
     path = assert_trained(train("bert", tmp_path, "--norm", "pre", "--no-next-sentence", "--no-lowercase"), tmp_path)
     checkpoint = load_bert_checkpoint(path)
