@@ -33,12 +33,14 @@ class ProtectedMatch:
 # Character classes: arrows and emoji; signs between titles, such as bullets; all of them and variation selectors.
 SYMBOL = r"\u2190-\u21ff\u2300-\u2bff\U0001f000-\U0001faff"
 SEPARATOR = r"|•·›▸▶►→⇒➔➜"
+_DOMAIN = "(?:com|org|net|io|dev|edu|gov|info|de|eu|uk)"  # frequent ones that are no English words
 _SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
 
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:(w-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w)"
+    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w"
+    rf"|(?<=\.){_DOMAIN}\b)"
 )
 _INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
 
@@ -64,6 +66,8 @@ _PATTERNS = (
     r"</?[A-Za-z][^<>\n]{0,500}>",  # tags that pair with nothing
     r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
     r"(?<![\w/.@%+~-])(?:[~@]|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
+    r"(?<![\w/.@-])(?:[\w.-]+/)+[\w-]+\.[A-Za-z]\w{0,4}(?!\w)",  # files in folders
+    rf"(?<![\w.-])(?:[A-Za-z0-9-]+\.)+{_DOMAIN}(?![\w-])(?!\.\w)(?:/[\w/.%~-]*[\w/])?",  # domains
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
     r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions

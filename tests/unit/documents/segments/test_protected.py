@@ -16,6 +16,11 @@ FOUND = [
         "Run `ls -l`, foo_bar or a.b() --force in /etc/hosts and C:\\Temp",
         ["`ls -l`", "foo_bar", "a.b()", "--force", "/etc/hosts", "C:\\Temp"],
     ),
+    (
+        "Edit src/a-b/main.py on docs.ex-ample.com/a/b or example.org.",
+        ["src/a-b/main.py", "docs.ex-ample.com/a/b", "example.org"],
+    ),
+    ("I am here.com-mon or.community, 24/7.5 km/h. client/server", []),
     ("cp <file> &nbsp; &#160; #tag @me", ["<file>", "&nbsp;", "&#160;", "#tag", "@me"]),
     ("and/or his / her a < b & c, e.g. well-known: 5 > 4 e-mail", []),
     ("It is 100% off, 50 % of it, 100%ige", []),

@@ -296,7 +296,9 @@ def test_pairs_are_sentences_as_readers_see_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [part * 20_000 for part in ("word ", "aaaa", "日", "{{", "%%", "<a", "a_", "`a1")], ids=lambda text: text[:3]
+    "text",
+    [part * 20_000 for part in ("word ", "aaaa", "日", "{{", "%%", "<a", "a_", "`a1", "a.", "a/", "😀")],
+    ids=lambda text: text[:3],
 )
 def test_long_texts_stay_whole(text: str) -> None:
     assert translated([Unit((text,), "")], translators.identity)[0].pieces == (text,)
