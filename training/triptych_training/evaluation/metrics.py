@@ -2,6 +2,8 @@
 
 import math
 
+LARGEST = 700.0  # nats, whose exponential is still a number; a diverging training has more
+
 
 def masked_metrics(loss: float, first: int, fifth: int, masks: int) -> dict[str, float]:
     """Metrics of `masks` predicted tokens, whose losses in nats have the sum `loss`.
@@ -9,13 +11,13 @@ def masked_metrics(loss: float, first: int, fifth: int, masks: int) -> dict[str,
     `first` of them were the most likely ones, `fifth` among the five most likely.
     """
     mean = loss / masks
-    return {"loss": mean, "perplexity": math.exp(mean), "top1": first / masks, "top5": fifth / masks, "masks": masks}
+    return {"loss": mean, "perplexity": _perplexity(mean), "top1": first / masks, "top5": fifth / masks, "masks": masks}
 
 
 def next_token_metrics(loss: float, tokens: int) -> dict[str, float]:
     """Metrics of `tokens` next tokens, whose losses in nats have the sum `loss`."""
     mean = loss / tokens
-    return {"loss": mean, "perplexity": math.exp(mean), "tokens": tokens}
+    return {"loss": mean, "perplexity": _perplexity(mean), "tokens": tokens}
 
 
 def ranked_metrics(first: int, fifth: int, images: int) -> dict[str, float]:
@@ -28,3 +30,7 @@ def bound_metrics(nats: float, images: int, dimensions: int) -> dict[str, float]
     mean = nats / images
     each = mean / dimensions
     return {"nats": mean, "nats_per_dimension": each, "bits_per_dimension": each / math.log(2), "images": images}
+
+
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, LARGEST))

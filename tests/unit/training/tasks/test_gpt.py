@@ -12,6 +12,7 @@ from triptych_training.checkpoints.gpt import load_gpt_checkpoint
 from triptych_training.data.documents import encode_documents
 from triptych_training.data.tokenizer import END, train_gpt_tokenizer
 from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.evaluation.metrics import next_token_metrics
 from triptych_training.loop.recipe import GptRecipe
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
 from triptych_training.tasks.gpt import GptTask, PackedCorpus, pack, train_gpt
@@ -47,6 +48,10 @@ def test_a_model_learns_and_is_read_again(style: str, text: str, tmp_path: Path)
     first = checkpoint.samples[0]
     assert checkpoint.tokenizer.decode(checkpoint.tokenizer.encode(first).ids) == first
     assert checkpoint.model.config.kv_heads == STYLES[style].get("kv_heads", 0)
+
+
+def test_a_diverging_training_has_a_perplexity_that_is_a_number() -> None:
+    assert all(np.isfinite(next_token_metrics(loss, 10)["perplexity"]) for loss in (1.0, 1e4, 1e9))
 
 
 def test_documents_are_packed_with_an_end_between_them() -> None:
