@@ -36,8 +36,6 @@ def make_optimizers(
     """
     if kind not in OPTIMIZERS:
         raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
-    if kind == "sgd":
-        return [torch.optim.SGD(model.parameters(), learning_rate, weight_decay=weight_decay)]
     matrices = _matrices(model) if kind == "muon" else []
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
@@ -47,6 +45,8 @@ def make_optimizers(
         for decays in (True, False)
     ]
     groups = [group for group in groups if group["params"]]
+    if kind == "sgd":
+        return [torch.optim.SGD(groups, learning_rate)]
     optimizers: list[Optimizer] = [torch.optim.AdamW(groups, learning_rate, betas=(0.9, 0.98), eps=1e-9, fused=fused)]
     if matrices:
         optimizers.append(Muon(matrices, learning_rate, weight_decay=weight_decay, fused=_fused(model), bfloat16=bfloat16))

@@ -66,10 +66,11 @@ def test_muon_gets_the_matrices_of_the_layers_and_adam_the_rest(tied: bool, posi
     assert names(model, adam) == {name for name, _ in model.named_parameters()} - layers
 
 
-def test_norms_biases_and_embeddings_do_not_decay() -> None:
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_norms_biases_and_embeddings_do_not_decay(kind: str) -> None:
     model = make_model(tie_embeddings=False)
-    [adam] = make_optimizers(model, "adam", 1e-3, 0.1, fused=True)
-    [decaying] = [group["params"] for group in adam.param_groups if group["weight_decay"]]
+    [optimizer] = make_optimizers(model, kind, 1e-3, 0.1, fused=True)
+    [decaying] = [group["params"] for group in optimizer.param_groups if group["weight_decay"]]
     found = {name for name, p in model.named_parameters() if any(p is each for each in decaying)}
     assert found == {n for n, p in model.named_parameters() if p.ndim == 2 and (".layers." in n or "projection" in n)}
 
