@@ -32,6 +32,10 @@ _MEANT = {
 _SPACE = re.compile(
     r"[ \t\n\r\f]+|&(?:Tab;|NewLine;|(?:#0*(?:9|10|12|13|32)(?![0-9])|#[xX]0*(?:9|[aAcCdD]|20)(?![0-9A-Fa-f]));?)"
 )
+_BRANCH = re.compile(  # where a branch or a loop of a template starts or ends
+    r"(?:\{%[-+~]?|<%-?|<\?php)\s*(?:if|unless|el(?:se|if|sif|seif)|end\w*|for|foreach|case|when|\})(?!\w)"
+    r"|\{\{[~-]?\s*(?:[#/^]|(?:if|else|range|with)\b)"
+)
 # Braces to write as references because they would start templating: of any kind, {{ }} only, none.
 TEMPLATE_BRACE = re.compile(r"\{(?=[{%#]|$)")
 DOUBLE_BRACE = re.compile(r"\{(?=\{|$)")
@@ -110,9 +114,9 @@ def _spaces_before(text: str, start: int, end: int) -> int:
 
 
 def template(raw: str) -> ScannedTag:
-    """Return a tag for templating; what prints something shows itself."""
+    """Return a tag for templating; what prints something shows itself, and no text moves across branches and loops."""
     prints = raw.startswith(("{{", "<%=", "<?=")) and raw[2:3] not in "#/!>^"  # Mustache: sections, comments, partials
-    return ScannedTag(raw, Role.ALONE, shown=raw if prints else "")
+    return ScannedTag(raw, Role.ALONE, shown=raw if prints else "", fixed=_BRANCH.match(raw) is not None)
 
 
 def written(

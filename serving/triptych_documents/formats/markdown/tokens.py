@@ -13,6 +13,7 @@ from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from triptych_documents.formats.html.text import template
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
 from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Role
@@ -170,6 +171,8 @@ def _named(raw: str, text: str) -> str:
 def _tag(token: Token, raw: str) -> ScannedTag:
     if token.type == "html_inline":
         return _html(raw)
+    if token.type == "site" and raw.startswith("{%"):
+        return template(raw)
     if token.type == "hardbreak":
         return ScannedTag(raw, Role.ALONE, shown="\n", fixed=True)
     if token.nesting and token.markup != "autolink":

@@ -164,8 +164,19 @@ def test_codes_show_what_a_reader_sees() -> None:
         ("z", False),
         ("", False),
         ("{{ v }}", False),
-        ("", False),
+        ("", True),
     ]
+
+
+def test_no_text_moves_across_branches_of_templates() -> None:
+    inert = "{% include x %} {% form %} {{ ended }} {{ iffy }} {# if #} <%= if %> <?= end ?> <% include x %> <?php echo 1 ?>"
+    branches = (
+        "{% if x %} {%- elif y %} {% else %} {% endif %} {% for x in y %} <% if x %> <% } %> <?php if (x): ?> <?php endif ?>"
+        " {{#if x}} {{else}} {{/if}} {{ if .x }} {{^x}}"
+    )
+    [unit] = read("html", f"a {inert} b {branches} c").units
+    texts = [code.raw for code in unit.codes if code.fixed]
+    assert " ".join(texts) == branches
 
 
 @pytest.mark.parametrize(
