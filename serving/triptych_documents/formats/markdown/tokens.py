@@ -5,7 +5,8 @@ generators' shortcodes, attribute lists, alerts and task list boxes.
 """
 
 import re
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markdown_it import MarkdownIt
@@ -25,6 +26,7 @@ _FIRST = re.compile(r"\[[ xX]\](?=[ \t])|\[![A-Za-z]+\](?:\n|$)")
 _ELEMENT = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]*)[^>]*?(/?)>", re.DOTALL)
 _KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HTML elements that are not translated
 _LONGEST = 64  # maximum parts of such an element
+_BADGE = ["link_open", "image", "link_close"]  # the text of such an image belongs to no sentence
 _DEEPEST = 10  # brackets in brackets that are read as links
 _VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
@@ -133,9 +135,10 @@ def _whole(tokens: Sequence[Token]) -> list[Token]:
     return kept
 
 
-def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[ScannedPart]:
+def _parts(content: str, tokens: Sequence[Token], base: int) -> Iterator[ScannedPart]:
     opened: list[int] = []
-    for token in tokens:
+    types = [token.type for token in tokens]
+    for index, token in enumerate(tokens):
         start, end = (base + place for place in token.meta[_PLACE])
         raw = content[start:end]
         if token.type == "link_open":
@@ -147,9 +150,12 @@ def _parts(content: str, tokens: Iterable[Token], base: int) -> Iterator[Scanned
         elif token.type == "softbreak":
             yield ScannedPart(" ", start, end)
         elif token.type == "link_close":
-            yield ScannedPart(ScannedTag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a"), start, end)
+            fixed = types[max(0, index - 2) : index + 1] == _BADGE
+            yield ScannedPart(ScannedTag(_named(raw, content[opened.pop() : start]), Role.CLOSE, "a", fixed=fixed), start, end)
         else:
-            yield ScannedPart(_tag(token, raw), start, end)
+            fixed = types[index : index + 3] == _BADGE
+            tag = _tag(token, raw)
+            yield ScannedPart(replace(tag, fixed=True) if fixed else tag, start, end)
 
 
 def _image(content: str, token: Token, start: int, end: int) -> Iterator[ScannedPart]:

@@ -106,8 +106,8 @@ def test_codes_show_text_and_breaks_are_fixed() -> None:
     assert codes["<kbd>Ctrl</kbd>"].shown == "Ctrl"
     assert codes["  \n"] == Code("  \n", Role.ALONE, codes["  \n"].pair, "\n", fixed=True)
     assert codes["["].pair == codes['](https://example.org "Title")'].pair
-    [unit] = read("markdown", "a {% if x %} b").units
-    assert [code.raw for code in unit.codes if code.fixed] == ["{% if x %}"]
+    [unit] = read("markdown", "a {% if x %} [![b](c)](d)\n[![e](f)](g) ![h](i) [j](k) [![l](m) n](o)").units
+    assert [code.raw for code in unit.codes if code.fixed] == ["{% if x %}", "[", "](d)", "[", "](g)"]
 
 
 def test_everything_else_stays() -> None:
