@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
 
 import grpc
 from google.protobuf import json_format
@@ -24,10 +25,18 @@ from starlette.requests import ClientDisconnect, Request
 from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
 from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.rpc.limits import MessageLimit
 
 BODY_SECONDS = 60.0  # in which a request's body must arrive
 TIMEOUT_HEADER = "connect-timeout-ms"
+ESCAPED = re.compile(rb"(?:%[0-9a-fA-F]{2})+")  # bytes of a form
+FORM_PART = re.compile(rb"(?:%[0-9a-fA-F]{2}|.){1,4096}", re.DOTALL)
 JSON_GROWTH = 4 / 3  # of bytes in base64
+FORM_GROWTH = 3  # of bytes with "%"
+# Strings and separators of JSON: the parser takes thirty times as much memory for them, and lets no other thread run meanwhile.
+JSON_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
+ELEMENT_TOKENS = 8  # of an element of a list, at most: a pair of texts with names
+TENSOR_TOKENS = 4 << 20  # of a request with tensors, whose numbers are elements too
 SPARE_BYTES = 64 << 10  # of a body, for what is not text
 MAX_FIELDS = 64  # of a form
 MAX_INTEGER = 2**32 - 1  # all integers of requests are uint32 in messages
@@ -43,7 +52,7 @@ class GatewayParts:
     """Parts of a gateway that all its requests share."""
 
     calls: DirectCalls
-    message_bytes: int  # limit of a request
+    messages: MessageLimit
     document_bytes: int  # limit of a document
     pool: Executor  # threads for long work
 
@@ -201,7 +210,7 @@ class HttpCall:
             RpcError: it is larger than the limit, or does not arrive in time.
             ClientDisconnect: the client is gone.
         """
-        most = limit or int(self.parts.message_bytes * JSON_GROWTH) + SPARE_BYTES
+        most = limit or int(self.parts.messages.limit * JSON_GROWTH) + SPARE_BYTES
         declared = self.request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > most:
             raise too_large(most)
@@ -229,12 +238,14 @@ class HttpCall:
         if kind == "multipart/form-data":
             form, _ = await self.form()
             return form
-        data = await self.body()
+        messages = self.parts.messages
+        is_form = kind == "application/x-www-form-urlencoded"
+        most = FORM_GROWTH * min(messages.text_limit, messages.limit) + SPARE_BYTES if is_form else None
+        data = await self.body(most)
         if not data and (not kind or self.request.method == "GET"):
             return Json()
-        if kind == "application/x-www-form-urlencoded":
-            return parse_form(data)
-        parsed: Json = await self.offload(len(data), parse_object, data)
+        parse = parse_form if is_form else partial(parse_object, tokens=ELEMENT_TOKENS * messages.elements)
+        parsed: Json = await self.offload(len(data), parse, data)
         return parsed
 
     async def form(self) -> tuple[Json, UploadFile | None]:
@@ -311,12 +322,19 @@ def too_large(limit: int) -> RpcError:
     return TooLargeBodyError.of(grpc.StatusCode.RESOURCE_EXHAUSTED, f"body: larger than {limit:,} bytes; send less per request")
 
 
-def parse_object(data: bytes) -> Json:
-    """Parse a JSON object.
+def check_json(data: bytes, tokens: int) -> None:
+    """Check that JSON has at most so many strings and separators, before it is parsed. Raises RpcError: it has more."""
+    if sum(map(data.count, (b'"', b",", b"[", b"{"))) > tokens and any(islice(JSON_TOKEN.finditer(data), tokens, None)):
+        raise invalid(f"body: more than {tokens:,} strings, commas and brackets of JSON in one request; send less per request")
+
+
+def parse_object(data: bytes, tokens: int) -> Json:
+    """Parse a JSON object of at most so many strings and separators.
 
     Raises:
-        RpcError: it is something else.
+        RpcError: it is something else, or has more.
     """
+    check_json(data, tokens)
     try:
         value = json.loads(data.decode("utf-8-sig"))  # bytes could be UTF-16, or hold halves of surrogate pairs
         if rb"\ud" in data.lower():  # may be half of a surrogate pair, which no message can hold
@@ -330,12 +348,23 @@ def parse_form(data: bytes) -> Json:
     """Parse the fields of a form; one that occurs several times becomes a list.
 
     Raises:
-        RpcError: it is malformed.
+        RpcError: it is malformed, or has many fields.
     """
+    pairs = data.split(b"&", MAX_FIELDS)
+    if len(pairs) > MAX_FIELDS:
+        raise invalid(f"body: not a form of at most {MAX_FIELDS} fields")
     try:
-        return _fields(parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
-    except ValueError as error:
-        raise invalid(f"body: not a form: {error}") from None
+        split = (pair.partition(b"=") for pair in pairs if pair)
+        return _fields((_unquoted(name), _unquoted(value)) for name, _, value in split)
+    except UnicodeDecodeError as error:
+        raise invalid(f"body: not a form in UTF-8: {error}") from None
+
+
+def _unquoted(data: bytes) -> str:
+    parts = FORM_PART.findall(data.replace(b"+", b" "))  # all at once would take a hundred times as much memory
+    return b"".join(
+        ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), part) for part in parts
+    ).decode()
 
 
 def _fields(pairs: Iterable[tuple[str, Any]]) -> Json:

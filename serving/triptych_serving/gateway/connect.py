@@ -16,11 +16,12 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
-from triptych_serving.gateway.call import HttpCall, invalid
+from triptych_serving.gateway.call import ELEMENT_TOKENS, TENSOR_TOKENS, HttpCall, check_json, invalid
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import NO_ROUTE, Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.limits import BINARY
 from triptych_serving.rpc.status import REQUEST_ID
 
 ENVELOPE = struct.Struct(">BI")  # flags and length of a message of a stream
@@ -28,14 +29,15 @@ COMPRESSED, END = 1, 2
 TYPE_PREFIX = "type.googleapis.com/"
 
 
-def parse(codec: str, data: bytes, message: Message) -> None:
-    """Parse bytes into an empty message; `codec` is "json" or "proto".
+def parse(codec: str, data: bytes, message: Message, tokens: int) -> None:
+    """Parse bytes into an empty message; `codec` is "json", of at most so many strings and separators, or "proto".
 
     Raises:
-        RpcError: they are not a message of this type.
+        RpcError: they are not a message of this type, or have more.
     """
     try:
         if codec == "json":
+            check_json(data, tokens)
             json_format.Parse(data.decode() or "{}", message, max_recursion_depth=20)
         else:
             message.ParseFromString(data)
@@ -80,11 +82,12 @@ async def _call(call: HttpCall) -> Response:
     request = GetMessageClass(method.input_type)()
     response = GetMessageClass(method.output_type)
     path, data = f"/{service}/{name}", await call.body()
+    tokens = TENSOR_TOKENS if service in BINARY else ELEMENT_TOKENS * call.parts.messages.elements
     if not streams:
-        await call.offload(len(data), parse, codec, data, request)
+        await call.offload(len(data), parse, codec, data, request, tokens)
         message = await call.unary(path, request, response())
         return Response(await call.offload(message.ByteSize(), serialize, codec, message), media_type=kind)
-    await call.offload(len(data), parse, codec, _only_message(data), request)
+    await call.offload(len(data), parse, codec, _only_message(data), request, tokens)
     return StreamingResponse(_stream(call.stream(path, request, response), codec), media_type=kind)
 
 

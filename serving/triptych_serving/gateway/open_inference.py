@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest.tensors import NUMPY
-from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, parse_object
+from triptych_serving.gateway.call import TENSOR_TOKENS, HttpCall, Json, as_object, invalid, parse_object
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
@@ -68,7 +68,7 @@ def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tu
     Raises:
         RpcError: it is malformed.
     """
-    given = parse_object(head)
+    given = parse_object(head, TENSOR_TOKENS)
     request = pb.ModelInferRequest(model_name=name, model_version=version, id=given.take("id", str, ""))
     parameters = given.take("parameters", dict, {})
     by_default = bool(parameters.pop(BINARY_OUTPUT, False))

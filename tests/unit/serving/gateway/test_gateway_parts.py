@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -56,14 +57,35 @@ def test_members_have_defaults() -> None:
 )
 def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
     with pytest.raises(RpcError, match="body: "):
-        parse_object(data)
+        parse_object(data, 1_000)
 
 
-def test_forms_with_many_fields_are_rejected() -> None:
+def test_json_with_many_values_is_rejected_before_it_is_parsed() -> None:
+    assert parse_object(b'{"a": ["1,2", "\\",[{", 3]}', 9)["a"] == ["1,2", '",[{', 3]  # separators in strings do not count
+    for data in (b'{"a": ["1", "2", "3", 4, 5]}', b'{"a": [[], [], [], [], []]}', b"," * 10, b'"' * 20):
+        with pytest.raises(RpcError, match="body: more than 9 strings, commas and brackets"):
+            parse_object(data, 9)
+    began = time.process_time()
+    with pytest.raises(RpcError, match="body: more than 100 "):
+        parse_object(b'{"a": [' + b"[]," * 1_000_000 + b"[]]}", 100)
+    assert time.process_time() - began < 0.1
+
+
+def test_forms_that_are_malformed_or_have_many_fields_are_rejected() -> None:
     assert parse_form(b"q=a+b&api_key=") == {"q": "a b", "api_key": ""}
     assert parse_form(b"text=a&target_lang=DE&text=b") == {"text": ["a", "b"], "target_lang": "DE"}
-    with pytest.raises(RpcError, match="not a form"):
-        parse_form(b"a=1&" * 1_000)
+    assert parse_form(b"q=%C3%a4%2B%zz%4&x&&y=&z==") == {"q": "ä+%zz%4", "x": "", "y": "", "z": "="}
+    for data in (b"a=1&" * 1_000, b"a=\xff", b"a=%ED%A0%80"):
+        with pytest.raises(RpcError, match="not a form"):
+            parse_form(data)
+
+
+def test_forms_take_little_memory() -> None:
+    tracemalloc.start()
+    assert len(parse_form(b"q=" + b"%41" * 1_000_000)["q"]) == 1_000_000
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
