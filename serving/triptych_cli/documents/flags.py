@@ -131,8 +131,9 @@ def take_selection(values: dict[str, Any]) -> Selection:
 
 
 def take_reading(values: dict[str, Any]) -> ReadOptions:
-    """Remove the flags of `reading` from the values of a command and return them."""
-    chosen = {field.name: values.pop(field.name) for field in fields(ReadOptions) if field.name in values}
+    """Remove the flags of `reading` from the values of a command and return them. The languages are the request's as well."""
+    names = {field.name for field in fields(ReadOptions)} & values.keys() - {"source_language", "target_language"}
+    chosen = {name: values.pop(name) for name in names}
     return ReadOptions(**{**chosen, "header": chosen["header"] is not False})
 
 

@@ -243,6 +243,8 @@ BAD = [
         "--memory one and two: new translations go into one memory; give the others as .tmx files",
     ),
     (("--model", "foo"), 1, "model 'foo' is not in "),
+    (("--target-language", "fr"), 1, "no model translates any language to fr; available: en to de (toy)"),
+    (("--source-language", "fr"), 1, "no model translates fr to any language; available: en to de (toy)"),
     (("--beam-size", "99"), 1, "options.beam_size"),
     (("--journal", __file__), 1, f"{__file__}: file is not a database"),
 ]
