@@ -213,7 +213,7 @@ class DocumentFiles:
         """Raise FileExistsError if a file that this job did not write would be replaced."""
         for path in self._files(file):
             if not self._policy.overwrites and os.path.lexists(path) and not self._records.owns(path):
-                raise FileExistsError(NOT_OURS if path == self._target(file) else f"{path}: {NOT_OURS}")
+                raise FileExistsError(f"{path}: {NOT_OURS}")
 
     def _put(
         self, path: Path, source_digest: str, file: SourceFile, content: bytes | Iterable[bytes], summary: Mapping[str, Any]

@@ -109,7 +109,7 @@ def test_a_file_that_appears_during_the_job_is_kept(tmp_path: Path, monkeypatch:
         submit(self, requests)  # type: ignore[arg-type]
 
     monkeypatch.setattr(UpperCaseTranslator, "submit", edit)
-    assert problems(run(source, tmp_path / "out")) == [NOT_OURS]
+    assert problems(run(source, tmp_path / "out")) == [f"{tmp_path / 'out' / 'a.txt'}: {NOT_OURS}"]
     assert content(tmp_path / "out") == {"a.txt": "by hand"}
 
 
@@ -120,7 +120,7 @@ def test_files_without_a_format_are_ignored_or_copied(tmp_path: Path) -> None:
     assert states(run(source, tmp_path / "out")) == ["ignored", "ignored"]
     copied = run(source, tmp_path / "out", copies_others=True)
     assert states(copied) == ["failed", "failed"]
-    assert problems(copied) == ["No such file or directory", NOT_OURS]
+    assert problems(copied) == ["No such file or directory", f"{tmp_path / 'out' / 'photo.png'}: {NOT_OURS}"]
 
 
 def test_files_are_copied_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,11 +133,11 @@ def test_files_are_copied_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_files_that_no_job_wrote_are_kept(tmp_path: Path) -> None:
     source, out = write(tmp_path / "in", {"a.txt": "one\n"}), write(tmp_path / "out", {"a.txt": "precious"})
-    assert problems(run(source, out)) == [NOT_OURS]
+    assert problems(run(source, out)) == [f"{out / 'a.txt'}: {NOT_OURS}"]
     assert content(out) == {"a.txt": "precious"}
     assert states(run(source, out, overwrites=True)) == ["translated"]
     write(out, {"a.txt": "edited"})
-    assert problems(run(source, out)) == [NOT_OURS]
+    assert problems(run(source, out)) == [f"{out / 'a.txt'}: {NOT_OURS}"]
     assert content(out) == {"a.txt": "edited"}
     source, out = write(tmp_path / "in", {"a.txt": "one\n"}), tmp_path / "bilingual"
     write(out, {"a.txt.tsv": "precious"})
