@@ -22,6 +22,7 @@ from triptych_documents.unit import Piece, Unit, raw_text
 
 _DELIMITERS = ",;\t"
 _UNWRITABLE = re.compile(r"[\t\r\n]+")  # in unquoted cells
+_FORMULA = re.compile(r"=[-+(\"'$@A-Za-z0-9]")  # of a spreadsheet
 _SNIFFED = 100  # records that are used to detect the delimiter
 MAX_CELLS = 100_000  # per record
 _HINT = re.compile(r"sep=([^\r\n])(?:\r\n|\n|\r)", re.IGNORECASE)  # written by Excel
@@ -85,7 +86,7 @@ def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect,
     for record in records if first is None or skips_first else chain((first,), records):
         columns.count(len(record))
         for number, cell in enumerate(record, 1):
-            if columns.takes(number) and cell.text.strip():
+            if columns.takes(number) and cell.text.strip() and not _FORMULA.match(cell.text):
                 where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
                 units.append(Unit((cell.text,), where, keeps_space=True))
                 places.append(_Slot(cell.span, dialect, cell.quotes))

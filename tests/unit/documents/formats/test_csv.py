@@ -27,6 +27,10 @@ def test_cells_are_units() -> None:
     turned("csv", TABLE)
 
 
+def test_formulas_stay() -> None:
+    assert texts(read("csv", '=SUM(A1:A3),"=""Total: ""&B2",=-A1,= is a sign,== x\n')) == ["= is a sign", "== x"]
+
+
 def test_columns_are_selected_by_name_or_number() -> None:
     assert texts(read("csv", TABLE, options("name"))) == [" Apple ", "Pear"]
     assert texts(read("csv", TABLE, options("2"))) == ["name", " Apple ", "Pear"]
