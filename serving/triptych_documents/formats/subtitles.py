@@ -1,9 +1,10 @@
 r"""SubRip (.srt) and WebVTT (.vtt) subtitles: the text of cues. Numbers, times, settings and comments stay.
 
-A cue is one unit; where lines start with dashes, each speaker is one. Line ends are soft: a changed text is broken into two
-lines of the usual width, or of the cue's own width if that is larger. Tags are codes, and in SubRip also overrides in braces
-(`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of these, or as a speaker's dash, is written with a
-WORD JOINER in it, which reading removes. Unreadable times stay and are reported, as is text of WebVTT outside of cues.
+A cue is one unit; where lines start with dashes or labels (`JOHN:`, `[door opens]`), each speaker is one. Line ends are soft: a
+changed text is broken into two lines of the usual width, or of the cue's own width if that is larger. Tags are codes, and in
+SubRip also overrides in braces (`{\an8}`) and `\N`. SubRip has no escapes: text that would be read as one of these, or as a
+speaker's dash, is written with a WORD JOINER in it, which reading removes. Unreadable times stay and are reported, as is text
+of WebVTT outside of cues.
 """
 
 import html
@@ -25,6 +26,9 @@ from triptych_documents.unit import Piece, Role, Unit
 WIDTH = 42  # characters per line: usual limit of broadcasters and streaming services
 JOINER = "\u2060"  # WORD JOINER: invisible
 _DASH = re.compile(r"(?:[ \t]|<[^<>]*>|\{\\[^{}]*\})*[-‐‑–—]+[ \t]*")
+_LABEL = re.compile(
+    r"(?:<[^<>]*>|\{\\[^{}]*\})*(?:\[|[A-Z][A-Z0-9 .'’#-]*:(?:\s|$))"
+)  # of a speaker or sound: `JOHN: `, `[door opens]`
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _ELEMENT = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
@@ -58,7 +62,9 @@ class _Slot:
         words = words_of(soft(pieces), self.markup.write)
         if words and (_DASH.match(words[0]) or words[0].startswith(JOINER)):
             words[0] = JOINER + words[0]
-        return self.line_end.join(balanced(words, self.width, may_begin=lambda word: not _DASH.match(word)))
+        return self.line_end.join(
+            balanced(words, self.width, may_begin=lambda word: not (_DASH.match(word) or _LABEL.match(word)))
+        )
 
 
 def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
@@ -85,12 +91,12 @@ def _unjoined(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
 
 
 def _parts(text: str, span: Span) -> Iterator[Span]:
-    """Yield what each speaker says: lines from one dash to the next, without the dash."""
+    """Yield what each speaker says: lines from one dash or label to the next, without the dash."""
     lines = [found.span() for found in _LINE.finditer(text, *span) if found.end() > found.start()]
     start = 0
     dashes = [_DASH.match(text, *line) for line in lines]
     for number in [*range(1, len(lines)), len(lines)]:
-        if number == len(lines) or dashes[number]:
+        if number == len(lines) or dashes[number] or _LABEL.match(text, *lines[number]):
             dash = dashes[start]
             yield dash.end() if dash else lines[start][0], lines[number - 1][1]
             start = number

@@ -47,6 +47,14 @@ def test_cues_and_speakers_are_units() -> None:
     turned("srt", FILM)
 
 
+def test_labels_of_speakers_and_sounds_start_units() -> None:
+    film = "1\n00:00:01,000 --> 00:00:04,000\n[door opens]\nOLD MAN: Who's\nthere?\n<i>JOHN: Me:\nno One: I.</i>\n"
+    document = read("srt", film)
+    assert shown(document) == ["[door opens]", "OLD MAN: Who's there?", "⟦<i>⟧JOHN: Me: no One: I.⟦</i>⟧"]
+    changed = document.render({1: ("Es ist der ALTE [x] NA: was für ein langer Satz das ist",)}).decode()
+    assert "\nEs ist der ALTE [x] NA: was\nfür ein langer Satz das ist\n" in changed
+
+
 def test_times_and_dashes_stay_and_long_texts_have_two_lines() -> None:
     document = read("srt", FILM)
     open_tag, _, close_tag = document.units[0].pieces
