@@ -62,6 +62,7 @@ _PATTERNS = (
     r"%[A-Za-z_]\w*%",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
+    r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
     r"\$[A-Za-z_]\w*",  # shell
     r"</?[A-Za-z][^<>\n]{0,500}>",  # tags that pair with nothing
     r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
