@@ -109,7 +109,7 @@ class DecodingOptions:
     def __post_init__(self) -> None:
         for option in fields(self):
             value, kind = getattr(self, option.name), option.metadata["kind"]
-            if kind is int and value is not None and value < 0:
+            if kind is int and isinstance(value, int) and value < 0:
                 raise ValueError(f"{option.name} is {value}, must be 0 or more")
             # A single string would be read as a sequence of one-letter texts.
             if kind is str and isinstance(value, str):

@@ -88,6 +88,8 @@ class BaseClient:
         settings = self._settings
         seconds = settings.timeout_seconds if timeout_seconds is None else timeout_seconds
         check_timeout(seconds)
+        if request_id and not (request_id.isascii() and request_id.isprintable()):  # a header cannot carry it
+            raise ValueError(f"request_id is {request_id!r:.40}, must be printable ASCII characters")
         most = settings.retries if retries is None else retries
         return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=settings.api_key, hint=settings.hint)
 

@@ -1,7 +1,6 @@
 """The connection of a client: address, TLS, API key and other settings, its channels, and the description of an RPC method."""
 
 import ipaddress
-import math
 import os
 import re
 from dataclasses import KW_ONLY, dataclass, field
@@ -82,6 +81,7 @@ DEFAULT_PORT = 8001
 HIGHEST_PORT = 65_535
 URL = re.compile(r"(?P<scheme>https?)://(?P<host>[^/]*)/?", re.IGNORECASE)
 NAME_RESOLVER = re.compile(r"(?:unix|unix-abstract|vsock|dns|ipv4|ipv6|xds):")  # gRPC's own schemes
+LONGEST_TIMEOUT_SECONDS = 1_000_000_000  # 32 years
 DEFAULT_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
@@ -158,9 +158,9 @@ class Settings:
 
 
 def check_timeout(seconds: float) -> None:
-    """Reject a timeout that is not positive and finite: every call has a deadline. Raises ValueError."""
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and finite")
+    """Reject a timeout that is not positive, or with which gRPC's clock could overflow. Raises ValueError."""
+    if not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
+        raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
 
 
 Request = TypeVar("Request", bound=Message)

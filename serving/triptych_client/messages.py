@@ -34,19 +34,26 @@ def fill(kind: type[MessageType], values: Mapping[str, Any]) -> MessageType:
     """Make a message from named values. None leaves a field unset; an enum value is given by its short name, such as "mean".
 
     Raises:
-        TypeError: A single text for a field that takes several.
-        ValueError: A negative integer, or an unknown enum value.
+        TypeError: A value of another type, such as a single text for a field that takes several.
+        ValueError: An integer out of range, a text that is not Unicode, or an unknown enum value.
     """
     named = {WIRE_NAMES.get(name, name): value for name, value in values.items() if value is not None}
     known: Mapping[str, Any] = kind.DESCRIPTOR.fields_by_name
-    return kind(**{name: _wire_value(known[name], value) for name, value in named.items()})
+    message = kind()
+    for name, value in named.items():
+        wire = _wire_value(known[name], value)
+        try:
+            message.MergeFrom(kind(**{name: wire}))
+        except (TypeError, ValueError) as error:  # protobuf's own do not name the field
+            raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name} is {value!r:.40}: {error}") from None
+    return message
 
 
 def _wire_value(field: Any, value: Any) -> Any:
     if field.is_repeated and isinstance(value, str):
         # It would be read as a sequence of one-letter texts.
         raise TypeError(f"{field.name} takes several values, not one text")
-    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64) and value < 0:
+    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64) and isinstance(value, int) and value < 0:
         raise ValueError(f"{field.name} is {value}, must be 0 or more")
     if field.enum_type is not None:
         numbers = {name: number for number, name in enum_names(field.enum_type).items()}
