@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from triptych_documents.errors import OptionError
 from triptych_documents.rules import Term, TranslationRules
+from triptych_text.languages import primary_language
 
 
 class ProtectedKind(Enum):
@@ -79,6 +80,13 @@ _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
 _COINED = re.compile(r"(?<!\w)[A-Za-z]*[a-z][A-Z][A-Za-z]*(?!\w)")  # see _is_coined
+# Languages in Latin letters. Their models turn words of other scripts into others without notice.
+_LATIN = frozenset(
+    ("af", "ca", "cs", "cy", "da", "de", "en", "es", "et", "eu", "fi", "fr", "ga", "gl", "hr", "hu", "id", "is", "it", "lt")
+)
+_LATIN |= {"lv", "ms", "mt", "nb", "nl", "no", "pl", "pt", "ro", "sk", "sl", "sq", "sv", "sw", "tl", "tr", "vi"}
+_LATIN_LETTERS = r"\W\d_A-Za-z\u00aa-\u036f\u1d00-\u1eff\u2071-\u209c\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06\uff21-\uff5a"
+_FOREIGN = re.compile(rf"[^{_LATIN_LETTERS}](?:[^{_LATIN_LETTERS}]|[\u0590-\u10ff\u1780-\u17ff])*")  # with signs on letters
 _LONG = 5  # letters; of shorter words two capitals are too few: "PhD" and "WiFi" have translations
 _GENDERED = ("In", "Innen")  # German: MitarbeiterInnen
 
@@ -93,9 +101,12 @@ class ProtectedFinder:
         self._keep = PhraseMatcher(((phrase, None) for phrase in rules.keep), any_case=False)
         self._terms = PhraseMatcher(((term.source, term) for term in rules.glossary), any_case=True)
         self._always = bool(own or self._keep or self._terms)
+        self._has_foreign = primary_language(rules.source_language) in _LATIN
 
     def may_have(self, text: str) -> bool:
         """Return False if `find` cannot find anything; fast."""
+        if self._has_foreign and not text.isascii() and _FOREIGN.search(text) is not None:
+            return True
         return self._always or _HINT.search(text) is not None or _INNER_CAPITAL.search(text) is not None
 
     def hints_at(self, text: str) -> bool:
@@ -105,7 +116,7 @@ class ProtectedFinder:
     def find(self, text: str) -> list[ProtectedMatch]:
         """Return all matches in order without overlap; placeholders win over words, words over numbers."""
         taken: list[ProtectedMatch] = []
-        for candidates in (self._holders(text), self._words(text), self._numbers(text)):
+        for candidates in (self._holders(text), self._words(text), self._foreign(text), self._numbers(text)):
             taken = _merged(taken, candidates)
         return taken
 
@@ -125,6 +136,10 @@ class ProtectedFinder:
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (ProtectedMatch(*match.span(), ProtectedKind.KEEP) for match in _COINED.finditer(text) if _is_coined(match[0]))
         return _merged(_merged(kept, terms), coined)
+
+    def _foreign(self, text: str) -> Iterator[ProtectedMatch]:
+        found = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
+        return (ProtectedMatch(*match.span(), ProtectedKind.NAME) for match in found)
 
     def _numbers(self, text: str) -> Iterator[ProtectedMatch]:
         return (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in self._number.finditer(text))

@@ -63,6 +63,21 @@ def test_user_rules_are_found() -> None:
     assert [text[one.start : one.end] for one in finder.find(text)] == ["Save as", ".NET", "save", "Fire fox", "C++", "@@a"]
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "found"),
+    [
+        ("en", "שלום and дом, β-rays 你好 नमस्ते", ["שלום", "дом", "β", "你好", "नमस्ते"]),
+        ("de-AT", "Łódź, Ångström ﬁn ﾊ e\u0301 µm ª x² Việt", ["ﾊ"]),
+        ("", "дом", []),
+        ("ru", "дом 你好", []),
+    ],
+)
+def test_words_of_other_scripts_are_found_beside_latin(language: str, text: str, found: list[str]) -> None:
+    finder = ProtectedFinder(TranslationRules(source_language=language))
+    assert [text[one.start : one.end] for one in finder.find(text) if one.kind is ProtectedKind.NAME] == found
+    assert finder.may_have(text) is bool(found) or "²" in text
+
+
 def test_letters_that_grow_in_lower_case_do_not_shift_offsets() -> None:
     assert [(start, end) for start, end, _ in PhraseMatcher([("save", 1)], any_case=True).find("İİ save SAVE")] == [
         (3, 7),
