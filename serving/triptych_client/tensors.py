@@ -24,7 +24,7 @@ LETTERS: Mapping[str, str] = {"INT": "i", "UINT": "u", "FP": "f"}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """An output; `numpy.asarray(tensor)` is an array of it, without a copy."""
+    """An output; `numpy.asarray(tensor)` is an array of it, without a copy, unless it is of BYTES."""
 
     datatype: str
     """Of the Open Inference Protocol, such as "FP32"."""
@@ -44,6 +44,8 @@ class Tensor:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
+        if self.datatype == "BYTES":
+            raise TypeError("a tensor of BYTES has no numbers for an array; its values are in `strings`")
         kind = self.datatype.rstrip("0123456789")
         bits = self.datatype.removeprefix(kind)
         code = f"<{LETTERS[kind]}{int(bits) // 8}" if bits else "|b1"

@@ -9,7 +9,7 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.engine import open_engine
-from triptych_cli.common.errors import needs
+from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
 
@@ -65,7 +65,8 @@ def command(
     if asks_server():
         with connect(choice.server) as client:
             found = client.infer(choice.model, {**arrays, **files}, outputs=best)
-        results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
+        with one_line(TypeError):
+            results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
         ranked = {name: list(found[name].strings) for name in best}
     else:
         with open_engine(choice, TASK) as (registry, selector):

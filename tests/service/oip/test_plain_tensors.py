@@ -57,6 +57,8 @@ def test_image_files_are_sent_and_labels_come_back(client: Client, every_model: 
     (tmp_path / "picture.png").write_bytes(picture)
     given = ("infer", "--server", every_model, "--model", model, "--image", f"x={tmp_path / 'picture.png'}", "--labels")
     assert run(*given, "y=2").success.splitlines() == ["y score:index:label", *found.strings]
+    with pytest.raises(TypeError, match="its values are in `strings`"):
+        np.asarray(client.infer(model, {"x": [picture]}, outputs={"y": 2})["y"])
     with pytest.raises(InvalidArgumentError, match=r"x\[1\].*PDF"):
         client.infer(model, {"x": [picture, b"%PDF"]})
     with pytest.raises(InvalidArgumentError, match="sum: it has no labels"):
