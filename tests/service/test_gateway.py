@@ -412,6 +412,12 @@ def test_triton_client(served: Served, binary: bool) -> None:
         client.infer("other", [texts])
 
 
+@pytest.mark.parametrize("length", ["-1", "9", "9" * 5_000])
+def test_lengths_of_heads_of_tensors_are_checked(served: Served, length: str) -> None:
+    status, error, _ = served.post("/v2/models/bert-en/infer", b"{}", inference_header_content_length=length)
+    assert (status, "is not a number of bytes of the body" in error["error"]) == (400, True)
+
+
 def test_openapi_document_describes_every_method_and_route(served: Served) -> None:
     _, document, _ = served.get("/openapi.json")
     assert TRANSLATE in document["paths"]

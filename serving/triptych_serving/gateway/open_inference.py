@@ -50,7 +50,7 @@ async def index(call: HttpCall) -> list[Any]:
 async def infer(call: HttpCall) -> Response:
     """Run a model. Tensors are JSON lists, or follow the JSON as bytes."""
     data, length = await call.body(), call.request.headers.get(HEADER_LENGTH)
-    if length is not None and not (length.isascii() and length.isdigit() and int(length) <= len(data)):
+    if length is not None and not (length.isascii() and length.isdigit() and len(length) <= 20 and int(length) <= len(data)):
         raise invalid(f"{HEADER_LENGTH}: {length[:40]!r} is not a number of bytes of the body")
     size = len(data) if length is None else int(length)
     path = call.request.path_params
@@ -135,9 +135,12 @@ def _raw(name: str, datatype: str, data: list[Any]) -> bytes:
     values = list(_flat(data))
     kinds = KINDS.get(np.dtype(NUMPY[datatype]).kind if datatype in NUMPY else datatype, ())
     try:
-        if all(type(one) in kinds for one in values):
-            return bytes(encode(values, 1, datatype)[1]) if datatype == BYTES else np.array(values, NUMPY[datatype]).tobytes()
-    except (KeyError, OverflowError):
+        with np.errstate(over="raise"):
+            if all(type(one) in kinds for one in values):
+                return (
+                    bytes(encode(values, 1, datatype)[1]) if datatype == BYTES else np.array(values, NUMPY[datatype]).tobytes()
+                )
+    except (KeyError, OverflowError, FloatingPointError):
         pass
     raise invalid(f"{name}: data: not values of the datatype {datatype[:40]!r}")
 

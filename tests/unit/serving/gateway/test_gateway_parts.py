@@ -173,6 +173,7 @@ def test_nested_values_take_linear_time() -> None:
         ({"shape": [1]}, b"", "name: missing"),
         ({"name": "a", "datatype": "BYTES", "shape": [-1], "data": []}, b"", "shape: must be"),
         ({"name": "a", "datatype": "BYTES", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
+        ({"name": "a", "datatype": "FP16", "shape": [1], "data": [1e10]}, b"", "not values of the datatype"),
         ({"name": "a", "datatype": "FP99", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
         ({"name": "a", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 9}}, b"x", "bytes follow"),
         ({"name": "a", "datatype": "BYTES", "shape": [1], "data": ["x"]}, b"x", "after the last input"),
