@@ -30,7 +30,7 @@ def _shard(text: str) -> tuple[int, int]:
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="source<TAB>target file to write; .gz is compressed.",
+    help="source<TAB>target file to write; .gz and .xz are compressed.",
 )
 @click.option(
     "--original/--no-original", default=True, show_default=True, help="Write each original pair before its translation."

@@ -8,6 +8,7 @@ communication. The process that finds all chunks done writes the result and remo
 import fcntl
 import gzip
 import json
+import lzma
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from typing import IO, BinaryIO
 
 import torch
 from sacrebleu.metrics.chrf import CHRF
@@ -26,6 +28,7 @@ from triptych_training.checks import at_least, one_of
 from triptych_training.data.corpus import Pair, need_items, read_lines, read_pairs
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import RecipeError
+from triptych_training.tasks.translation import ENCODED_AT_ONCE
 
 PICKS = ("best", "closest")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -97,7 +100,7 @@ def distill(
 
     Args:
         teacher: checkpoint folder of a translation model.
-        out: file to write, `source<TAB>target` lines; compressed if its name ends in .gz.
+        out: file to write, `source<TAB>target` lines; compressed if its name ends in .gz or .xz.
         report: called with lines of progress.
 
     Returns:
@@ -139,7 +142,9 @@ class _Translator:
     def fitting(self, sources: Sequence[str]) -> list[str]:
         """Return the sources that fit the model's positions, shortest first."""
         limit = self._model.config.max_positions
-        sizes = [len(encoding.ids) + len(self._prefix) for encoding in self._tokenizer.encode_batch(list(sources))]
+        parts = (list(sources[start : start + ENCODED_AT_ONCE]) for start in range(0, len(sources), ENCODED_AT_ONCE))
+        encodings = (encoding for part in parts for encoding in self._tokenizer.encode_batch_fast(part))
+        sizes = [len(encoding.ids) + len(self._prefix) for encoding in encodings]
         order = sorted((size, index) for index, size in enumerate(sizes) if size <= limit)
         return [sources[index] for _, index in order]
 
@@ -239,10 +244,17 @@ def _write(
             known += pair in lines
             lines.setdefault(pair, is_translation)
     partial = out.with_name(f"{out.name}.partial")
-    with open(partial, "wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=0) if out.suffix == ".gz" else file as text:
-        text.writelines(f"{source}\t{target}\n".encode() for source, target in lines)
+    with open(partial, "wb") as file, _compressed(file, out.suffix) as text:
+        text.writelines("{}\t{}\n".format(source.replace("\t", " "), target).encode() for source, target in lines)
     partial.replace(out)
     return DistillationResult(len(lines), sum(lines.values()), too_long, unusable, known)
+
+
+def _compressed(file: BinaryIO, suffix: str) -> IO[bytes]:
+    """Compress what is written to `file` if its name ends so that a reader would expect it."""
+    if suffix == ".xz":
+        return lzma.LZMAFile(file, "wb")
+    return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if suffix == ".gz" else file
 
 
 def _choose(candidates: Candidates, target: str | None) -> str:

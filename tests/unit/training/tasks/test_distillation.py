@@ -86,6 +86,23 @@ def test_translations_only_and_sentences_without_targets(tmp_path: Path, teacher
     assert lines == [f"{text}\t{turn(text)}" for text in (PAIRS[0][0], PAIRS[1][0], "eins zwei", "sieben")]
 
 
+def test_tabs_in_a_source_become_spaces(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
+    source, target = tmp_path / "source.txt", tmp_path / "target.txt"
+    source.write_text("eins\tzwei\n")
+    target.write_text("one two\n")
+    run(teacher, recipe(tmp_path, pairs=(f"{source}::{target}",)), tmp_path / "out.tsv.xz")
+    assert read_pairs([str(tmp_path / "out.tsv.xz")])[0] == ("eins zwei", "one two")
+
+
+def test_only_some_sources_are_encoded_at_a_time(
+    tmp_path: Path, teacher: Path, ending: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(teacher, recipe(tmp_path), tmp_path / "whole.tsv")
+    monkeypatch.setattr(distillation_module, "ENCODED_AT_ONCE", 7)
+    run(teacher, recipe(tmp_path), tmp_path / "parts.tsv")
+    assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
+
+
 def test_translations_are_the_model_s_and_their_length_is_limited(tmp_path: Path, teacher: Path) -> None:
     assert run(teacher, recipe(tmp_path, growth=0.5), tmp_path / "out.tsv", 4, 5) is None
     lines = (tmp_path / "out.tsv.work/chunk-00004.jsonl").read_text().splitlines()
