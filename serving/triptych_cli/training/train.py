@@ -91,11 +91,11 @@ def _loop(
     warmup_steps: int = 400,
     weight_decay: float = 0.0,
     clip_norm: float = 1.0,
-    label_smoothing: float = 0.1,
+    label_smoothing: float | None = 0.1,
     average: int = 5,
     ema_decay: float = 0.0,
 ) -> Callable[[Function], Function]:
-    """Make the options of the training loop with the defaults of a task."""
+    """Make the options of the training loop with the defaults of a task; a loss that is never smoothed has None."""
     return several(
         click.option(
             "--epochs", type=int, default=None, help=f"[default: {epochs}; with --max-steps or --max-minutes until they end it]"
@@ -119,7 +119,7 @@ def _loop(
         _option("--warmup-steps", default=warmup_steps, help="At most a tenth of the training."),
         _option("--weight-decay", default=weight_decay, help="Of projections and convolutions."),
         _option("--clip-norm", default=clip_norm, help="Largest gradient norm; 0 is off."),
-        _option("--label-smoothing", default=label_smoothing),
+        *([] if label_smoothing is None else [_option("--label-smoothing", default=label_smoothing)]),
         _option("--average", default=average, help="Number of final checkpoints whose weights are averaged."),
         _option("--ema-decay", default=ema_decay, help="Decay of the moving average that becomes the model; 0 is off."),
         _option("--validate-every", default=1, help="Epochs between two validations, each with a checkpoint."),
@@ -262,7 +262,7 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 @_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
 @_option("--batch-words", default=0, help="Words of a batch, at least 32; 0: an eighth of the vocabulary, at most 1,024.")
 @_loop(
-    epochs=5, optimizer="sgd", learning_rate=0.05, schedule="linear", warmup_steps=0, clip_norm=0.0, label_smoothing=0.0,
+    epochs=5, optimizer="sgd", learning_rate=0.05, schedule="linear", warmup_steps=0, clip_norm=0.0, label_smoothing=None,
     average=1,
 )  # fmt: skip
 def word2vec(out: Path, resume: bool, **options: Any) -> None:
@@ -313,7 +313,10 @@ def _finetuning(name: str, train_help: str, summary: str) -> None:
     @_option("--stride", default=64, help="Tokens that two windows of a long context share (question answering).")
     @_option("--dropout", default=0.1)
     @_option("--batch-tokens", default=4096, help="Rows x longest row of a batch.")
-    @_loop(epochs=3, learning_rate=5e-5, schedule="linear", warmup_steps=100, weight_decay=0.01, label_smoothing=0.0, average=1)
+    @_loop(
+        epochs=3, learning_rate=5e-5, schedule="linear", warmup_steps=100, weight_decay=0.01,
+        label_smoothing=None if name == "question-answering" else 0.0, average=1,
+    )  # fmt: skip
     def finetuning(out: Path, resume: bool, **options: Any) -> None:
         needs("triptych_training.loop.trainer", "train")
         from triptych_training.loop.recipe import FinetuningRecipe
@@ -401,7 +404,7 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
 @_option("--width", default=32, help="Channels of the first convolution; the next ones have 2 and 4 times as many.")
 @_option("--latent-dim", default=128, help="Numbers that stand for an image.")
 @_option("--kl-warmup-epochs", default=10, help="Epochs in which the weight of the KL divergence rises to 1.")
-@_loop(epochs=100, schedule="cosine", label_smoothing=0.0, average=1)
+@_loop(epochs=100, schedule="cosine", label_smoothing=None, average=1)
 def vae(out: Path, resume: bool, **options: Any) -> None:
     """Train a variational autoencoder on folders of images; exported, it generates images."""
     needs("triptych_training.loop.trainer", "train")

@@ -219,11 +219,17 @@ def test_other_image_models_are_trained(tmp_path: Path, shape: str, kind: type) 
         ("text-classification", "--train {bad}", "bad:2: 1 tab-separated fields"),
         ("text-classification", "--encoder none", "none: not a checkpoint folder, missing config.json, model.safetensors"),
         ("vit", "--valid nowhere", "nowhere: no such folder"),
+        ("vae", "--compile", "compile: not supported for this kind of model"),
     ],
 )
 def test_training_errors_are_printed_as_one_line(tmp_path: Path, task: str, options: str, message: str) -> None:
     bad = write(tmp_path / "bad", "one\tyes\ntwo\n")
     assert_failed(train(task, tmp_path, *options.format(bad=bad).split()), message)
+
+
+@pytest.mark.parametrize("task", ["vae", "word2vec", "question-answering"])
+def test_losses_that_are_never_smoothed_have_no_option_for_it(task: str) -> None:
+    assert "No such option" in invoke("train", task, "--label-smoothing", 0.1).stderr
 
 
 @pytest.mark.parametrize("task", ["translation", "bert", "text-classification", "vit"])

@@ -63,8 +63,8 @@ class Trainer:
         self.position = Position()
         self.clock = Clock(fabric, recipe, folder.opened)
         self.scale = LossScale() if recipe.precision == "fp16" else None
-        if recipe.compile:
-            compile_layers(task.model)
+        if recipe.compile and not compile_layers(task.model):
+            raise RecipeError("compile: not supported for this kind of model, which has no layers of attention; leave it out")
         fused = fabric.device.type != "mps"
         bfloat16 = fabric.device.type == "cuda" or choose_precision(recipe.precision) == "bf16"
         optimizers = make_optimizers(task.model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, fused, bfloat16)

@@ -62,8 +62,6 @@ def train_translation(recipe: TranslationRecipe, shape: TranslationConfig, out: 
     Raises:
         TrainingError: data, options or checkpoints cannot be used.
     """
-    if recipe.compile and isinstance(shape, RnnConfig):
-        raise RecipeError("compile: not supported for recurrent models; leave it out")
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "rnn" if isinstance(shape, RnnConfig) else "transformer", shape, resume)
     tokenizer, corpus = _prepare(fabric, recipe, shape, folder)

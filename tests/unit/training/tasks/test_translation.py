@@ -55,7 +55,7 @@ def test_a_recurrent_model_learns_and_is_read_back(cell: str, attention: str, tm
     assert checkpoint.model.config == replace(shape, vocabulary_size=checkpoint.tokenizer.get_vocab_size())
     losses = [record["valid_loss"] for record in records(run) if "valid_loss" in record]
     assert losses[-1] < losses[0]
-    with pytest.raises(RecipeError, match="compile: not supported for recurrent models"):
+    with pytest.raises(RecipeError, match="compile: not supported for this kind of model"):
         train_translation(make_recipe(tmp_path, compile=True), shape, tmp_path / "other")
 
 
