@@ -60,6 +60,7 @@ class LibreTranslate:
         return {name: values if several else values[0] for name, values in response.items()}
 
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
+        _with_key(call, await call.json())  # clients send a body even with GET
         pairs = await language_pairs(call)
         codes = _codes(pairs)
         named = zip(codes, await language_names(call, codes), strict=True)
