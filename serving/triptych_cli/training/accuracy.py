@@ -8,7 +8,8 @@ import torch
 
 from triptych.decoding import DecodingOptions
 from triptych_cli.common.engine import open_engine
-from triptych_embedded.request import BackendError, ModelChoice
+from triptych_embedded.models import backend_errors
+from triptych_embedded.request import BackendError, InputError, ModelChoice
 from triptych_serving.bundle.manifest import FILL_MASK, IMAGE_CLASSIFICATION, IMAGE_SAMPLING, TEXT_GENERATION
 from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
 from triptych_serving.encoding.text_runner import LOG_PROBABILITIES, SCORES, TOKENS, TextRow
@@ -53,6 +54,8 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
                 hits = item.result[TOKENS] == item.payload.targets[:, None]
                 first, fifth = first + int(hits[:, 0].sum()), fifth + int(hits.sum())
                 surprise -= float(np.trace(item.result[LOG_PROBABILITIES]))
+        if not rows:
+            raise BackendError(f"texts: {', '.join(paths)} have no tokens; name other files")
         found = masked_metrics(surprise, first, fifth, sum(len(row.places) for row in rows))
         return {
             "model": model.name,
@@ -106,6 +109,8 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
                 found = result.choices[0].log_probabilities[: result.prompt_token_count - 1]
                 surprise -= sum(each.log_probability for each in found)
                 tokens += len(found)
+        if not tokens:
+            raise BackendError(f"texts: no document of {', '.join(paths)} has at least 2 tokens; name other files")
         perplexity = round(next_token_metrics(surprise, tokens)["perplexity"], 3)
         return {"model": model.name, "precision": model.precision, "perplexity": perplexity, "tokens": tokens}
 
@@ -125,7 +130,11 @@ def image_accuracy(folders: Sequence[str], choice: ModelChoice, held_out: float)
         first, fifth = 0, 0
         for start in range(0, len(pictures), CALL_ROWS):
             chosen = pictures[start : start + CALL_ROWS]
-            results = model.classify([picture.path.read_bytes() for picture in chosen])
+            try:
+                with backend_errors():
+                    results = model.classify([picture.path.read_bytes() for picture in chosen])
+            except InputError as error:
+                raise BackendError(f"{chosen[error.index].path}: {error}") from error
             for result, picture in zip(results, chosen, strict=True):
                 ranked = [label.label for label in result.labels]
                 first, fifth = first + (ranked[0] == names[picture.label]), fifth + (names[picture.label] in ranked)

@@ -17,7 +17,10 @@ from triptych_cli.translation.backend import Backend, open_backend
 from triptych_embedded.request import BackendError, InputError, ModelChoice, TranslationRequest
 
 _hold_out = click.option(
-    "--hold-out", default=0.0, help="Use this many files in all (below 1: this share), the last of each class; 0: every file."
+    "--hold-out",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Use this many files in all (below 1: this share), the last of each class; 0: every file.",
 )
 
 
@@ -116,7 +119,7 @@ def _show(measurement: str, as_json: bool, *arguments: Any) -> None:
     accuracy = needs("triptych_cli.training.accuracy", "train")
     from triptych_training.errors import TrainingError
 
-    with one_line(TrainingError, BackendError):
+    with one_line(TrainingError, BackendError, InputError):
         result: Mapping[str, Any] = getattr(accuracy, measurement)(*arguments)
     if as_json:
         click.echo(json.dumps(result))

@@ -51,3 +51,18 @@ def test_errors_name_the_pair_the_file_or_the_option(run: Run, pairs: Path, monk
     error = run(*Toy, pairs).error
     assert error.startswith("pair 51: ")
     assert "too long, the model takes at most 64 tokens" in error
+
+
+@pytest.mark.parametrize(("task", "text"), [("fill-mask", "\u200b\n"), ("text-generation", "a\n\nb\n")])
+def test_texts_without_anything_to_predict_are_an_error(run: Run, tmp_path: Path, task: str, text: str) -> None:
+    path = tmp_path / "short.txt"
+    path.write_text(text, encoding="utf-8")
+    assert run("evaluate", task, path).error.startswith("texts: ")
+
+
+def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "bad.png").write_bytes(b"no image")
+    assert run("evaluate", "image-classification", tmp_path).error.startswith(f"{tmp_path}/cat/bad.png: it is not an image")
+    assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "-1").err
