@@ -159,7 +159,7 @@ class CallQueue(ABC, Generic[RowT]):
         Raises:
             ServingError: as `submit`.
         """
-        demand = Demand(expected.rows, 0, deadline)
+        demand = Demand(expected.rows, 0, deadline, expected.field)
         self.check_demand(demand, now, lambda: self._forecast_expected(expected, deadline, now))
 
     def check_demand(self, demand: Demand, now: float, foretell: Foretell) -> float:

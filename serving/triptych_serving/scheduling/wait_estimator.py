@@ -63,6 +63,7 @@ class ExpectedCall(NamedTuple):
     calls_ahead: int = 0
     tokens_ahead: int = 0
     greedy: bool = True  # how its rows are decoded; only the decode engine reads it
+    field: str = "contents"  # the request's field, for error messages
 
 
 class IncomingTexts:

@@ -61,7 +61,7 @@ class TextCalls(ModelCalls):
         self, model: TextModel, query: TextQuery[Result, Message], arrival: Arrival, use: ModelUse
     ) -> list[Message]:
         characters = query.characters
-        expected = model.coming.expect(len(query.inputs), characters)
+        expected = model.coming.expect(len(query.inputs), characters)._replace(field=query.task.names.list)
         model.engine.check(expected, arrival.deadline)  # rejecting is cheap, tokenizing is not
         if characters <= INLINE_CHARACTERS:  # no other call gets its turn meanwhile
             work = finish(query.prepare(model))

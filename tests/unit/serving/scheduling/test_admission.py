@@ -22,7 +22,7 @@ from triptych_serving.scheduling.admission import (
 from triptych_serving.scheduling.batch_scheduler import STALE_ITEMS, BatchLimits, BatchScheduler
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits, DecodeScheduler, LaneKind
 from triptych_serving.scheduling.request import Call
-from triptych_serving.scheduling.wait_estimator import Forecast
+from triptych_serving.scheduling.wait_estimator import ExpectedCall, Forecast
 
 from ..calls import RecordedCall, item_call, make_call, rows_of
 
@@ -133,6 +133,8 @@ def test_a_demand_is_checked_before_there_is_a_call() -> None:
     assert queue.check_demand(Demand(5, 0, None), 0.0, unknown) == 0
     with pytest.raises(InvalidInputError, match=r"pairs: 6 rows in one request, at most 5 can wait \(--max-queue-rows\)"):
         queue.check_demand(Demand(6, 0, None, "pairs"), 0.0, unknown)
+    with pytest.raises(InvalidInputError, match=r"prompts: 6 rows in one request"):
+        queue.check(ExpectedCall(6, field="prompts"), None, 0.0)
     with pytest.raises(DeadlineError):
         queue.check_demand(Demand(1, 0, 1.0), 1.0, unknown)
     queue.close("the model is shutting down")
