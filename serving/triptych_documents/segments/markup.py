@@ -13,6 +13,7 @@ from triptych_documents.segments.protected import (
     ProtectedKind,
     ProtectedMatch,
     is_word,
+    merged,
 )
 from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segment
 from triptych_documents.unit import Code, Piece, Role, joined
@@ -25,6 +26,9 @@ _TAG = re.compile(
 _BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences
 _EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an end tag
 _at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected items
+_MARK = re.compile(r"[^\w\s]{0,2}[\d*†‡®]{1,3}[^\w\s]{0,2}")
+_MARKED = re.compile(r"(?:[^\W\d_]{4}|[.,;:!?\"”’)\]])$")  # letters of a word that is no formula, or the end of a clause
+_LONGEST_FORMULA, _FEW_LETTERS = 20, 3  # characters; letters of a formula that has no capitals
 _DEPTH = 16  # open tags that are searched for the matching one
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
 
@@ -34,13 +38,13 @@ def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
     if len(pieces) == 1 and isinstance(text := pieces[0], str) and not finder.may_have(text):
         return Segment(text)
     tokens = list(_tokens(pieces))
-    flow = _SegmentBuilder(_tag_pairs(tokens))
+    flow, marks = _SegmentBuilder(_tag_pairs(tokens)), _marks(tokens)
     for place, token in enumerate(tokens):
-        flow.add(place, token)
+        flow.add(place, token, place in marks)
     text, tags = "".join(flow.texts), flow.tags
     protected = flow.protected
     if finder.may_have(text):
-        found = finder.find(text)
+        found = _with_formulas(finder.find(text), tags, text)
         tags, protected, found = _absorbed(found, tags, protected, text)
         protected = _fitted(found, protected, tags, text)
     return Segment(text, tuple(tags), tuple(_widened(_merged(protected, tags, text), tags, text)))
@@ -89,6 +93,46 @@ def _name(token: Token) -> tuple[str, Role]:
     return token[2], Role.CLOSE if token[1] else Role.OPEN
 
 
+def _marks(tokens: Sequence[Token]) -> set[int]:
+    """Return the tokens of marks behind words, which the model does not see: `word<sup>2</sup>`, `end.<sup>[1]</sup>`."""
+    found: set[int] = set()
+    names = list(map(_name, tokens))
+    for place, mark in enumerate(tokens):
+        if not isinstance(mark, str) or not _MARK.fullmatch(mark):
+            continue
+        first, last = place, place + 1
+        while (
+            first > 0
+            and last < len(tokens)
+            and names[first - 1][1] is Role.OPEN
+            and names[last] == (names[first - 1][0], Role.CLOSE)
+        ):
+            first, last = first - 1, last + 1
+        before, after = (tokens[at] if 0 <= at < len(tokens) else "" for at in (first - 1, last))
+        is_behind = isinstance(before, str) and _MARKED.search(before[-4:]) is not None
+        if first < place and is_behind and not (isinstance(after, str) and after[:1].isalnum()):
+            found.update(range(first, last))
+    return found
+
+
+def _with_formulas(found: Sequence[ProtectedMatch], tags: Sequence[InlineTag], text: str) -> Sequence[ProtectedMatch]:
+    """Add short words with a number in tags: `H<sub>2</sub>O`, `x<sup>2</sup>`, `10<sup>6</sup>`."""
+    formulas: list[ProtectedMatch] = []
+    for left, right in pairwise(tags):
+        start, end = left.at, right.at
+        if left.role is not Role.OPEN or right.pair != left.pair or not text[start:end].strip("+-−").isdigit():
+            continue
+        while start and text[start - 1].isalnum() and end - start <= _LONGEST_FORMULA:
+            start -= 1
+        while text[end : end + 1].isalnum() and end - start <= _LONGEST_FORMULA:
+            end += 1
+        letters = sum(map(str.isalpha, text[start:end]))
+        is_formula = letters <= _FEW_LETTERS or sum(map(str.isupper, text[start:end])) > 1
+        if start < left.at and end - start <= _LONGEST_FORMULA and is_formula and not (formulas and formulas[-1].end > start):
+            formulas.append(ProtectedMatch(start, end, ProtectedKind.NAME if letters else ProtectedKind.COUNT))
+    return merged(formulas, found)
+
+
 class _SegmentBuilder:
     def __init__(self, tag_pairs: Mapping[int, int]) -> None:
         self._tag_pairs = tag_pairs
@@ -97,8 +141,10 @@ class _SegmentBuilder:
         self.tags: list[InlineTag] = []
         self.protected: list[ProtectedSpan] = []
 
-    def add(self, place: int, token: Token) -> None:
-        if isinstance(token, str):
+    def add(self, place: int, token: Token, is_mark: bool) -> None:
+        if is_mark:
+            self.tags.append(InlineTag(self._at, token[0] if isinstance(token, re.Match) else token, Role.ALONE))
+        elif isinstance(token, str):
             self._add_text(token)
         elif isinstance(token, Code):
             self._add_code(token)
@@ -143,6 +189,10 @@ def _absorbed(
     for one in found:
         first, last = bisect_right(tags, one.start, key=_at), bisect_left(tags, one.end, key=_at)
         head, tail = bisect_left(codes, one.start, key=_start), bisect_left(codes, one.end, key=_start)
+        while (
+            last < len(tags) and (tags[last].at, tags[last].role) == (one.end, Role.CLOSE) and not _is_closed(tags[first:last])
+        ):
+            last += 1
         inner, shown = tags[first:last], codes[head:tail]
         whole = (not shown or shown[-1].end <= one.end) and (not head or codes[head - 1].end <= one.start)
         if (

@@ -117,7 +117,7 @@ class ProtectedFinder:
         """Return all matches in order without overlap; placeholders win over words, words over numbers."""
         taken: list[ProtectedMatch] = []
         for candidates in (self._holders(text), self._words(text), self._foreign(text), self._numbers(text)):
-            taken = _merged(taken, candidates)
+            taken = merged(taken, candidates)
         return taken
 
     def invented(self, text: str) -> list[str]:
@@ -135,7 +135,7 @@ class ProtectedFinder:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (ProtectedMatch(*match.span(), ProtectedKind.KEEP) for match in _COINED.finditer(text) if _is_coined(match[0]))
-        return _merged(_merged(kept, terms), coined)
+        return merged(merged(kept, terms), coined)
 
     def _foreign(self, text: str) -> Iterator[ProtectedMatch]:
         found = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
@@ -163,7 +163,7 @@ def _checked(index: int, pattern: str) -> str:
     return pattern
 
 
-def _merged(taken: Sequence[ProtectedMatch], more: Iterator[ProtectedMatch] | Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
+def merged(taken: Sequence[ProtectedMatch], more: Iterator[ProtectedMatch] | Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
     """Merge matches of `more` that overlap none of `taken`; both are in order."""
     merged: list[ProtectedMatch] = []
     rest = iter(taken)

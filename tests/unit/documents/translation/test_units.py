@@ -134,6 +134,27 @@ B, B_END = opening("<b>"), closing("</b>")
         (("a 😀 b 5★, c",), swapping, "A 😀 B 5★, C"),
         (("c {x} 👋, d",), lambda request: aligned(request, "C Tom, D"), "C {x} 👋, D"),
         (("Run ", alone("`ls -l`", "ls -l"), " now"), backwards, "NOW `ls -l` rUN"),
+        (
+            ("the H", B, "2", B_END, "O of 5 km", opening("<2>", 2), "-2", closing("</2>", 2)),
+            swapping,
+            "THE H<b>2</b>O OF 5 km<2>-2</2>",
+        ),
+        (
+            ("a 10", B, "6", B_END, " and NaHCO", opening("<2>", 2), "3", closing("</2>", 2)),
+            swapping,
+            "A 10<b>6</b> AND NaHCO<2>3</2>",
+        ),
+        (
+            ("a longword", B, opening("<2>", 2), "[1]", closing("</2>", 2), B_END, " here"),
+            swapping,
+            "A LONGWORD<b><2>[1]</2></b> HERE",
+        ),
+        (("an end.", B, "*", B_END, " Of it.<i>1</i> And"), swapping, "AN END.<b>*</b> oF IT.<i>1</i> aND"),
+        (
+            ("a word", B, "1", B_END, "a ", opening("<2>", 2), "7", closing("</2>", 2), " b"),
+            swapping,
+            "A <b>WORD1A</b> <2>7</2> B",
+        ),
         (("press <b>red</b> twice",), backwards, "TWICE <b>RED</b> PRESS"),
     ],
 )
