@@ -32,8 +32,8 @@ FINAL = "triton_final_response"
 IN_FLIGHT = 64  # requests of a stream that are read and not yet answered
 UNREAD = 64  # responses that wait for a slow reader
 
-# Fields in the errors of other protocols: `contents[3]`, `inputs[0].text_pair`, `options.beam_size`, `top_k`.
-_INPUT_FIELD = re.compile(r"(?:contents|inputs|images)(\[\d+])?(?:\.(\w+))?")
+# Fields in the errors of other protocols: `contents[3]`, `prompts[0]`, `inputs[0].text_pair`, `options.beam_size`, `top_k`.
+_INPUT_FIELD = re.compile(r"(?:contents|prompts|inputs|images)(\[\d+])?(?:\.(\w+))?")
 
 
 @dataclass(frozen=True)
