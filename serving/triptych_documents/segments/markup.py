@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from operator import attrgetter
 
@@ -44,7 +45,7 @@ def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
     text, tags = "".join(flow.texts), flow.tags
     protected = flow.protected
     if finder.may_have(text):
-        found = _with_formulas(finder.find(text), tags, text)
+        found = _with_formulas(list(_found(finder, tags, text)), tags, text)
         tags, protected, found = _absorbed(found, tags, protected, text)
         protected = _fitted(found, protected, tags, text)
     return Segment(text, tuple(tags), tuple(_widened(_merged(protected, tags, text), tags, text)))
@@ -113,6 +114,14 @@ def _marks(tokens: Sequence[Token]) -> set[int]:
         if first < place and is_behind and not (isinstance(after, str) and after[:1].isalnum()):
             found.update(range(first, last))
     return found
+
+
+def _found(finder: ProtectedFinder, tags: Sequence[InlineTag], text: str) -> Iterator[ProtectedMatch]:
+    """Find protected text; none continues across fixed tags: `One<br>Two` is not OneTwo."""
+    edges = dict.fromkeys((0, *(tag.at for tag in tags if tag.fixed), len(text)))
+    for start, end in pairwise(edges):
+        for one in finder.find(text[start:end]):
+            yield replace(one, start=start + one.start, end=start + one.end) if start else one
 
 
 def _with_formulas(found: Sequence[ProtectedMatch], tags: Sequence[InlineTag], text: str) -> Sequence[ProtectedMatch]:

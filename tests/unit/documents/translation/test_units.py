@@ -69,6 +69,7 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Too   many\n spaces", ["Too many spaces"]),
         ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
         (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
+        ("<ul><li>One</li><li>Two dogs</li></ul>Chapter 5<br>6 dogs", ["One", "Two dogs", "Chapter 5", "6 dogs"]),
         ("🚀 Start it ❤️ now! 🎉 Stop 👩‍👧", ["Start it now!", "Stop"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
     ],
