@@ -20,7 +20,7 @@ from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segmen
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAG = re.compile(
-    r"<(/?)([A-Za-z][\w:.-]{0,40})((?:\s[^<>\n]{0,500})?)(/?)>"
+    r"<(/?)([A-Za-z][\w:.-]{0,40}|\d{1,3})((?:\s[^<>\n]{0,500})?)(/?)>"  # numbers: react-i18next
     rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w))"  # between titles: Home | News, File > Open
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
 )

@@ -65,7 +65,7 @@ _PATTERNS = (
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
     r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
     r"\$[A-Za-z_]\w*",  # shell
-    r"</?[A-Za-z][^<>\n]{0,500}>",  # tags that pair with nothing
+    r"</?(?:[A-Za-z][^<>\n]{0,500}|\d{1,3}/?)>",  # tags that pair with nothing
     r"&(?:[A-Za-z]\w{1,30}|#\d{1,7}|#[xX][\dA-Fa-f]{1,6});",  # character references
     r"(?<![\w/.@%+~-])(?:[~@]|\.{1,2}|[A-Za-z]:)?[/\\](?:[\w.@%+~-]+[/\\])*[\w.@%+~-]*\w[/\\]?",  # paths
     r"(?<![\w/.@-])(?:[\w.-]+/)+[\w-]+\.[A-Za-z]\w{0,4}(?!\w)",  # files in folders
