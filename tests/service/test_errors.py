@@ -145,6 +145,16 @@ def test_a_message_over_the_limit_is_refused(server: ServerProcess, translation:
     assert_serves(translation)
 
 
+@pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_compressed_messages_are_refused_before_they_are_unpacked(
+    translation: TranslationServiceStub, algorithm: grpc.Compression
+) -> None:
+    bomb = translation_pb2.TranslateRequest(contents=["a" * MAX_MESSAGE_BYTES])
+    error = failure(lambda: translation.Translate(bomb, compression=algorithm))
+    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert_serves(translation)
+
+
 def test_more_rows_than_the_queue_can_ever_hold_are_refused_for_good(server: ServerProcess) -> None:
     with Client(server.address, texts_per_call=100_000, retries=0) as client:
         with pytest.raises(InvalidArgumentError, match="16,385 elements in one request, at most 16,384 can wait"):

@@ -18,6 +18,7 @@ RETRY_SECONDS = 0.5  # a client knows better than the server when one of its own
 WATCHER_SHARE = 4  # one client may have this part of the streams of health checks and reflection
 # gRPC's core accepts messages up to this multiple of the limit, so that they are rejected with an error that names the flag.
 CORE_FACTOR = 2
+UNCOMPRESSED = 1 << 0  # bit of the algorithm "identity"
 MAX_MESSAGE_BYTES = 2**31 - 1  # highest value that gRPC's core accepts
 FEWEST_ELEMENTS = 1_024  # that every list may have, however short the queue is
 # Services and methods whose messages carry images, documents or tensors; all others carry texts.
@@ -94,6 +95,8 @@ class MessageLimit:
         return [
             ("grpc.max_receive_message_length", min(MAX_MESSAGE_BYTES, CORE_FACTOR * self.limit)),
             ("grpc.max_send_message_length", -1),
+            # gRPC's core would unpack a compressed message, to a thousand times its size, before it looks at this limit.
+            ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED),
         ]
 
     def check_request(self, size: int, has_texts: bool = False) -> None:
