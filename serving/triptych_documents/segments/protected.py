@@ -31,8 +31,8 @@ class ProtectedMatch:
     term: Term | None = None
 
 
-# Character classes: arrows and emoji; signs between titles, such as bullets; all of them and variation selectors.
-SYMBOL = r"\u2190-\u21ff\u2300-\u2bff\U0001f000-\U0001faff"
+# Character classes: marks of direction, arrows and emoji; signs between titles, such as bullets; both and variation selectors.
+SYMBOL = r"\u200e\u200f\u202a-\u202e\u2066-\u2069\u2190-\u21ff\u2300-\u2bff\U0001f000-\U0001faff"
 SEPARATOR = r"|•·›▸▶►→⇒➔➜"
 _DOMAIN = "(?:com|org|net|io|dev|edu|gov|info|de|eu|uk)"  # frequent ones that are no English words
 _SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"

@@ -167,7 +167,8 @@ class _Writer:
 
     def _needs_space_before(self) -> bool:
         before = self._text[self._at - 1 : self._at]
-        return bool(before) and not before.isspace() and before not in _OPENING and not is_unspaced(before)
+        opens = before in _OPENING and not (before == '"' and self._text.count('"', 0, self._at) % 2 == 0)
+        return bool(before) and not before.isspace() and not opens and not is_unspaced(before)
 
     def _gap(self, word: int, leans: int) -> int:
         if leans < 0:

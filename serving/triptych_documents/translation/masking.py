@@ -12,6 +12,7 @@ from triptych_documents.sentences import Span
 _BREAK = r"\t\r\n\f\v\x1c-\x1f\x85\u2028\u2029"  # white space that becomes a space
 _SPACES = re.compile(rf" ?[{_BREAK}][ {_BREAK}]*| [ {_BREAK}]+")  # not a single space: there are many
 
+_HIDDEN = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens and other invisible characters
 _CLOSING = frozenset(",.;:!?)")
 
 # Words that models copy unchanged more often than others.
@@ -59,7 +60,7 @@ class MaskedSentence:
 def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSentence:
     """Mask a segment."""
     if not (segment.protected or segment.tags):
-        return MaskedSentence(_SPACES.sub(" ", segment.text).strip(" "), (), ())
+        return MaskedSentence(_tidy(segment.text).strip(" "), (), ())
     writer = _Writer(segment)
     tags = iter((*segment.tags, None))
     tag = next(tags)
@@ -72,6 +73,10 @@ def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSente
         if item is not None:
             writer.write_item(item, substitution)
     return writer.sentence()
+
+
+def _tidy(text: str) -> str:
+    return text if text.isascii() and text.isprintable() and "  " not in text else _SPACES.sub(" ", _HIDDEN.sub("", text))
 
 
 class _Writer:
@@ -93,6 +98,8 @@ class _Writer:
 
     def tag(self, place: int) -> None:
         self.go_to(place)
+        if self._segment.text[place : place + 1] in _CLOSING and not self._segment.text[place + 1 : place + 2].isalnum():
+            self._close_up()
         self._tag_offsets.append(self._length)
 
     def write_item(self, item: ProtectedSpan, substitution: Substitution) -> None:
@@ -118,15 +125,20 @@ class _Writer:
         """Omit an item with a genitive ending, and the space before a following comma."""
         whole = with_tail(self._segment, item)
         self._at = whole.end
-        if self._segment.text[self._at : self._at + 1] in _CLOSING and self._ends_blank and self._parts:
+        if self._segment.text[self._at : self._at + 1] in _CLOSING:
+            self._close_up()
+        self._spans.append(MaskedSpan(whole, Substitution.OUT, "", (self._length, self._length)))
+
+    def _close_up(self) -> None:
+        """Remove the space before punctuation that follows."""
+        if self._ends_blank and self._parts:
             self._parts[-1] = self._parts[-1][:-1]
             self._length -= 1
             self._ends_blank = False
             self._tag_offsets = [min(place, self._length) for place in self._tag_offsets]
-        self._spans.append(MaskedSpan(whole, Substitution.OUT, "", (self._length, self._length)))
 
     def _write(self, text: str) -> None:
-        text = _SPACES.sub(" ", text)
+        text = _tidy(text)
         if self._ends_blank:
             text = text.lstrip(" ")
         if text:

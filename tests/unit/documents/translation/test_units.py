@@ -71,6 +71,7 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
         ("<ul><li>One</li><li>Two dogs</li></ul>Chapter 5<br>6 dogs", ["One", "Two dogs", "Chapter 5", "6 dogs"]),
         ("<0>Read</0> it<1/> or <2>", ["Read it or Tom"]),
+        ("un\u00adable \u200fword\u200f 👋!", ["unable word!"]),
         ("🚀 Start it ❤️ now! 🎉 Stop 👩‍👧", ["Start it now!", "Stop"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
     ],
@@ -135,6 +136,7 @@ B, B_END = opening("<b>"), closing("</b>")
         (("one two", alone("\n> ", " "), "three four"), backwards, "FOUR\n> THREE TWO ONE"),
         (("a 😀 b 5★, c",), swapping, "A 😀 B 5★, C"),
         (("a <0>x <1/>y</0>",), swapping, "A <0>X <1/>Y</0>"),
+        (('a "b" 👋. C',), swapping, 'A "B" 👋. c'),
         (("c {x} 👋, d",), lambda request: aligned(request, "C Tom, D"), "C {x} 👋, D"),
         (("Run ", alone("`ls -l`", "ls -l"), " now"), backwards, "NOW `ls -l` rUN"),
         (
