@@ -267,8 +267,12 @@ def test_deepl_client(served: Served, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
     assert client.translate_document_from_filepath(tmp_path / "notes.md", tmp_path / "out.md", target_lang="DE").done
     assert (tmp_path / "out.md").read_text().startswith("# ")
-    with pytest.raises(deepl.DeepLException, match="formality: 'more' is not supported"):
-        client.translate_text("Hello", target_lang="DE", formality="more")
+    for option, value in (("formality", "more"), ("context", "At sea.")):
+        with pytest.raises(deepl.DeepLException, match=f"{option}: '{value}' is not supported"):
+            client.translate_text("Hello", target_lang="DE", **{option: value})  # type: ignore[arg-type]
+    with pytest.raises(deepl.DeepLException, match="split_sentences: '0' is not supported"):
+        client.translate_text("Hello", target_lang="DE", tag_handling="html", split_sentences="0")
+    assert client.translate_text("<b>Hello</b>", target_lang="DE", tag_handling="html", split_sentences="1")
 
 
 def test_openai_client(served: Served) -> None:

@@ -23,6 +23,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "style_id": (),
     "translation_memory_id": (),
     "custom_instructions": ([],),
+    "context": ("",),
     "non_splitting_tags": ([],),
     "splitting_tags": ([],),
     "ignore_tags": ([],),
@@ -66,6 +67,8 @@ class DeepL:
         handling = given.get("tag_handling")
         if handling not in (None, "html"):
             raise invalid(f"tag_handling: {handling!r:.40} is not supported; html is")
+        if handling:
+            given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
         options = translation_pb2.DecodingOptions(split_sentences=_split(given))
         found, sources = await translate(call, texts, source, target, options, html=bool(handling))
         return {
