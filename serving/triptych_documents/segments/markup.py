@@ -21,6 +21,7 @@ from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAG = re.compile(
     r"<(/?)([A-Za-z][\w:.-]{0,40}|\d{1,3})((?:\s[^<>\n]{0,500})?)(/?)>"  # numbers: react-i18next
+    r"|(?P<bold>(?<![\w*])\*\*(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*])\*\*(?![\w*]))"  # as in Markdown
     rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w))"  # between titles: Home | News, File > Open
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
 )
@@ -89,6 +90,8 @@ def _name(token: Token) -> tuple[str, Role]:
         return "", Role.ALONE
     if isinstance(token, Code):
         return f"#{token.pair}", token.role
+    if token["bold"] or token["end"]:
+        return "**", Role.OPEN if token["bold"] else Role.CLOSE
     if token[2] is None or token[4] or token[2].lower() in _EMPTY:
         return "", Role.ALONE
     return token[2], Role.CLOSE if token[1] else Role.OPEN
@@ -172,14 +175,15 @@ class _SegmentBuilder:
 
     def _add_tag(self, place: int, tag: re.Match[str]) -> None:
         name = (tag[2] or "").lower()
-        if name in _BREAKS or not name:
-            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=bool(name or tag["apart"])))
+        if name in _BREAKS:
+            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
         elif place in self._tag_pairs:
-            role = Role.CLOSE if tag[1] else Role.OPEN
-            self.tags.append(InlineTag(self._at, tag[0], role, self._tag_pairs[place]))
+            self.tags.append(InlineTag(self._at, tag[0], _name(tag)[1], self._tag_pairs[place]))
+        elif not name and tag[0] != "**":
+            self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=bool(tag["apart"])))
         elif tag[4] or tag[1] or name in _EMPTY:
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE))
-        else:  # such as <file>, which is visible text
+        else:  # such as <file>, which is visible text, and **, which pairs with nothing
             self._add_text(tag[0])
 
     def _add_text(self, text: str) -> None:

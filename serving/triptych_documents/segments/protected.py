@@ -40,7 +40,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w"
+    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w"
     rf"|(?<=\.){_DOMAIN}\b)"
 )
 _INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
