@@ -22,7 +22,8 @@ from triptych_documents.unit import Code, Piece, Role, joined
 _TAG = re.compile(
     r"<(/?)([A-Za-z][\w:.-]{0,40}|\d{1,3})((?:\s[^<>\n]{0,500})?)(/?)>"  # numbers: react-i18next
     r"|(?P<bold>(?<![\w*])\*\*(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*])\*\*(?![\w*]))"  # as in Markdown
-    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w))"  # between titles: Home | News, File > Open
+    # Between titles, as in Home | News and File > Open; dots before a page number.
+    rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}})"
     rf"|(?:\S\ufe0f|[{SYMBOL}])[{SYMBOL}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*"
 )
 _BREAKS = frozenset(("br", "hr", "p", "li", "div", "td", "tr", "ul", "ol"))  # HTML tags between sentences

@@ -41,7 +41,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
     rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w"
-    rf"|(?<=\.){_DOMAIN}\b)"
+    rf"|(?<=\.)(?:{_DOMAIN}\b|\.\.\.| \. \.))"
 )
 _INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
 

@@ -73,6 +73,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("<0>Read</0> it<1/> or <2>", ["Read it or Tom"]),
         ("un\u00adable \u200fword\u200f 👋!", ["unable word!"]),
         ("🚀 Start it ❤️ now! 🎉 Stop 👩‍👧", ["Start it now!", "Stop"]),
+        ("The end ........ 12", ["The end"]),
+        ("The end . . . . 13", ["The end"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
     ],
 )
