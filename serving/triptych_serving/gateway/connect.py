@@ -16,31 +16,43 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.gateway.call import ELEMENT_TOKENS, TENSOR_TOKENS, HttpCall, check_json, invalid
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import NO_ROUTE, Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.limits import BINARY
+from triptych_serving.rpc.limits import BINARY, MessageLimit
 from triptych_serving.rpc.status import REQUEST_ID
+from triptych_serving.rpc.wire import lists_of
 
 ENVELOPE = struct.Struct(">BI")  # flags and length of a message of a stream
 COMPRESSED, END = 1, 2
 TYPE_PREFIX = "type.googleapis.com/"
 
 
-def parse(codec: str, data: bytes, message: Message, tokens: int) -> None:
-    """Parse bytes into an empty message; `codec` is "json", of at most so many strings and separators, or "proto".
+def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: int) -> None:
+    """Parse bytes into an empty message, if they are not many elements, which would take much more memory.
+
+    Args:
+        codec: "json" or "proto".
+        data: the bytes.
+        message: is filled.
+        limit: has the elements of each list of "proto".
+        tokens: strings and separators of "json".
 
     Raises:
-        RpcError: they are not a message of this type, or have more.
+        RpcError: they are not a message of this type, or above a limit.
     """
     try:
         if codec == "json":
             check_json(data, tokens)
             json_format.Parse(data.decode() or "{}", message, max_recursion_depth=20)
         else:
+            limit.check_elements(data, lists_of(message.DESCRIPTOR))
             message.ParseFromString(data)
+    except InvalidInputError as error:
+        raise invalid(str(error)) from None
     except (json_format.ParseError, DecodeError, ValueError, RecursionError) as error:
         raise invalid(f"body: not a {message.DESCRIPTOR.name}: {error}") from None
 
@@ -82,12 +94,13 @@ async def _call(call: HttpCall) -> Response:
     request = GetMessageClass(method.input_type)()
     response = GetMessageClass(method.output_type)
     path, data = f"/{service}/{name}", await call.body()
-    tokens = TENSOR_TOKENS if service in BINARY else ELEMENT_TOKENS * call.parts.messages.elements
+    limit = call.parts.messages
+    limits = limit, TENSOR_TOKENS if service in BINARY else ELEMENT_TOKENS * limit.elements
     if not streams:
-        await call.offload(len(data), parse, codec, data, request, tokens)
+        await call.offload(len(data), parse, codec, data, request, *limits)
         message = await call.unary(path, request, response())
         return Response(await call.offload(message.ByteSize(), serialize, codec, message), media_type=kind)
-    await call.offload(len(data), parse, codec, _only_message(data), request, tokens)
+    await call.offload(len(data), parse, codec, _only_message(data), request, *limits)
     return StreamingResponse(_stream(call.stream(path, request, response), codec), media_type=kind)
 
 

@@ -17,11 +17,13 @@ from langcodes import Language
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
+from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TAG, TranslatedDocument, language_names
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.limits import MessageLimit
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,22 @@ def test_json_with_many_values_is_rejected_before_it_is_parsed() -> None:
     with pytest.raises(RpcError, match="body: more than 100 "):
         parse_object(b'{"a": [' + b"[]," * 1_000_000 + b"[]]}", 100)
     assert time.process_time() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "problem"),
+    [
+        ("proto", b"\x0a\0" * 6, r"contents: at least 6 elements in one request, at most 5 can wait \(--max-queue-rows\)"),
+        ("json", b'{"contents": ["", "", "", "", "", ""]}', "body: more than 9 strings"),
+        ("proto", b"\xff", "not a TranslateRequest"),
+        ("json", b"[", "not a TranslateRequest"),
+    ],
+)
+def test_messages_of_many_elements_are_rejected_before_they_are_parsed(codec: str, data: bytes, problem: str) -> None:
+    message = translation_pb2.TranslateRequest()
+    with pytest.raises(RpcError, match=problem):
+        parse(codec, data, message, MessageLimit(elements=5), 9)
+    assert not message.contents
 
 
 def test_forms_that_are_malformed_or_have_many_fields_are_rejected() -> None:
