@@ -249,6 +249,16 @@ def test_fields_of_a_form_may_occur_several_times(served: Served, kind: str) -> 
     assert [one["text"] for one in found["translations"]] == expected
 
 
+def test_forms_that_are_not_unicode_are_rejected(served: Served) -> None:
+    half = "+2AA-"  # of a surrogate pair, in UTF-7
+    for body in (multipart([("q", half)], "", b""), multipart([("q", "a")], half, b"")):
+        for charset, message in (("utf-7", "body: the text is not Unicode"), ("utf-8", "source: missing")):
+            status, error, _ = served.post(
+                "/translate", body, content_type=f"multipart/form-data; boundary=edge; charset={charset}"
+            )
+            assert (status, message in error["error"]) == (400, True)
+
+
 def multipart(fields: Iterable[tuple[str, str]], name: str, content: bytes) -> bytes:
     parts = [f'--edge\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode() for key, value in fields]
     head = f'--edge\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'.encode()

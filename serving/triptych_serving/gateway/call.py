@@ -26,6 +26,8 @@ from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import MessageLimit
+from triptych_serving.text.tokenizers import is_unicode
+from triptych_serving.text.validation import NOT_UNICODE
 
 BODY_SECONDS = 60.0  # in which a request's body must arrive
 TIMEOUT_HEADER = "connect-timeout-ms"
@@ -265,6 +267,9 @@ class HttpCall:
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
         except (HTTPException, TimeoutError) as error:  # starlette's is around a MultiPartException
             raise invalid(f"body: {getattr(error, 'detail', 'not received in time')}") from None
+        texts = [value if isinstance(value, str) else value.filename or "" for _, value in form.multi_items()]
+        if not is_unicode("".join(texts)):  # in UTF-7, for instance
+            raise invalid(f"body: {NOT_UNICODE}")
         fields = _fields((name, value) for name, value in form.multi_items() if isinstance(value, str))
         return fields, next((value for value in form.values() if isinstance(value, UploadFile)), None)
 

@@ -108,7 +108,12 @@ def test_forms_take_little_memory() -> None:
 
 def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
-    monkeypatch.setattr(Language, "display_name", lambda _: threads.append(threading.current_thread()) or "German")
+
+    def display_name(_: Language) -> str:
+        threads.append(threading.current_thread())
+        return "German"
+
+    monkeypatch.setattr(Language, "display_name", display_name)
     with ThreadPoolExecutor(1) as pool:
         call: Any = SimpleNamespace(parts=SimpleNamespace(pool=pool))
         assert asyncio.run(language_names(call, ["de"])) == ["German"]
