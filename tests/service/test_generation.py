@@ -82,7 +82,8 @@ def test_greedy_search_gives_the_models_tokens_alone_and_in_company(served: Serv
     for prompt, text in zip(PROMPTS, expected, strict=True):
         alone = served.client.generate(prompt, top_logprobs=3, echo=True, **GREEDY)
         assert (alone.text, alone.prompt_token_count) == (prompt + text, len(served.ids(prompt)))
-        tokens = alone.choices[0].tokens
+        first, *tokens = alone.choices[0].tokens
+        assert (first.id, first.logprob, first.top) == (served.ids(prompt)[0], None, ())
         ids = [token.id for token in tokens]
         log_probabilities = served.log_probabilities([*served.ids(prompt)[:1], *ids][: 1 + len(ids)])
         found = [token.logprob for token in tokens]
@@ -201,6 +202,14 @@ def test_openai_completions(served: Served, openai_client: openai.OpenAI) -> Non
         )
     )
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected[0]
+    echoed: Any = {"model": "llama", "prompt": PROMPTS[0], "temperature": 0, "max_tokens": 3, "echo": True, "logprobs": 1}
+    whole = openai_client.completions.create(**echoed).choices[0]
+    streamed = [chunk.choices[0].logprobs for chunk in openai_client.completions.create(**echoed, stream=True)]
+    assert whole.logprobs
+    assert whole.logprobs.tokens
+    assert "".join(whole.logprobs.tokens) == whole.text
+    assert [each is None for each in whole.logprobs.token_logprobs or ()] == [True] + [False] * (len(whole.logprobs.tokens) - 1)
+    assert [token for each in streamed if each for token in each.tokens or ()] == whole.logprobs.tokens
     offsets = [offset for chunk in chunks if (given := chunk.choices[0].logprobs) for offset in given.text_offset or ()]
     assert found.choices[0].logprobs
     assert offsets == found.choices[0].logprobs.text_offset

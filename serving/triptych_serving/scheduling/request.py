@@ -50,7 +50,7 @@ class TokenLogProbability:
     """A token with its log-probability, and the likeliest tokens at its position with theirs."""
 
     token: int
-    log_probability: float
+    log_probability: float | None  # None: of the first token of a prompt, which nothing precedes
     top: tuple[tuple[int, float], ...] = ()
 
 
@@ -112,6 +112,11 @@ class Row(EngineRow):
     def shown(self, tokens: Sequence[int]) -> Sequence[int]:
         """Return a translation's tokens without the frame."""
         return tokens[self.frame.forced :] if self.frame.forced else tokens
+
+    @property
+    def first_note(self) -> tuple[TokenLogProbability, ...]:
+        """What comes before `log_probabilities`: the first token of a scored prompt."""
+        return (TokenLogProbability(self.source[0], None),) if self.scored else ()
 
     def restart(self) -> None:
         self.tokens.clear()

@@ -183,7 +183,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             len(tokens),
             builder.stopped,
             hypothesis.score if row.search.scores else None,
-            tuple(row.log_probabilities),
+            (*row.first_note, *row.log_probabilities),
         )
 
     def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:

@@ -185,9 +185,11 @@ class GrowingChoice:
 
     def take_notes(self) -> Sequence[TokenLogProbability]:
         """Return the log-probabilities of the tokens up to the last piece that have not been returned yet."""
-        notes = self.rows[0].log_probabilities[self._noted : self._due]
+        [row] = self.rows
+        first = row.first_note if self._due > self._noted == 0 else ()
+        notes = row.log_probabilities[self._noted : self._due]
         self._noted = self._due
-        return notes
+        return [*first, *notes]
 
 
 def _overlap(text: str, stop: str) -> int:
