@@ -1,7 +1,7 @@
 """Text blocks of a Markdown document: markdown-it's blocks with the offsets of their content.
 
-CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers and dollar math, which would otherwise
-be read as text. Code, link definitions and front matter are not text.
+CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers, `!!!` admonitions and dollar math,
+which would otherwise be read as text. Code, link definitions and front matter are not text.
 """
 
 import re
@@ -13,6 +13,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mdit_py_plugins.admon import admon_plugin
 from mdit_py_plugins.container import container_plugin
 from mdit_py_plugins.deflist import deflist_plugin
 from mdit_py_plugins.dollarmath import dollarmath_plugin
@@ -84,6 +85,7 @@ def _parser() -> MarkdownIt:
     parser.block.ruler.before("code", "checkpoint", _checkpoint)
     parser.use(deflist_plugin).use(footnote_plugin, inline=False, move_to_end=False)
     parser.use(dollarmath_plugin, allow_space=False, allow_digits=False)
+    parser.use(admon_plugin)
     parser.use(container_plugin, "any", validate=lambda *_: True)
     parser.disable(["text_join", "fragments_join", "footnote_ref"])  # two lose offsets, one takes quadratic time
     parser.validateLink = lambda *_: True  # type: ignore[method-assign]  # accept any URL
@@ -99,6 +101,8 @@ def _shape(token: Token) -> tuple[str, ...]:
     content = "" if token.type == "inline" else token.content
     if token.type == "html_block" and not token.level:
         content = " ".join(_TAG.findall(content))
+    if token.type == "admonition_open":  # these have its title
+        return token.type, token.markup, token.meta["tag"]
     return token.type, token.tag, token.markup, token.info, content
 
 
@@ -120,6 +124,8 @@ class _Finder:
         atx = before.type == "heading_open" and before.markup.startswith("#")
         if before.type in _CELLS:
             offsets = self._cell(token, token.map[0])
+        elif before.type == "admonition_title_open":
+            offsets = self._title(token, token.map[0])
         else:
             offsets = self._heading(before, token, token.map[0]) if atx else self._paragraph(token, token.map[0])
         if offsets and token.content:
@@ -143,6 +149,11 @@ class _Finder:
         marks = body.find(before.markup)
         at = body.find(token.content, marks + len(before.markup))
         return None if min(marks, at) < 0 else list(range(start + at, start + at + len(token.content) + 1))
+
+    def _title(self, token: Token, line: int) -> list[int] | None:
+        body, start = self._body(line)
+        at = start + body.find(f'"{token.content}"') + 1
+        return list(range(at, at + len(token.content) + 1)) if at > start else None
 
     def _cell(self, token: Token, line: int) -> list[int] | None:
         if line != self._row:

@@ -133,6 +133,15 @@ def test_everything_else_stays() -> None:
     assert changed.endswith("\n[reference]: https://example.org/reference\n")
 
 
+def test_admonitions_tabs_and_wiki_links_keep_their_marks() -> None:
+    text = '!!! note inline "A title"\n    First.\n\n    * Item\n\n??? tip\n    Second.\n\n=== "Tab"\n\nSee [[a b|c]] now\n'
+    document = read("markdown", text)
+    assert [unit.text for unit in document.units] == ["A title", "First.", "Item", "Second.", '"Tab"', "See  now"]
+    assert turned("markdown", text) == text.swapcase().replace("!!! NOTE INLINE", "!!! note inline").replace(
+        "??? TIP", "??? tip"
+    ).replace("[[A B|C]]", "[[a b|c]]")
+
+
 def test_windows_line_ends_stay() -> None:
     text = GUIDE.replace("\n", "\r\n").replace("\r\n\r\n- [ ]", "\r\n\r\n- [ ]")
     assert turned("markdown", text).count("\r\n") == turned("markdown", text).count("\n")
