@@ -40,7 +40,7 @@ _SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
 _HINT = re.compile(
-    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w"
+    rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
     rf"|(?<=\.)(?:{_DOMAIN}\b|\.\.\.| \. \.))"
 )
 _INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
@@ -73,6 +73,7 @@ _PATTERNS = (
     r"(?<![\w-])--[a-z][\w-]*",  # options
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
     r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions
+    r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])",  # names of emoji
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|_\w+_\w*)",  # names in code
 )
 _COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]")

@@ -9,6 +9,7 @@ FOUND = [
     ("Hello {name}, {0:.2f} and {{ user.name }} or ${HOME}", ["{name}", "{0:.2f}", "{{ user.name }}", "${HOME}"]),
     ("%s of %1$s, %(who)s: %-5.2f%% %@ %%", ["%s", "%1$s", "%(who)s", "%-5.2f", "%%", "%@", "%%"]),
     ("$t(a:b c) and @:a.b, @.lower:c. Mail@: x", ["$t(a:b c)", "@:a.b", "@.lower:c"]),
+    ("A :smile: and (:thumbs-up:), std::a::b, 12:30:05, a :b c: d", [":smile:", ":thumbs-up:"]),
     ("%dpx or %sfoo", ["%d", "%s"]),
     ("{n, plural, one {# file} other {# files}}!", ["{n, plural, one {# file} other {# files}}"]),
     ("See https://ex.org/a_(b)?c=d#e, or (www.ex.org).", ["https://ex.org/a_(b)?c=d#e", "www.ex.org"]),
