@@ -107,7 +107,7 @@ class Trainer:
                         f"max_minutes: reading the data took longer than {self.recipe.max_minutes:g}, so that no step was "
                         f"taken; --resume with a larger limit uses what was read"
                     )
-                if self._unvalidated:  # the time limit came right after an epoch without validation
+                if self._unvalidated:  # the end came right after an epoch without validation
                     self._end_epoch(progress, self._unvalidated)
                 return self._finish(progress)
         if self.clock.signal:
@@ -333,6 +333,9 @@ class Trainer:
         self.warmup = state.get("warmup", self.recipe.warmup_steps)
         self.clock.before = float(state.get("elapsed", self.position.seconds))
         self.clock.validation = float(state.get("validation", self.clock.validation))
+        if self.position.epoch not in self.folder.saved(self.position.epoch):
+            self._unvalidated = Meter()
+        self.fabric.barrier()  # before the first process can write that checkpoint
         if (before := state.get("batches_per_step", self.per_step)) != self.per_step:
             raise RecipeError(
                 f"resume: {self.folder.root} took {before} batches per optimizer step, now it would take {self.per_step}; "

@@ -145,6 +145,13 @@ def test_validations_may_be_rarer_than_epochs_and_old_checkpoints_removed(tmp_pa
     assert saved(tmp_path / "run") == ["epoch-0003", "epoch-0004"]
 
 
+def test_a_training_that_is_resumed_to_end_at_once_has_a_checkpoint(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, epochs=9, validate_every=9, save_steps=1)
+    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)  # before the first validation
+    load_checkpoint(train_translation(replace(recipe, epochs=1), SHAPE, tmp_path / "run", resume=True))
+    assert saved(tmp_path / "run") == ["epoch-0001"]
+
+
 @pytest.mark.parametrize("ema_decay", [0.0, 0.5])
 def test_a_training_can_start_from_the_weights_of_another(tmp_path: Path, ema_decay: float) -> None:
     first = train_translation(make_recipe(tmp_path), SHAPE, tmp_path / "first")
