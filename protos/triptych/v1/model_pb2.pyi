@@ -69,7 +69,9 @@ class Model(_message.Message):
     name: _builtins.str
     version: _builtins.str
     task: _builtins.str
-    """"translation", "fill-mask", "text-classification", "token-classification", "question-answering" or "image-classification"."""
+    """"translation", "text-generation", "fill-mask", "text-classification", "token-classification", "question-answering", "text-embedding",
+    "image-classification", "image-generation", "unconditional-image-generation" or "tensors".
+    """
     state: Global___ModelState.ValueType
     state_message: _builtins.str
     precision: _builtins.str
