@@ -75,8 +75,13 @@ def mask(segment: Segment, substitutions: Sequence[Substitution]) -> MaskedSente
     return writer.sentence()
 
 
+def single_spaced(text: str) -> str:
+    """Return a text with single spaces between its words."""
+    return _SPACES.sub(" ", text)
+
+
 def _tidy(text: str) -> str:
-    return text if text.isascii() and text.isprintable() and "  " not in text else _SPACES.sub(" ", _HIDDEN.sub("", text))
+    return single_spaced(text if text.isascii() else _HIDDEN.sub("", text))
 
 
 class _Writer:

@@ -19,7 +19,7 @@ from triptych_documents.segments.segment import Segment, shown, trim
 from triptych_documents.sentences import HumanLookup, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
 from triptych_documents.translation.composing import ComposedTranslation, compose
-from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask
+from triptych_documents.translation.masking import SUBSTITUTIONS, MaskedSentence, Substitution, mask, single_spaced
 from triptych_documents.unit import Piece, Unit, joined
 
 Result = TypeVar("Result")
@@ -86,8 +86,11 @@ class SegmentTranslator:
         trimmed = trim(segment)
         if not trimmed.core.has_words:
             return TranslatedSegment(segment.pieces, kept=True)
-        source = Unit(trimmed.core.pieces, "").plain if people else None
-        known = people(mask(Segment(source), ()).text) if people and source is not None else None
+        if (known := _human(segment, people)) is not None:
+            whole = shown(segment.pieces)
+            lead, tail = whole[: len(whole) - len(whole.lstrip())], whole[len(whole.rstrip()) :]
+            return TranslatedSegment((lead + known + tail,))
+        known = _human(trimmed.core, people)
         translated = TranslatedSegment((known,)) if known is not None else (yield from self._translate_core(trimmed.core))
         if not trimmed.before and not trimmed.after:
             return translated
@@ -155,6 +158,12 @@ class SegmentTranslator:
         pieces = [piece for part, one in zip(parts, translated, strict=True) for piece in _without_full_stop(part, one)]
         notes = dict.fromkeys(note for one in translated for note in one.notes)
         return TranslatedSegment(joined(pieces), tuple(notes), all(one.kept for one in translated))
+
+
+def _human(segment: Segment, people: HumanLookup | None) -> str | None:
+    """Return people's translation of a sentence as it stands in the document."""
+    source = Unit(segment.pieces, "").plain if people else None
+    return people(single_spaced(source).strip()) if people and source is not None else None
 
 
 def _substitution(core: Segment, index: int, step: int, *, last: bool) -> Substitution:

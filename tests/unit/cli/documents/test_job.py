@@ -107,6 +107,9 @@ def test_human_translations_take_precedence_and_keep_codes() -> None:
     assert run.texts == {"0": "eins\nTWO\nEs regnet. IT POURS.\n"}
     assert run.counts.human == 2
     assert run.finished[0].all_pairs[0].target == "eins"
+    run = LoopRun(human={"Yes! 🎉": "Ja! 🎉", "No": "Nein"})
+    assert run.run(lines("Yes! 🎉 No 🎉"))
+    assert run.texts == {"0": "Ja! 🎉 Nein 🎉\n"}
     bold = (Code("<b>", Role.OPEN, 1), "one", Code("</b>", Role.CLOSE, 1))
     run = LoopRun(human={"one": "eins"})
     assert run.run(LineDocument([Unit(bold, "line 1")]))
