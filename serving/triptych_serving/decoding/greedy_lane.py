@@ -69,7 +69,7 @@ class GreedyLane:
         self._slots.run(self._subset.size if self._subset else 0, self._arrays)
 
     def _arrays(self) -> StepArrays:
-        return StepArrays(self._subset.inputs if self._subset else {}, {"next": self._slots.tokens})
+        return StepArrays({}, {"next": self._slots.tokens}, whole=self._subset.inputs if self._subset else {})
 
     def _append(self, row: Row, token: int) -> bool:
         """Give a row its next token; True if that was its last."""

@@ -19,6 +19,7 @@ class StepArrays:
     outputs: Mapping[str, Array]
     constants: Mapping[str, Array] = field(default_factory=dict)  # inputs that never change
     rare: Mapping[str, Array] = field(default_factory=dict)  # outputs that are read only after `KVCache.fetch`
+    whole: Mapping[str, Array] = field(default_factory=dict)  # inputs that have no rows, whatever their length
 
 
 class BoundStep(Protocol):
@@ -101,6 +102,7 @@ class HostArrays:
         memories = {f"memory_{name}": array[:rows] for name, array in self._memories.items()}
         inputs = {
             **{name: self._active(array, rows) for name, array in {**arrays.inputs, **arrays.constants}.items()},
+            **arrays.whole,
             **{f"cache_{name}": array for name, array in caches.items()},
             **memories,
         }

@@ -1,6 +1,7 @@
 """Slots of a lane on the host: per-row arrays beside the caches. The slots in use are always the first ones."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -108,7 +109,7 @@ class Slots:
 
     def _bind(self, more: StepArrays) -> BoundStep:
         own: dict[str, Array] = {"tokens": self.tokens, "positions": self.positions, "last": self.last, "forced": self.forced}
-        return self.cache.bind(StepArrays({**own, **more.inputs}, more.outputs, more.constants, more.rare), self.used)
+        return self.cache.bind(replace(more, inputs={**own, **more.inputs}), self.used)
 
     def _copy(self, source: int, target: int, cached: int) -> None:
         """Copy the used part of a row, `cached` positions, to another slot."""
@@ -232,8 +233,6 @@ class SearchSlots(Slots):
         constants = {"candidates": np.array([candidates]), **({} if edits else self._no_edits)}
         inputs = dict(self._edits[edits].inputs) if edits else {}
         rare = {"forced_log_probabilities": self.forced_log_probabilities, "attention": self.attention}
-        if self.subset is None:
-            rare["log_probabilities"] = self.log_probabilities
-        else:
-            inputs |= self.subset.inputs
-        return StepArrays(inputs, self.best, constants, rare)
+        if self.subset is not None:
+            return StepArrays(inputs, self.best, constants, rare, self.subset.inputs)
+        return StepArrays(inputs, self.best, constants, {**rare, "log_probabilities": self.log_probabilities})

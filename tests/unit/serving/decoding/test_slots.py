@@ -81,3 +81,14 @@ def test_a_shortlist_graph_bans_columns(bundle: Bundle, edits: tuple[None, ...])
     here = {columns.column(token) for token in (0, 9)}
     assert step.banned(0) == here
     assert step.banned(1) == (here | {columns.column(11)} if edits else here)
+
+
+def test_the_columns_of_a_shortlist_graph_are_bound_whole(bundle: Bundle) -> None:
+    step = Recording()
+    projection = Projection(
+        np.ones((VOCABULARY, 3), np.int8), np.ones(VOCABULARY, np.float32), np.zeros(VOCABULARY, np.float32)
+    )
+    slots = make(bundle, step, VocabSubset(projection, END))  # of as many rows, 3, as the projection has inputs
+    slots.search(8, ())
+    assert len(step.inputs["tokens"]) == 2
+    assert len(step.inputs["columns"]) == 3
