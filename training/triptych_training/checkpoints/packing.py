@@ -37,7 +37,8 @@ def pack_checkpoint(folder: Path, out: Path, precision: str = "fp16", piece_mib:
         raise RecipeError(f"piece_mib: {piece_mib} is not above 0")
     need_files(folder, (CONFIG, WEIGHTS))
     out.parent.mkdir(parents=True, exist_ok=True)
-    content, size = _archive(folder, precision), max(1, int(piece_mib * MEBIBYTE))
+    content = _archive(folder, precision)
+    size = max(1, int(min(len(content), piece_mib * MEBIBYTE)))
     pieces: list[dict[str, Any]] = []
     for number, start in enumerate(range(0, len(content), size), start=1):
         piece, path = content[start : start + size], out.with_name(f"{out.name}.{number:02d}")

@@ -10,6 +10,7 @@ from triptych_training.loop.optimizer import ENDING, OPTIMIZERS, SCHEDULES
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 WORD_ARCHITECTURES = ("skip-gram", "cbow")
+LARGEST_SEED = 2**32 - 1  # of numpy's generators
 HEADS = ("text-classification", "token-classification", "question-answering")
 
 
@@ -55,6 +56,8 @@ class Recipe:
         at_least(0, self, "warmup_steps", "weight_decay", "clip_norm", "seed")
         if not self.learning_rate > 0:
             raise RecipeError(f"learning_rate: {self.learning_rate} is not above 0")
+        if self.seed > LARGEST_SEED:
+            raise RecipeError(f"seed: {self.seed} is above {LARGEST_SEED}")
         fraction(self, "label_smoothing", "ema_decay")
         one_of(OPTIMIZERS, self, "optimizer")
         one_of(SCHEDULES, self, "schedule")

@@ -47,7 +47,7 @@ def test_packing_is_reproducible_and_keeps_what_overflows(tmp_path: Path, folder
     weights = load_file(str(folder / "model.safetensors"))
     weights["encoder.embedding.tokens.weight"][0, 0] = 1e6
     save_file(weights, str(folder / "model.safetensors"))
-    pack_checkpoint(folder, tmp_path / "pack")
+    assert len(pack_checkpoint(folder, tmp_path / "pack", piece_mib=float("inf"))) == 2
     joined = load_file(str(join_checkpoint(tmp_path / "pack.json", tmp_path / "joined") / "model.safetensors"))
     assert torch.equal(joined["encoder.embedding.tokens.weight"], weights["encoder.embedding.tokens.weight"])
     assert joined["encoder.layers.0.feedforward.expand.weight"].dtype == torch.float16

@@ -45,6 +45,7 @@ def test_a_number_below_its_limit_is_named(changes: dict[str, Any]) -> None:
         (TRANSLATION, {"learning_rate": 0.0}, "learning_rate: 0.0 is not above 0"),
         (TRANSLATION, {"learning_rate": float("nan")}, "learning_rate: nan is not above 0"),
         (TRANSLATION, {"label_smoothing": 1.0}, "label_smoothing: 1.0 is outside [0, 1)"),
+        (TRANSLATION, {"seed": 2**32}, "seed: 4294967296 is above 4294967295"),
         (TRANSLATION, {"optimizer": "lion"}, "optimizer: 'lion' is unknown; choose one of adam, muon, sgd"),
         (
             TRANSLATION,
