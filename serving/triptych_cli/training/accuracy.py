@@ -106,9 +106,9 @@ def text_perplexity(paths: Sequence[str], choice: ModelChoice, sequence_length: 
                 echo=True,
             )
             for result in model.generate(request):
-                found = result.choices[0].log_probabilities[: result.prompt_token_count - 1]
-                surprise -= sum(each.log_probability for each in found)
-                tokens += len(found)
+                prompt = result.choices[0].log_probabilities[: result.prompt_token_count]
+                found = [each.log_probability for each in prompt if each.log_probability is not None]  # not of the first
+                surprise, tokens = surprise - sum(found), tokens + len(found)
         if not tokens:
             raise BackendError(f"texts: no document of {', '.join(paths)} has at least 2 tokens; name other files")
         perplexity = round(next_token_metrics(surprise, tokens)["perplexity"], 3)

@@ -66,3 +66,15 @@ def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None
         (tmp_path / label / "bad.png").write_bytes(b"no image")
     assert run("evaluate", "image-classification", tmp_path).error.startswith(f"{tmp_path}/cat/bad.png: it is not an image")
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "-1").err
+
+
+def test_the_perplexity_is_of_all_tokens_but_the_first(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("The war ended in the last century.\n\nShe was born in the north.\n", encoding="utf-8")
+    whole, cut = (
+        json.loads(run("evaluate", "text-generation", path, "--sequence-length", length, "--json").success)
+        for length in ("256", "3")
+    )
+    assert cut["tokens"] == 4
+    assert whole["tokens"] > 8
+    assert 1 < whole["perplexity"] < 1000
