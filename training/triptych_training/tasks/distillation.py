@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
 import torch
 from sacrebleu.metrics.chrf import CHRF
@@ -250,7 +250,7 @@ def _write(
     return DistillationResult(len(lines), sum(lines.values()), too_long, unusable, known)
 
 
-def _compressed(file: BinaryIO, suffix: str) -> IO[bytes]:
+def _compressed(file: BinaryIO, suffix: str) -> BinaryIO | gzip.GzipFile | lzma.LZMAFile:
     """Compress what is written to `file` if its name ends so that a reader would expect it."""
     if suffix == ".xz":
         return lzma.LZMAFile(file, "wb")
