@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych_serving.bundle.manifest import TextTokens
 from triptych_serving.errors import BundleError
-from triptych_serving.text.tokenizers import Encoding, Tokenizer, encode_inputs, make_tokenizer, read_tokenizer
+from triptych_serving.text.tokenizers import Encoding, Tokenizer, make_tokenizer, read_tokenizer
 from triptych_serving.text.validation import CONTENTS, UNLIMITED, InputNames, TextLimits, encode_steps
 from triptych_text.steps import Steps
 
@@ -66,7 +66,7 @@ class BertTokenizer:
         offsets: bool = False,
         most: int = UNLIMITED,
     ) -> Steps[list[Read]]:
-        """Tokenize texts (1-tuples) or pairs in small steps.
+        """Tokenize texts (1-tuples) or pairs in small steps. Releases the GIL.
 
         Args:
             inputs: as many parts each as `names` has, or fewer.
@@ -77,7 +77,8 @@ class BertTokenizer:
         Raises:
             InvalidInputError: a text is empty, too long or not Unicode; names it.
         """
-        encode = partial(encode_inputs, self._tokenizer, offsets=offsets)
+        tokenizer = self._tokenizer
+        encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
         return encode_steps(encode, inputs, names, self._limits, most, read)
 
     def encode_or_truncate(
@@ -95,7 +96,7 @@ class BertTokenizer:
             return (yield from self.encode(inputs, read, names, offsets, most)), [False] * len(inputs)
         kept = [tuple(text[: self._limits.characters // len(parts)] for text in parts) for parts in inputs]
         cut = [one != given for one, given in zip(kept, inputs, strict=True)]
-        encode = partial(encode_inputs, self._truncating, offsets=True)
+        encode = self._truncating.encode_batch
         encoded = yield from encode_steps(
             encode, kept, names, self._limits, most, lambda encoding: (read(encoding), bool(encoding.overflowing))
         )
@@ -104,7 +105,7 @@ class BertTokenizer:
     def encode_masked(self, texts: Sequence[str], read: Callable[[Encoding], Read], most: int = UNLIMITED) -> Steps[list[Read]]:
         """Tokenize texts in which `mask` is the mask token, with offsets; arguments and errors as for `encode`."""
         inputs = [(text,) for text in texts]
-        return encode_steps(partial(encode_inputs, self._masking, offsets=True), inputs, CONTENTS, self._limits, most, read)
+        return encode_steps(self._masking.encode_batch, inputs, CONTENTS, self._limits, most, read)
 
     def pieces(self, word: str) -> list[int]:
         """Return the ids of one word, which must be Unicode, without special tokens."""

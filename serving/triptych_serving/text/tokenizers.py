@@ -1,9 +1,7 @@
 """Hugging Face tokenizers, configured for serving: a thread per CPU, no truncation, special tokens in texts are text."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,20 +15,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-__all__ = [
-    "Encoding",
-    "KeptEncoding",
-    "Tokenizer",
-    "decode_rows",
-    "encode_inputs",
-    "is_unicode",
-    "make_tokenizer",
-    "read_tokenizer",
-]
-
-# Characters of an input, or tokens of a row, that take less time than waiting for the GIL, which engines hold between steps:
-# a sentence takes 15 us, and took 270 us in a busy server when the GIL was released for it.
-SHORT = 256
+__all__ = ["Encoding", "KeptEncoding", "Tokenizer", "is_unicode", "make_tokenizer", "read_tokenizer"]
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
@@ -48,30 +33,6 @@ def make_tokenizer(content: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def encode_inputs(tokenizer: Tokenizer, inputs: Sequence[Any], offsets: bool = False, **options: Any) -> list[Encoding]:
-    """Encode texts, or pairs of texts. Releases the GIL, except for a single short input.
-
-    Args:
-        offsets: True if the encodings' offsets are needed; without them encoding is twice as fast.
-        options: of `Tokenizer.encode`.
-    """
-    if len(inputs) == 1:
-        parts = (inputs[0],) if isinstance(inputs[0], str) else inputs[0]
-        if sum(map(len, parts)) <= SHORT:
-            return [tokenizer.encode(*parts, **options)]
-    encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-    encodings: list[Encoding] = encode(inputs, **options)
-    return encodings
-
-
-def decode_rows(tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
-    """Decode rows of ids. Releases the GIL, except for a single short row."""
-    ids = [list(row) for row in rows]
-    short = len(ids) == 1 and len(ids[0]) <= SHORT
-    texts: list[str] = [tokenizer.decode(ids[0])] if short else tokenizer.decode_batch(ids)
-    return texts
 
 
 class KeptEncoding:

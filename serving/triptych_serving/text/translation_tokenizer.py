@@ -3,13 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import repeat
 from pathlib import Path
 
 from triptych_serving.bundle.manifest import BARE, Framing
 from triptych_serving.text.spans import Span, source_spans
-from triptych_serving.text.tokenizers import Encoding, Tokenizer, decode_rows, encode_inputs, read_tokenizer
+from triptych_serving.text.tokenizers import Encoding, Tokenizer, read_tokenizer
 from triptych_serving.text.validation import (
     CONTENTS,
     UNLIMITED,
@@ -86,7 +85,7 @@ class TranslationTokenizer:
         spans: bool = False,
         most: int = UNLIMITED,
     ) -> Steps[list[EncodedSource]]:
-        """Encode texts with their frames in small steps.
+        """Encode texts with their frames in small steps. Releases the GIL.
 
         Args:
             framing: tokens and text around each.
@@ -101,7 +100,8 @@ class TranslationTokenizer:
 
         def frame(batch: list[str]) -> list[EncodedSource]:
             framed = [framing.text + text for text in batch] if framing.text else batch
-            encodings = encode_inputs(self._tokenizer, framed, offsets=spans)
+            # The fast variant is twice as fast, but has no offsets.
+            encodings = self._tokenizer.encode_batch(framed) if spans else self._tokenizer.encode_batch_fast(framed)
             sources = [_frame(encoding.ids, framing, lead) for encoding in encodings]
             return list(map(_with_spans, sources, encodings, batch, repeat(framing))) if spans else sources
 
@@ -120,8 +120,8 @@ class TranslationTokenizer:
             InvalidInputError: as for `encode`.
         """
         limits = TextLimits(self._target.tokens - forced, self._target.characters)
-        encode, inputs = partial(encode_inputs, self._target_tokenizer), [(text,) for text in texts]
-        return encode_steps(encode, inputs, names, limits, most, lambda target: target.ids)
+        inputs = [(text,) for text in texts]
+        return encode_steps(self._target_tokenizer.encode_batch_fast, inputs, names, limits, most, lambda target: target.ids)
 
     def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
         """Encode target prefixes in one call; arguments and errors as for `encode_prefix_steps`."""
@@ -136,7 +136,7 @@ class TranslationTokenizer:
         if not owners:
             return [()] * len(prefixes)
         encoded = yield from encode_steps(
-            partial(encode_inputs, self._target_tokenizer, add_special_tokens=False),
+            lambda texts: self._target_tokenizer.encode_batch_fast(texts, add_special_tokens=False),
             [(prefixes[index],) for index in owners],
             PrefixNames(owners=owners),
             TextLimits(max_tokens - 1, self._target.characters),
@@ -162,7 +162,8 @@ class TranslationTokenizer:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Decode rows of ids."""
-        return decode_rows(self._target_tokenizer, rows)
+        texts: list[str] = self._target_tokenizer.decode_batch([list(row) for row in rows])
+        return texts
 
     def decode_stable(self, row: Sequence[int]) -> str:
         """Decode the part of an unfinished row's text that later tokens cannot change.

@@ -14,7 +14,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.text.tokenizers import Tokenizer, encode_inputs
+from triptych_serving.text.tokenizers import Tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 1_024
@@ -122,7 +122,7 @@ class ChatEncoder:
 
     @staticmethod
     def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
-        [encoding] = encode_inputs(tokenizer, [text], add_special_tokens=False)
+        [encoding] = tokenizer.encode_batch_fast([text], add_special_tokens=False)  # releases the GIL
         return list(encoding.ids)
 
 

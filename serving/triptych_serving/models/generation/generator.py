@@ -35,7 +35,7 @@ from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.scheduling.engine import Engine, run_rows
 from triptych_serving.scheduling.request import Finish, FrameTokens, Hypothesis, Row
 from triptych_serving.scheduling.wait_estimator import ExpectedCall
-from triptych_serving.text.tokenizers import encode_inputs, is_unicode, read_tokenizer
+from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
 from triptych_serving.text.validation import NOT_UNICODE
 from triptych_text.steps import Steps, finish
 
@@ -219,7 +219,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
-        [encoding] = encode_inputs(self.tokenizer, [text])
+        [encoding] = self.tokenizer.encode_batch_fast([text])  # releases the GIL
         ids = list(encoding.ids)
         if not ids and self.manifest.tokens.start is None:
             raise InvalidInputError(field, "the text is empty, and the model has no token that starts a text")
