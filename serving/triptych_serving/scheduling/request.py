@@ -115,7 +115,7 @@ class Row(EngineRow):
 
     @property
     def first_note(self) -> tuple[TokenLogProbability, ...]:
-        """What comes before `log_probabilities`: the first token of a scored prompt."""
+        """First token of a scored prompt, which comes before `log_probabilities`."""
         return (TokenLogProbability(self.source[0], None),) if self.scored else ()
 
     def restart(self) -> None:
