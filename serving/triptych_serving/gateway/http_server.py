@@ -92,18 +92,34 @@ class HttpPort:
 
 
 class _Protocol(HttpToolsProtocol):
-    """One connection. uvicorn itself limits neither a request's head, nor the time that it and an unread response take."""
+    """One connection. uvicorn itself limits neither a request's head, nor the time that it and an unread response take.
+
+    If there are too many, the one that has been without a request for longest is closed. With uvicorn's own rule, idle
+    connections would keep out all others.
+    """
 
     def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
         self._head_bytes = 0
         self._in_head = True  # also between two requests
+        self._idle_since = self.loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}  # what is waited for -> the end of the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {"identities": certificate_names_of(transport.get_extra_info("ssl_object"))}
         self._wait_for("head", HEAD_SECONDS)
+        if len(self.connections) >= (self.limit_concurrency or 0):
+            others = (
+                other for other in self.connections if isinstance(other, _Protocol) and other is not self and other._is_idle
+            )
+            if oldest := min(others, key=lambda other: other._idle_since, default=None):
+                oldest.transport.abort()
+
+    @property
+    def _is_idle(self) -> bool:
+        has_request = not self._in_head or (self.cycle is not None and not self.cycle.response_complete)
+        return not has_request and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for what in list(self._timers):
@@ -132,6 +148,7 @@ class _Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._idle_since = self.loop.time()
         if not self._in_head and self.cycle.response_complete:  # before its request: uvicorn waits for the rest without end
             self._wait_for("rest", IDLE_SECONDS)
         super().on_response_complete()

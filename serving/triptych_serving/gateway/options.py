@@ -11,5 +11,5 @@ class GatewayOptions:
     port: int  # 0: any free one
     origins: tuple[str, ...] = ()  # of web pages that may call it (CORS); "*" is all
     playground: bool = False
-    connections: int = 1_024  # further ones get 503
+    connections: int = 1_024  # further ones replace idle ones, or get 503
     stored_bytes: int = 256 << 20  # translated documents that wait to be fetched

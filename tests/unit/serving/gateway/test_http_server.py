@@ -1,0 +1,43 @@
+"""The HTTP port with more connections than it allows."""
+
+import asyncio
+from contextlib import suppress
+
+from triptych_serving.gateway.http_server import HttpPort
+from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.security.options import SecurityOptions
+
+LIMIT = 4
+REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+def test_idle_connections_do_not_keep_out_others() -> None:
+    asyncio.run(connect_beyond_the_limit())
+
+
+async def connect_beyond_the_limit() -> None:
+    finish = asyncio.Event()
+
+    async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        if scope["path"] == "/slow":
+            await finish.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), SecurityOptions(), application, lambda: None)
+    await port.start()
+    connections = [await asyncio.open_connection("127.0.0.1", port.port)]
+    connections[0][1].write(REQUEST % b"slow")
+    for _ in range(3 * LIMIT):
+        connections.append(await asyncio.open_connection("127.0.0.1", port.port))
+        await asyncio.sleep(0.01)
+    reader, writer = connections[-1]
+    for _ in range(2):
+        writer.write(REQUEST % b"")
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readuntil(b"\r\n\r\n")
+    with suppress(ConnectionError):
+        assert await connections[1][0].read() == b""  # the oldest idle one is closed
+    finish.set()
+    assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    await port.stop(1)
