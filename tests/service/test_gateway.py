@@ -150,6 +150,7 @@ def envelopes(body: bytes) -> Iterator[tuple[int, Any]]:
         (TRANSLATE, b"[" * 50_000, {}, 400, "invalid_argument"),
         (TRANSLATE, b"\xff", {}, 400, "invalid_argument"),
         (TRANSLATE, b" " * 3 * LIMIT, {}, 413, "resource_exhausted"),
+        (TRANSLATE, {"contents": ["a" * LIMIT]}, {}, 413, "resource_exhausted"),
         (TRANSLATE, {"contents": TEXTS}, {"connect_timeout_ms": "0"}, 504, "deadline_exceeded"),
         (TRANSLATE, {"contents": TEXTS}, {"connect_timeout_ms": "1s"}, 400, "invalid_argument"),
         (TRANSLATE, {"contents": TEXTS}, {"content_encoding": "gzip"}, 501, "unimplemented"),

@@ -17,7 +17,7 @@ from triptych_serving.rpc.status import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
-# As the Connect protocol defines them; 500 for others.
+# As the Connect protocol defines them; 500 for others. See also `http_status`.
 HTTP_STATUS = {
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -99,8 +99,9 @@ class Api:
 
 
 def http_status(error: RpcError) -> int:
-    """Return the HTTP status of an error."""
-    return 413 if isinstance(error, TooLargeBodyError) else HTTP_STATUS.get(error.code, 500)
+    """Return the HTTP status of an error. What is too large has another one than too many requests, which clients retry."""
+    too_large = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and error.retry_seconds is None
+    return 413 if too_large else HTTP_STATUS.get(error.code, 500)
 
 
 def stream_error(error: Exception) -> RpcError:
