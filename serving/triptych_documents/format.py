@@ -60,11 +60,12 @@ class Document(Protocol):
         """
 
 
-class Format(Protocol):
+@dataclass(frozen=True)
+class Format:
     """Reader of one document format."""
 
-    def read(self, data: bytes, options: ReadOptions) -> Document:
-        """Parse a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
+    read: Callable[[bytes, ReadOptions], Document]
+    """Parses a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,7 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
     raise UnknownFormatError(f"{given} is not a supported document; supported formats: {known}")
 
 
-@dataclass(frozen=True)
-class _Reader:
-    read: Callable[[bytes, ReadOptions], Document]
-
-
 def load_format(kind: FormatInfo) -> Format:
     """Import and return the reader of a format."""
     module, _, function = kind.reader.partition(":")
-    return _Reader(getattr(importlib.import_module(f"triptych_documents.formats.{module}"), function))
+    return Format(getattr(importlib.import_module(f"triptych_documents.formats.{module}"), function))
