@@ -27,7 +27,7 @@ from triptych_documents.sentences import (
     SentenceTranslation,
 )
 from triptych_documents.translation.translator import SegmentTranslator, Steps, TranslatedSegment, clean, fault, together
-from triptych_documents.unit import Code, Piece, Unit, joined
+from triptych_documents.unit import Piece, Unit, joined
 from triptych_text.sentences import Splitter, needs_space
 
 _ENTRY = 300  # bytes of an entry besides its texts
@@ -150,20 +150,15 @@ class UnitTranslator:
         self._shortcut = PlainTextShortcut(self._finder, rules.max_characters)
         self._answers = ResultCache(REMEMBERED_BYTES)
         self._under_way: dict[SentenceRequest, list[_Waiting]] = {}
-        self._waiting = 0
+        self.waiting = 0  # number of unfinished units
         self._done: list[TranslatedUnit] = []
-
-    @property
-    def waiting(self) -> int:
-        """Number of unfinished units."""
-        return self._waiting
 
     def add(self, key: Hashable, unit: Unit) -> list[SentenceRequest]:
         """Add a unit and return new requests; none if it has no words or the same requests are pending."""
         if self._people and (plain := unit.plain) is not None and (human := self._people(plain)) is not None:
             self._done.append(TranslatedUnit(key, unit, (human,), (SentencePair(plain, human),), ()))
             return []
-        self._waiting += 1
+        self.waiting += 1
         if (text := self._shortcut.text_of(unit)) is None:
             return self._go_on([self._task(key, unit)])
         request = SentenceRequest(text)
@@ -197,7 +192,7 @@ class UnitTranslator:
         if (text := self._shortcut.translation(source, reply)) is None:
             return False
         pieces = (text,) if text != source else unit.pieces
-        self._waiting -= 1
+        self.waiting -= 1
         self._done.append(TranslatedUnit(key, unit, pieces, (SentencePair(source, " ".join(text.split())),), ()))
         return True
 
@@ -220,7 +215,7 @@ class UnitTranslator:
                 try:
                     self._resume(task, requests)
                 except StopIteration as end:
-                    self._waiting -= 1
+                    self.waiting -= 1
                     self._done.append(end.value)
                     break
         return requests
@@ -244,7 +239,7 @@ class UnitTranslator:
             message = f"the text has half a surrogate pair, U+{ord(half):04X}; not translated"
             refusal = Finding(FindingKind.REFUSED, Severity.ERROR, unit.where, message)
             return TranslatedUnit(key, unit, unit.pieces, (), (refusal,))
-        normal = joined(list(map(_normal, unit.pieces)))
+        normal = joined([unicodedata.normalize("NFC", piece) if isinstance(piece, str) else piece for piece in unit.pieces])
         segment = read_segment(normal, self._finder)
         parts = split_sentences(segment, self._splitter, keeps_space=unit.keeps_space)
         translated = yield from together([self._translator.translate(part, self._people) for part in parts])
@@ -256,12 +251,6 @@ class UnitTranslator:
         if pieces == normal:
             pieces = unit.pieces
         return TranslatedUnit(key, unit, pieces, tuple(_pairs(parts, translated)), tuple(dict.fromkeys(findings)))
-
-
-def _normal(piece: Piece) -> Piece:
-    if isinstance(piece, Code) or unicodedata.is_normalized("NFC", piece):
-        return piece
-    return unicodedata.normalize("NFC", piece)
 
 
 def _spaced(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[Piece]:
