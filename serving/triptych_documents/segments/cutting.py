@@ -57,8 +57,9 @@ def split_by_length(segment: Segment, longest: int) -> list[Segment]:
         place = _last(segment, _CLAUSE, start, longest, longest // 2) or _last(segment, _WORD, start, longest)
         if place is None and _UNSPACED.match(text, start) and not _inside(segment, start + longest):
             place = start + longest
-        if place is None and (match := _next_word(segment, start + longest)) is not None:
-            place = match
+        if place is None:
+            ends = (match.end() for match in _WORD.finditer(text, start + longest))
+            place = next((end for end in ends if not _inside(segment, end)), None)
         if place is None or place >= len(text):
             break
         cuts.append(clause_cut(segment, place))
@@ -173,10 +174,3 @@ def _last(segment: Segment, pattern: re.Pattern[str], start: int, longest: int, 
         if match.end() - start >= least and not _inside(segment, match.end()):
             found = match.end()
     return found
-
-
-def _next_word(segment: Segment, start: int) -> int | None:
-    for match in _WORD.finditer(segment.text, start):
-        if not _inside(segment, match.end()):
-            return match.end()
-    return None
