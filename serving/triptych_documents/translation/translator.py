@@ -62,6 +62,7 @@ _LOOP = 4  # times the source's length: a longer truncated translation is a repe
 _REPEATED = re.compile(r"(\w{3}.{1,30}?)\1\1")  # the same words, or parts of words, three times in a row
 _SENTENCE_END = re.compile(r"[.。]$")
 _UNREADABLE = "\ufffd"  # written for half a character
+_SHOWN = 60  # characters of a text in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,5 +239,5 @@ def _warning(kind: FindingKind, message: str) -> Finding:
     return Finding(kind, Severity.WARNING, "", message)
 
 
-def _short(text: str, longest: int = 60) -> str:
-    return repr(text if len(text) <= longest else text[: longest - 1] + "…")
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
