@@ -68,10 +68,11 @@ class AttentionShape:
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself; one fused projection gives queries, keys and values."""
 
-    def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
+    dropout = 0.0  # of the weights, in training
+
+    def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.heads, self.scale = shape.heads, shape.scale
-        self.dropout = dropout
         self.kv_heads, self.parts = shape.kv_heads or shape.heads, shape.parts
         bias = shape.bias if shape.input_bias is None else shape.input_bias
         self.query_key_value = nn.Linear(shape.model_dim, sum(shape.parts), bias)
@@ -110,10 +111,9 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Attention of the decoder to the encoder's output, whose keys and values are projected once per sentence."""
 
-    def __init__(self, shape: AttentionShape, dropout: float = 0.0) -> None:
+    def __init__(self, shape: AttentionShape) -> None:
         super().__init__()
         self.heads, self.scale = shape.heads, shape.scale
-        self.dropout = dropout
         bias = shape.bias if shape.input_bias is None else shape.input_bias
         self.query = nn.Linear(shape.model_dim, shape.inner_dim, bias)
         self.key_value = nn.Linear(shape.model_dim, 2 * shape.inner_dim, bias)
@@ -126,9 +126,7 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None = None) -> Tensor:
         """Attend from `x` `[B, T, E]` to the projected memory; `mask` `[B, 1, 1, S]` is False at padding."""
-        key, value = memory
-        dropout = self.dropout if self.training else 0.0
-        query = split_heads(self.query(x), self.heads)
+        query, (key, value) = split_heads(self.query(x), self.heads), memory
         with kernels(query):
-            context = functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=self.scale)
+            context = functional.scaled_dot_product_attention(query, key, value, mask, scale=self.scale)
         return self.output(merge_heads(context))
