@@ -96,6 +96,11 @@ class TextRecipe(Recipe):
         if not self.train or not self.valid:
             raise RecipeError("train and valid: both need at least one file")
 
+    @property
+    def known_tokenizer(self) -> str:
+        """File of the tokenizer that is given, or that of the checkpoint to begin with; empty if one is to be trained."""
+        return f"{self.initial}/tokenizer.json" if self.initial else ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationRecipe(TextRecipe):
@@ -162,8 +167,7 @@ class RowRecipe(TextRecipe):
 
     @property
     def known_tokenizer(self) -> str:
-        """File of the tokenizer that is given, or that of the checkpoint to begin with; empty if one is to be trained."""
-        return self.tokenizer or (f"{self.initial}/tokenizer.json" if self.initial else "")
+        return self.tokenizer or super().known_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

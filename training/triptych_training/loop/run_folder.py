@@ -102,10 +102,15 @@ class RunFolder:
             shutil.rmtree(self.pairs, ignore_errors=True)
         _replace(self.options, json.dumps({**self._settings, "run": run, "data": data}, indent=2) + "\n")
 
-    def prepare_tokenizer(self, fabric: Fabric, make: Callable[[], Tokenizer]) -> Tokenizer:
-        """Begin the run; the first process makes and saves the tokenizer if there is none, and all processes load it."""
+    def prepare_tokenizer(self, fabric: Fabric, make: Callable[[], Tokenizer], known: str = "") -> Tokenizer:
+        """Begin the run; the first process saves the tokenizer if there is none, and all processes load it.
+
+        It is that of the file `known`, or else made by `make`.
+        """
         if fabric.is_global_zero:
-            made = None if self._before is not None and self.tokenizer.exists() else make()
+            made = None
+            if self._before is None or not self.tokenizer.exists():
+                made = load_tokenizer(Path(known)) if known else make()
             self.begin()
             if made is not None:
                 save_tokenizer(made, self.tokenizer)

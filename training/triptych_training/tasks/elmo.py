@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.data.documents import read_documents
-from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.words import BOUNDARY, PAD, train_words
 from triptych_training.errors import RecipeError
 from triptych_training.loop.fabric import make_fabric
@@ -32,7 +31,7 @@ def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = 
     recipe.fit(shape.max_positions)
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "elmo", shape, resume)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
     if tokenizer.token_to_id(BOUNDARY) != PAD:
         raise RecipeError(f"tokenizer: its token {PAD} is not {BOUNDARY}")
     corpus = encode_corpus(fabric, recipe, folder, tokenizer, PAD, _sentences)
@@ -66,8 +65,6 @@ class ElmoTask(RunningTextTask):
 
 
 def _make_tokenizer(recipe: ElmoRecipe) -> Tokenizer:
-    if recipe.known_tokenizer:
-        return load_tokenizer(Path(recipe.known_tokenizer))
     sentences = (sentence for [sentence] in _sentences(recipe.train))
     return train_words(sentences, recipe.vocabulary_size, recipe.min_count, recipe.lowercase)
 

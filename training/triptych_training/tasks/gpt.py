@@ -17,7 +17,7 @@ from torch.nn import functional
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents, encode_documents, read_texts
-from triptych_training.data.tokenizer import END, load_tokenizer, train_gpt_tokenizer
+from triptych_training.data.tokenizer import END, train_gpt_tokenizer
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import next_token_metrics
 from triptych_training.evaluation.processes import share, total
@@ -42,7 +42,7 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
     recipe.fit(shape.max_positions)
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "gpt", shape, resume)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
     end = tokenizer.token_to_id(END)
     if end is None:
         raise RecipeError(f"tokenizer: lacks {END}")
@@ -147,8 +147,6 @@ def pack(documents: Documents, end: int) -> NDArray[np.int32]:
 
 
 def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
-    if recipe.known_tokenizer:
-        return load_tokenizer(Path(recipe.known_tokenizer))
     return train_gpt_tokenizer(islice(read_texts(recipe.train), TOKENIZER_DOCUMENTS), recipe.vocabulary_size)
 
 

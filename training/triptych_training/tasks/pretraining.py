@@ -29,7 +29,6 @@ from triptych_training.data.pretraining_rows import (
     paired_segments,
     whole_segments,
 )
-from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, ordinary_ids, train_wordpiece
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import masked_metrics
@@ -60,7 +59,7 @@ def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bo
     recipe.fit(shape.max_positions)
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "bert", shape, resume)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
     corpus = _encode(fabric, recipe, folder, tokenizer)
     shape = fit_shape(shape, tokenizer)
     return Trainer(fabric, recipe, folder, PretrainingTask(recipe, shape, tokenizer, corpus)).run()
@@ -208,8 +207,6 @@ class PretrainingTask:
 
 
 def _make_tokenizer(recipe: PretrainingRecipe) -> Tokenizer:
-    if recipe.known_tokenizer:
-        return load_tokenizer(Path(recipe.known_tokenizer))
     beginning = islice(read_documents(recipe.train), TOKENIZER_DOCUMENTS)
     return train_wordpiece((text for document in beginning for text in document), recipe.vocabulary_size, recipe.lowercase)
 

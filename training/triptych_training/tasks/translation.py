@@ -17,7 +17,7 @@ from triptych_training.data.batches import Example, Indices, collate, example_si
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
-from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
+from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
 from triptych_training.evaluation.processes import merge, share, total
@@ -159,7 +159,7 @@ def _prepare(
     fabric: Fabric, recipe: TranslationRecipe, shape: TranslationConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
     valid_pairs = list(_read(recipe.valid_files))
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
     digest = folder.digest(limit, recipe.directions)
@@ -185,8 +185,6 @@ def _read(files: Sequence[DirectedFile]) -> Iterator[tuple[Direction, Pair]]:
 
 
 def _make_tokenizer(recipe: TranslationRecipe) -> Tokenizer:
-    if recipe.initial:
-        return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
     targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
     texts = (text for _, pair in _read(recipe.train_files) for text in pair)
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])

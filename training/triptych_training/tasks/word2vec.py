@@ -12,7 +12,6 @@ from torch import Tensor
 from triptych_training.checkpoints.encoder import save_word_vectors
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents, encode_documents, read_documents, read_texts
-from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.words import BLOCK, NegativeSampler, WordBlocks, keep_shares, train_words
 from triptych_training.errors import CorpusError
 from triptych_training.loop.fabric import make_fabric
@@ -34,7 +33,7 @@ def train_word2vec(recipe: WordRecipe, model_dim: int, out: Path, resume: bool =
     """
     fabric = make_fabric(recipe)
     folder = RunFolder(out, recipe, "word2vec", Word2VecConfig(1, model_dim), resume)
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
     train = folder.prepare_documents(fabric, tokenizer, lambda: read_documents(recipe.train))
     valid = encode_documents(tokenizer, read_documents(recipe.valid))
     task = WordTask(recipe, model_dim, tokenizer, train, valid, fabric.world_size == 1)
@@ -112,6 +111,4 @@ class WordTask:
 
 
 def _make_tokenizer(recipe: WordRecipe) -> Tokenizer:
-    if recipe.initial:
-        return load_tokenizer(Path(recipe.initial) / "tokenizer.json")
     return train_words(read_texts(recipe.train), recipe.vocabulary_size, recipe.min_count, recipe.lowercase)
