@@ -6,18 +6,15 @@ open, the oldest one is closed, so that idle connections never keep out a probe,
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from triptych_serving.errors import PortError
+from triptych_serving.address import listen
 
 logger = logging.getLogger(__name__)
 
-EVERY_IPV6 = "::"
 MAX_HEAD_BYTES = 16_384
 READ_SECONDS = 5.0
 SEND_SECONDS = 10.0
@@ -77,18 +74,8 @@ class HttpServer:
         Raises:
             PortError: the address is in use or not allowed.
         """
-        try:
-            self._server = await self._listen(host.strip("[]"), port)
-        except OSError as error:  # asyncio's own text repeats the address
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
-            raise PortError(f"{flag} {port}: cannot listen on {host}: {reason}") from error
+        self._server = await listen(self._make_protocol, host, port, flag)
         return int(self._server.sockets[0].getsockname()[1])
-
-    async def _listen(self, host: str, port: int) -> asyncio.Server:
-        if host == EVERY_IPV6 and socket.has_dualstack_ipv6():  # with IPv4, as gRPC does and asyncio does not
-            listener = socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
-            return await asyncio.start_server(self._accept, sock=listener, limit=MAX_HEAD_BYTES)
-        return await asyncio.start_server(self._accept, host, port, limit=MAX_HEAD_BYTES)
 
     async def stop(self) -> None:
         """Close the port and every connection."""
@@ -97,6 +84,9 @@ class HttpServer:
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _make_protocol(self) -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(MAX_HEAD_BYTES), self._accept)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         usable = [transport for transport in self._connections.values() if not transport.is_closing()]
