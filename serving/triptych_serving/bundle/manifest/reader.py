@@ -1,6 +1,7 @@
 """Reader of `bundle.json`; the task determines the required members."""
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from triptych_serving.bundle.fields import JsonFields
@@ -12,7 +13,16 @@ from triptych_serving.bundle.manifest.text_generation import IMAGE_GENERATION, T
 from triptych_serving.bundle.manifest.translation import TRANSLATION, parse_translation
 from triptych_serving.errors import BundleError
 
-TASKS = (TRANSLATION, TEXT_GENERATION, *TEXT_TASKS, IMAGE_CLASSIFICATION, IMAGE_GENERATION, IMAGE_SAMPLING, TENSORS)
+PARSERS: Mapping[str, Callable[[JsonFields, list[str]], Manifest]] = {
+    TRANSLATION: parse_translation,
+    TEXT_GENERATION: parse_text_generation,
+    **dict.fromkeys(TEXT_TASKS, parse_text),
+    IMAGE_CLASSIFICATION: parse_image,
+    IMAGE_GENERATION: parse_text_generation,
+    IMAGE_SAMPLING: parse_autoencoder,
+    TENSORS: parse_tensors,
+}
+TASKS = tuple(PARSERS)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -35,7 +45,7 @@ def read_manifest(folder: Path) -> Manifest:
     task = fields.get("task", str)
     if task not in TASKS and not faults:
         raise BundleError(path, [f"task {task!r} is not supported; this release serves: {', '.join(TASKS)}"])
-    manifest = _parse(task, fields, faults)
+    manifest = PARSERS.get(task, parse_translation)(fields, faults)
     if faults:
         raise BundleError(path, faults)
     return manifest
@@ -64,17 +74,3 @@ def _writer(fields: JsonFields) -> str:
     provenance = fields.values.get("provenance")
     exporter = provenance.get("exporter") if isinstance(provenance, dict) else None
     return f"{exporter:.40}, which wrote it, or a later one" if isinstance(exporter, str) else "a later one"
-
-
-def _parse(task: str, fields: JsonFields, faults: list[str]) -> Manifest:
-    if task in TEXT_TASKS:
-        return parse_text(fields, faults)
-    if task == IMAGE_CLASSIFICATION:
-        return parse_image(fields, faults)
-    if task == IMAGE_SAMPLING:
-        return parse_autoencoder(fields, faults)
-    if task in (TEXT_GENERATION, IMAGE_GENERATION):
-        return parse_text_generation(fields, faults)
-    if task == TENSORS:
-        return parse_tensors(fields, faults)
-    return parse_translation(fields, faults)
