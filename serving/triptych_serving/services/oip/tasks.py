@@ -11,7 +11,6 @@ from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.image.autoencoder import LatentQuery
 from triptych_serving.models.model import Model
-from triptych_serving.models.text.embedding import TextEmbedding
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
 from triptych_serving.models.text.question_answering import AnsweredQuestion
 from triptych_serving.models.text.tasks import (
@@ -25,7 +24,7 @@ from triptych_serving.models.text.tasks import (
     TextInput,
     TextTask,
 )
-from triptych_serving.models.text.token_classification import NONE, SIMPLE, LabelledText
+from triptych_serving.models.text.token_classification import NONE, SIMPLE
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext
@@ -83,18 +82,6 @@ def _runs(
         return arrange(results)
 
     return run
-
-
-def _numbers(embedding: TextEmbedding) -> int:
-    return len(embedding.values)
-
-
-def _token_numbers(embedding: TextEmbedding) -> int:
-    return len(embedding.token_values)
-
-
-def _entities(text: LabelledText) -> int:
-    return 100 * len(text.entities)
 
 
 def _candidates(text: FilledText) -> int:
@@ -237,10 +224,15 @@ TASKS: Mapping[str, InferTask] = {
     EMBEDDING_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(
-            OutputTensor("embedding", FP32, lambda result: result.values, (-1,), _numbers),
+            OutputTensor("embedding", FP32, lambda result: result.values, (-1,), lambda result: len(result.values)),
             TOKEN_COUNT,
             OutputTensor(  # the tokens' vectors of a text one after another; those of shorter texts are padded
-                "token_embedding", FP32, lambda result: result.token_values, (-1,), _token_numbers, requested_by="token_vectors"
+                "token_embedding",
+                FP32,
+                lambda result: result.token_values,
+                (-1,),
+                lambda result: len(result.token_values),
+                requested_by="token_vectors",
             ),
         ),
         parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG, "token_vectors": FLAG},
@@ -255,7 +247,7 @@ TASKS: Mapping[str, InferTask] = {
     TOKEN_CLASSIFICATION_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(
-            OutputTensor("entities", BYTES, _json_of("entities"), weight=_entities),
+            OutputTensor("entities", BYTES, _json_of("entities"), weight=lambda result: 100 * len(result.entities)),
             TOKEN_COUNT,
         ),
         parameters={"aggregation": choice(none=NONE, simple=SIMPLE)},
