@@ -35,10 +35,6 @@ class RayContext:
         peer: str = self._context.peer()
         return peer
 
-    def auth_context(self) -> dict[str, Any]:
-        properties: dict[str, Any] = self._context.auth_context()
-        return properties
-
     def time_remaining(self) -> float | None:
         """Return None: the deadline is unknown."""
         return None
@@ -82,10 +78,6 @@ class EndOfStream:
         from ray.serve._private.proxy_request_response import ResponseStatus  # noqa: PLC0415 internal to Ray
 
         return ResponseStatus(code=grpc.StatusCode.OK)  # the status of the context takes precedence
-
-
-if TYPE_CHECKING:
-    from ray.serve.grpc_util import RayServegRPCContext
 
 
 class DirectTransport:

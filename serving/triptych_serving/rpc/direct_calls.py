@@ -152,9 +152,6 @@ class DirectContext:
     def peer_identities(self) -> tuple[bytes, ...]:
         return self._caller.identities
 
-    def auth_context(self) -> dict[str, Any]:
-        return {}
-
     def time_remaining(self) -> float | None:
         deadline = self._caller.deadline
         return None if deadline is None else deadline - time.monotonic()

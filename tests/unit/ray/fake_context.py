@@ -1,7 +1,5 @@
 """A fake of the context that Ray passes to a replica."""
 
-from typing import Any
-
 import grpc
 
 
@@ -19,9 +17,6 @@ class FakeContext:
 
     def peer(self) -> str:
         return "ipv4:192.0.2.1:5"
-
-    def auth_context(self) -> dict[str, Any]:
-        return {}
 
     def code(self) -> grpc.StatusCode | None:
         return self.status
