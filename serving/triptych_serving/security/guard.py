@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from urllib.parse import unquote
 
 from triptych_serving.errors import PermissionDeniedError, SecurityError, UnauthenticatedError
@@ -44,7 +45,7 @@ class AccessGuard:
     def __init__(self, options: SecurityOptions, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._options = options
         self._clock = clock
-        self._keys = None if options.api_keys is None else _open_keys(options)
+        self._keys = None if options.api_keys is None else _open_keys(options.api_keys)
         logging.getLogger(GRPC_LOGGER).addFilter(_is_not_metadata)
 
     def concerns(self, service: str, method: str, method_type: MethodType) -> bool:
@@ -128,9 +129,7 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _open_keys(options: SecurityOptions) -> ReloadedFiles[tuple[ApiKey, ...]]:
-    path = options.api_keys
-    assert path is not None
+def _open_keys(path: Path) -> ReloadedFiles[tuple[ApiKey, ...]]:
     warn_if_open(path)
     keys = ReloadedFiles(f"API keys {path}", [path], lambda: read_keys(path), CHECK_SECONDS)
     if not keys.get():
