@@ -54,7 +54,7 @@ def open_sentence_translator(request: TranslationRequest, workers: int | None = 
         switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
-            yield EngineSentenceTranslator(translator, request, translator.rows, identity)
+            yield EngineSentenceTranslator(translator, request, identity)
         finally:
             sys.setswitchinterval(switch_seconds)
 
@@ -68,11 +68,10 @@ class EngineSentenceTranslator:
     Args:
         translator: its engine must have no other users.
         request: how to decode.
-        running: rows that the engine decodes concurrently.
         identity: what the translations depend on.
     """
 
-    def __init__(self, translator: Translator, request: TranslationRequest, running: int, identity: TranslatorIdentity) -> None:
+    def __init__(self, translator: Translator, request: TranslationRequest, identity: TranslatorIdentity) -> None:
         self.translator, self.identity = translator, identity
         self._languages = request.source_language, request.target_language
         self._decoding = request.decoding
@@ -82,9 +81,9 @@ class EngineSentenceTranslator:
         self._ended: deque[_SentenceCall] = deque()
         self._refused: list[SentenceOutcome] = []
         self._wake_up = threading.Event()
-        self._most = running * ENOUGH_ROWS
+        self._most = translator.rows * ENOUGH_ROWS
         self._left = 0  # submitted and not taken
-        self.window = running * (1 + WAITING_ROWS)
+        self.window = translator.rows * (1 + WAITING_ROWS)
 
     def submit(self, requests: Sequence[SentenceRequest]) -> None:
         """Queue requests; see SentenceTranslator."""

@@ -33,7 +33,7 @@ def translator() -> Iterator[Translator]:
 
 @pytest.fixture
 def sentences(translator: Translator) -> EngineSentenceTranslator:
-    return EngineSentenceTranslator(translator, TranslationRequest(), 1, TranslatorIdentity("toy", "1"))
+    return EngineSentenceTranslator(translator, TranslationRequest(), TranslatorIdentity("toy", "1"))
 
 
 def translate(sentences: EngineSentenceTranslator, requests: list[SentenceRequest]) -> dict[SentenceRequest, object]:
