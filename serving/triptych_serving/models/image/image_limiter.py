@@ -15,7 +15,7 @@ class ImageLimiter:
 
     Args:
         limit: maximum number of images.
-        line: forecasts waiting times; None: nothing is known.
+        line: forecasts waiting times.
         limits: maximum number of requests and waiting time.
         clock: monotonic seconds.
     """
@@ -23,15 +23,15 @@ class ImageLimiter:
     def __init__(
         self,
         limit: int,
-        line: DecodeQueue | None = None,
-        limits: QueueLimits | None = None,
+        line: DecodeQueue,
+        limits: QueueLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit = limit
         self.held = 0
         self._requests = 0
         self._line = line
-        self._limits = limits or QueueLimits()
+        self._limits = limits
         self._clock = clock
         self._closed = False
         self._changed = threading.Condition()
@@ -76,7 +76,7 @@ class ImageLimiter:
             raise UnavailableError("the model is shutting down")
         if images > self.limit:
             raise InvalidInputError("images", f"{images:,} in one request, at most {self.limit:,} can wait; send fewer")
-        forecast = self._line.forecast(images) if self._line else None
+        forecast = self._line.forecast(images)
         try:
             for name, held, more, limit in (
                 ("requests", self._requests, 1, self._limits.waiting_calls),
@@ -86,6 +86,5 @@ class ImageLimiter:
                     raise full_queue(name, held, more, limit, forecast)
             check_time(forecast, deadline if self._limits.refuses_late else None, self._clock(), self._limits.waiting_seconds)
         except OverloadedError:
-            if self._line:
-                self._line.count_rejected()
+            self._line.count_rejected()
             raise

@@ -4,17 +4,17 @@ from collections.abc import Callable
 
 import pytest
 
-from triptych_serving.errors import OverloadedError
+from triptych_serving.errors import InvalidInputError, OverloadedError, UnavailableError
 from triptych_serving.models.image.image_job import DecodeQueue
 from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.wait_estimator import LEAST_SAMPLES, Forecast
 
 
-class StubLine:
+class StubLine(DecodeQueue):
     """Knows what it is told."""
 
-    def __init__(self, forecast: Forecast | None) -> None:
+    def __init__(self, forecast: Forecast | None = None) -> None:
         self.known = forecast
         self.asked: list[int] = []
         self.rejected = 0
@@ -42,9 +42,33 @@ class StubEngine:
         self.rejected += 1
 
 
+def test_the_limiter_counts_held_images() -> None:
+    limiter = ImageLimiter(10, StubLine(), QueueLimits())
+
+    def admit(images: int) -> None:
+        with limiter.admit(images):
+            pass
+
+    with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"):
+        admit(11)
+    full = "the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
+    with limiter.admit(8):
+        with limiter.admit(2):
+            assert limiter.held == 10
+        with pytest.raises(OverloadedError, match=full) as error:
+            admit(3)
+        assert error.value.retry_after_seconds > 0
+    with pytest.raises(ZeroDivisionError), limiter.admit(10):
+        raise ZeroDivisionError
+    assert limiter.held == 0
+    limiter.close()
+    with pytest.raises(UnavailableError):
+        admit(1)
+
+
 def test_late_images_are_rejected() -> None:
     line = StubLine(Forecast(3.0, 1.0))
-    limiter = ImageLimiter(10, line, clock=lambda: 100.0)
+    limiter = ImageLimiter(10, line, QueueLimits(), lambda: 100.0)
     late = r"in 3.50 s cannot be met: expect 3.00 s of waiting and 1.00 s of work"
     with pytest.raises(OverloadedError, match=late), limiter.admit(2, 103.5):
         pass

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from triptych_serving.errors import CancelledError, InvalidInputError, OverloadedError, UnavailableError
+from triptych_serving.errors import CancelledError, InvalidInputError, UnavailableError
 from triptych_serving.models.image import image_job as module
-from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 
 from ...calls import PATIENCE_SECONDS, eventually, hold_calls
@@ -111,27 +110,3 @@ def test_closing_at_once_fails_waiting_images(model: ImageModel, held: threading
     closing.join(PATIENCE_SECONDS)
     for job in jobs[:10]:
         assert job.done.exception(PATIENCE_SECONDS) is None or isinstance(job.done.exception(), UnavailableError)
-
-
-def test_the_limiter_counts_held_images() -> None:
-    limiter = ImageLimiter(10)
-
-    def admit(images: int) -> None:
-        with limiter.admit(images):
-            pass
-
-    with pytest.raises(InvalidInputError, match="images: 11 in one request, at most 10 can wait; send fewer"):
-        admit(11)
-    full = "the queue is full: 8 images are waiting, 3 more exceed the limit of 10"
-    with limiter.admit(8):
-        with limiter.admit(2):
-            assert limiter.held == 10
-        with pytest.raises(OverloadedError, match=full) as error:
-            admit(3)
-        assert error.value.retry_after_seconds > 0
-    with pytest.raises(ZeroDivisionError), limiter.admit(10):
-        raise ZeroDivisionError
-    assert limiter.held == 0
-    limiter.close()
-    with pytest.raises(UnavailableError):
-        admit(1)
