@@ -104,25 +104,25 @@ def server_counts(source: str, counters: Mapping[str, float], log: Log) -> Serve
     )
 
 
-def timeline(log: Log, span: Span, seconds: float = 1.0) -> tuple[TimelineEntry, ...]:
+def timeline(log: Log, span: Span) -> tuple[TimelineEntry, ...]:
     """Summarize each second from the start of the run to the last response; steady seconds lie completely in `span`."""
     found: defaultdict[int, list[Record]] = defaultdict(list)
     for record in log.records:
-        found[math.floor((record.received - log.started) / seconds)].append(record)
-    numbers = range(max(found, default=-1) + 1)
-    return tuple(_timeline_entry(log.started, number, seconds, found[number], span) for number in numbers)
+        found[math.floor(record.received - log.started)].append(record)
+    seconds = range(max(found, default=-1) + 1)
+    return tuple(_timeline_entry(log.started, second, found[second], span) for second in seconds)
 
 
-def _timeline_entry(started: float, number: int, seconds: float, records: Sequence[Record], span: Span) -> TimelineEntry:
+def _timeline_entry(started: float, second: int, records: Sequence[Record], span: Span) -> TimelineEntry:
     latencies = sorted(record.latency for record in records if record.ok)
-    start = started + number * seconds
+    start = started + second
     return TimelineEntry(
-        start=number * seconds,
+        start=float(second),
         completed=len(latencies),
         failed=len(records) - len(latencies),
         p50=percentile(latencies, 50) if latencies else None,
         p99=percentile(latencies, 99) if latencies else None,
-        steady=span.start <= start and start + seconds <= span.end,
+        steady=span.start <= start and start + 1 <= span.end,
     )
 
 
