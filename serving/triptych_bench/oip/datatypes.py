@@ -73,12 +73,10 @@ def decode(datatype: str, raw: bytes) -> list[Any]:
     """
     if datatype == BYTES:
         return list(_elements(raw))
-    number = number_of(datatype)
-    if len(raw) % number.size:
-        raise ElementError(f"{len(raw):,} bytes are not a whole number of {datatype} elements")
-    if number.code == "z":
-        return list(struct.unpack(f"<{len(raw) // 2}f", b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2))))
-    return list(struct.unpack(f"<{len(raw) // number.size}{number.code}", raw))
+    count, code = count_of(datatype, raw), number_of(datatype).code
+    if code == "z":
+        return list(struct.unpack(f"<{count}f", b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2))))
+    return list(struct.unpack(f"<{count}{code}", raw))
 
 
 def count_of(datatype: str, raw: bytes) -> int:
