@@ -25,7 +25,6 @@ from triptych_bench.scenarios.scenarios import (
 from triptych_bench.server.resources import CounterSource, MetricsMeter, ResourceMeter
 from triptych_bench.target import OK, RequestSpec, Sample, Target, TargetError
 
-SCENARIOS = ("single-stream", "multi-stream", "server", "offline", "closed-loop")
 RANDOM_SAMPLES = 100  # of tensors
 
 
@@ -33,7 +32,7 @@ RANDOM_SAMPLES = 100  # of tensors
 class BenchmarkSpec:
     """The specification of a benchmark."""
 
-    scenario: str  # one of SCENARIOS
+    scenario: str  # a key of `reports.summary.SCENARIOS`
     requests: RequestSpec
     plan: LoadPlan
     inputs: Callable[[Target], list[Sample]]  # called when the target is open

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from triptych_bench.reports.summary import SCENARIOS
 from triptych_bench.results import Report
 from triptych_bench.scenarios.runner import LoadPlan
-from triptych_bench.session import SCENARIOS, BenchmarkSpec, batches_of, expected_time, measure
+from triptych_bench.session import BenchmarkSpec, batches_of, expected_time, measure
 from triptych_bench.target import Counters, RawResponse, Sample, TargetError
 
 from .fakes import SPEC, FakeTarget

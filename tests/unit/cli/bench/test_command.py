@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 import pytest
 
+from triptych_bench.reports.summary import SCENARIOS
 from triptych_bench.results import Report
-from triptych_bench.session import SCENARIOS
 from triptych_bench.tasks import TASKS
 from triptych_cli.bench.command import BenchGroup, command
 from triptych_cli.bench.flags import SCENARIOS as CHOICES
