@@ -39,8 +39,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Selection:
-    """Choice of the files in folders that are translated. In patterns, as in a shell, `*` matches anything, including slashes.
-    Choice of the files in folders that are translated. In patterns, as in a shell, `*` matches anything, including slashes."""
+    """Choice of the files in folders that are translated. In patterns `*` matches anything, including slashes."""
 
     include: Sequence[str] = ()  # patterns for a file's name or its path below the folder; empty matches all
     exclude: Sequence[str] = ()  # patterns of files to leave out
