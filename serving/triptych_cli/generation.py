@@ -13,7 +13,7 @@ import click
 from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
-from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, take_decoding
+from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import json_row, open_writer, score_number
@@ -34,7 +34,7 @@ Generate = Callable[..., Iterator[Any]]
 @click.command(name="generate")
 @click.argument("text", required=False)
 @options.model_choice
-@options.several(*(flag for name, flag in FLAGS.items() if name not in (*NOT_GENERATED, *NEEDS_JSON)))
+@generation_options
 @options.optional("--max-tokens", type=click.IntRange(min=1), help="Generated tokens at most.  [default: the model's]")
 @options.optional(
     "-n", "--n", type=click.IntRange(min=1), help="Choices: samples, or hypotheses of a beam search; needs --json."

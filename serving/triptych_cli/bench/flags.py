@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, decoding_options
+from triptych_cli.common.decoding import decoding_options, generation_options
 from triptych_cli.common.options import option, optional, several
 
 SCENARIOS = ("closed-loop", "single-stream", "multi-stream", "server", "offline")
@@ -149,7 +149,7 @@ TASK_FLAGS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "generate": several(
         input_flag,
-        *(flag for name, flag in FLAGS.items() if name not in (*NOT_GENERATED, *NEEDS_JSON)),
+        generation_options,
         optional("--max-tokens", type=click.IntRange(min=1), help="Generated tokens at most.  [default: the model's]"),
         option("--stream/--no-stream", default=True, help="Stream, and also measure times between tokens."),
     ),

@@ -60,6 +60,7 @@ beam_size, length_penalty = FLAGS["beam_size"], FLAGS["length_penalty"]
 decoding_options = several(*FLAGS.values())
 # The options of document jobs: these split texts themselves and need one translation of each sentence.
 search_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, "split_sentences")))
+generation_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, *NOT_GENERATED)))
 
 
 def take_decoding(values: dict[str, Any]) -> DecodingOptions:
