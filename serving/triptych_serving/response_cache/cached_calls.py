@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
 from triptych_serving.response_cache.response_cache import ResponseCache, ResponseSource
@@ -33,18 +33,10 @@ class RequestContent:
     size: int
 
 
-class GetResults(Protocol):
-    """Return the results of a request: `compute_results`, or `CachedCalls.results` if the server has a response cache."""
-
-    async def __call__(
-        self,
-        model: Model,
-        use: ModelUse,
-        content_of: Callable[[], RequestContent | None],
-        deadline: float | None,
-        compute: Callable[[], Awaitable[Results]],
-        /,
-    ) -> Results: ...
+# Returns the results of a request: `compute_results`, or `CachedCalls.results` if the server has a response cache.
+GetResults = Callable[
+    [Model, ModelUse, Callable[[], RequestContent | None], float | None, Callable[[], Awaitable[Any]]], Awaitable[Any]
+]
 
 
 async def compute_results(
@@ -52,8 +44,8 @@ async def compute_results(
     _use: ModelUse,
     _content_of: Callable[[], RequestContent | None],
     _deadline: float | None,
-    compute: Callable[[], Awaitable[Results]],
-) -> Results:
+    compute: Callable[[], Awaitable[Any]],
+) -> Any:
     """Compute the results: what a server without a response cache does. Arguments as for `CachedCalls.results`."""
     return await compute()
 
