@@ -189,12 +189,6 @@ def identity_of(
 ) -> TranslatorIdentity:
     """Return the identity of a model for a request.
 
-    Args:
-        entry: the model's version in the repository.
-        precision: precision of its graphs.
-        manifest: its manifest.
-        request: languages, and how it decodes.
-
     Raises:
         InvalidInputError: the model does not have a language, or has several and the request names none.
     """

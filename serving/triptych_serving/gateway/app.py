@@ -30,8 +30,6 @@ def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence
     """Make the application of these APIs; the first one with a path serves it.
 
     Args:
-        apis: in order.
-        parts: see GatewayParts.
         origins: of pages that may call it, beside its own; "*" is all.
     """
     middleware = [Middleware(_Rules, origins=origins)]

@@ -119,12 +119,7 @@ JSON_TYPES: dict[type, str] = {
 
 
 class HttpCall:
-    """One HTTP request.
-
-    Args:
-        request: starlette's.
-        parts: see GatewayParts.
-    """
+    """One HTTP request."""
 
     def __init__(self, request: Request, parts: GatewayParts) -> None:
         self.request = request

@@ -36,7 +36,6 @@ def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: in
 
     Args:
         codec: "json" or "proto".
-        data: the bytes.
         message: is filled.
         limit: has the elements of each list of "proto".
         tokens: strings and separators of "json".

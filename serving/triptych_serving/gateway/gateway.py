@@ -33,10 +33,7 @@ def make_gateway(
     """Make the port with all routes.
 
     Args:
-        options: see GatewayOptions.
         security: TLS as of the gRPC port.
-        router: the gRPC methods.
-        limits: of messages and documents.
         pool: threads for long work.
         grpc_port: returns the port for gRPC.
 

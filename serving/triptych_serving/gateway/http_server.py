@@ -30,9 +30,6 @@ class HttpPort:
     """A port that serves an application.
 
     Args:
-        options: see GatewayOptions.
-        security: certificates.
-        application: ASGI.
         on_stop: called when no request is in flight any more.
 
     Raises:

@@ -26,7 +26,6 @@ async def detect(call: HttpCall, texts: Sequence[str], codes: Collection[str]) -
     """Rank languages for each text, the most probable one first.
 
     Args:
-        call: the request.
         texts: only their first characters are read.
         codes: of the languages to choose from; those that the detector does not know are left out.
 

@@ -17,7 +17,6 @@ def to_dict(message: Message, plain: bool = False) -> dict[str, Any]:
     """Return a message as protobuf's JSON has it, without fields that have their default.
 
     Args:
-        message: any message.
         plain: names as in the proto, and numbers where protobuf's JSON has strings for 64 bits.
     """
     return {field.name if plain else field.json_name: _value(field, value, plain) for field, value in message.ListFields()}

@@ -65,7 +65,6 @@ class Attender:
 
         Args:
             field: of the request, for errors.
-            remedy: what to do.
             lengths: S and T, the positions of the input and of the target; none for an image, whose graph has a fixed size.
 
         Raises:

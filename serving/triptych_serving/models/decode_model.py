@@ -89,7 +89,6 @@ class DecodeModel(ABC, Generic[Lanes]):
         """Reserve memory, load the first graphs and start the engine.
 
         Args:
-            engine: its options.
             make: loads the graphs at the places, which are those of fp16.
             plan: returns the bytes on each GPU, by purpose.
             eager: load all graphs.

@@ -67,7 +67,6 @@ class HttpServer:
         """Listen, and return the port.
 
         Args:
-            host: address.
             port: 0 is any free one.
             flag: names the port in errors.
 

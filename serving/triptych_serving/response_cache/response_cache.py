@@ -136,11 +136,7 @@ class LruCache:
 
 
 class ResponseCache:
-    """The kept responses, and the computations in flight.
-
-    Args:
-        options: see ResponseCacheOptions.
-    """
+    """The kept responses, and the computations in flight."""
 
     def __init__(self, options: ResponseCacheOptions) -> None:
         self.options = options
@@ -161,8 +157,6 @@ class ResponseCache:
         The loaded model stands for its name, version and precision; loaded again, it is another model.
 
         Args:
-            model: the model that the request selects.
-            method: the RPC.
             content: the request, without the fields that select the model.
         """
         entries = self._models.get(model)
@@ -180,7 +174,6 @@ class ResponseCache:
         invalid request goes to all of them.
 
         Args:
-            key: the request's.
             deadline: the caller's, clock seconds.
             compute: does the work, and must stop if it is cancelled.
 

@@ -82,7 +82,6 @@ class ChatEncoder:
     """Turns chats into token ids. Special tokens that the template writes are tokens; in messages they are text.
 
     Args:
-        template: of the model.
         tokenizer: for which special tokens in texts are text.
         aware: the same tokenizer, which recognises them.
     """

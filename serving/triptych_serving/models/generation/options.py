@@ -81,8 +81,6 @@ def resolve_generation(
     """Check options and fill in the model's defaults.
 
     Args:
-        request: the request.
-        manifest: the model's.
         context: tokens of prompt and output together.
         slots: maximum number of samples or beams.
 

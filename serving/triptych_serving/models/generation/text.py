@@ -104,7 +104,6 @@ class TextBuilder:
     withheld, and what may be the beginning of a stop sequence.
 
     Args:
-        tokenizer: of the model.
         row: begins with its prompt.
         stop: the stop sequences.
     """
@@ -162,8 +161,6 @@ class GrowingChoice:
     Args:
         index: of the prompt in the request.
         choice: index of one of the prompt's rows.
-        prompt: that prompt.
-        tokenizer: of the model.
     """
 
     def __init__(self, index: int, choice: int, prompt: PreparedPrompt, tokenizer: Tokenizer) -> None:

@@ -41,7 +41,6 @@ class ImageLimiter:
         """Context that holds the images of one request, all or none.
 
         Args:
-            images: their number.
             deadline: clock seconds.
 
         Raises:
