@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from triptych_bench.comparison import Comparison, MetricRow, compare
 from triptych_bench.reports import comparison, jsonfile, page, write
 from triptych_bench.results import Report
-from triptych_cli.bench.compare import command
+from triptych_cli.bench.command import compare_reports
 
 from .reports.pages import LOADS, Page, charts
 from .reports.sample import closed, full, opened, report, unanswered
@@ -155,21 +155,21 @@ def test_the_page_is_complete_and_escapes_texts_of_users() -> None:
 def test_the_command_compares_files(tmp_path: Path) -> None:
     paths = written(tmp_path, report(closed(1, 100.0, 0.02)), report(closed(1, 150.0, 0.01)))
     html = tmp_path / "page.html"
-    result = CliRunner().invoke(command, [*paths, "--html", str(html)])
+    result = CliRunner().invoke(compare_reports, [*paths, "--html", str(html)])
     assert result.exit_code == 0, result.output
     assert "100 → 150 1.50x better" in result.output
     assert "Comparison of a, b" in html.read_text()
     [path] = written(tmp_path, report())
     other = tmp_path / "other.json"
     other.write_text("{}")
-    result = CliRunner().invoke(command, [path, str(other)])
+    result = CliRunner().invoke(compare_reports, [path, str(other)])
     assert result.exit_code == 1
     assert result.output.startswith(f"Error: {other}: not a report of `triptych bench`")
-    assert CliRunner().invoke(command, [path]).exit_code == 2
+    assert CliRunner().invoke(compare_reports, [path]).exit_code == 2
 
 
 def test_the_command_prints_json(tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, [*written(tmp_path, report(), report(), report()), "--json"])
+    result = CliRunner().invoke(compare_reports, [*written(tmp_path, report(), report(), report()), "--json"])
     value = json.loads(result.stdout)
     assert (value["format"], value["version"], value["names"]) == ("triptych-bench-comparison", 1, ["a", "b", "c"])
     throughput = value["matches"][0]["lines"][0]
@@ -177,4 +177,4 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     assert [cell["ratio"] for cell in throughput["others"]] == [1.0, 1.0]
     assert value["matches"][0]["concurrency"] == 1
     paths = [*written(tmp_path / "one", report()), *written(tmp_path / "two", report())]  # files of the same name
-    assert json.loads(CliRunner().invoke(command, [*paths, "--json"]).stdout)["names"] == paths
+    assert json.loads(CliRunner().invoke(compare_reports, [*paths, "--json"]).stdout)["names"] == paths
