@@ -195,10 +195,7 @@ class RemoteSentenceTranslator:
             return []
         if not isinstance(error, ServerError | DeadlineExceededError):
             raise BackendError(str(error)) from error
-        return self._divide(requests, error)
-
-    def _divide(self, requests: tuple[SentenceRequest, ...], error: Exception) -> list[SentenceOutcome]:
-        """Send each half by itself, as one sentence is the cause; refuse a single one."""
+        # One sentence is the cause: each half is sent by itself, and a single one is refused.
         if len(requests) == 1:
             return [(requests[0], Refusal(str(error)))]
         self._todo.extendleft((requests[len(requests) // 2 :], requests[: len(requests) // 2]))
