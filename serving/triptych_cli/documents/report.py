@@ -13,15 +13,14 @@ from triptych_cli.documents.human import dropped_lines
 from triptych_cli.documents.job import JobResult
 from triptych_documents.findings import Severity
 
-VERSION = 1  # of the file
+HEAD = {"version": 1, "tool": f"triptych {__version__}"}  # the version of the file
 SHOWN = 20  # errors on the terminal
 
 
 def write_report(path: Path, result: JobResult) -> None:
     """Write the report; serving/docs/documents.md explains its members. Raises OSError: it cannot be written."""
     report: dict[str, Any] = {
-        "version": VERSION,
-        "tool": f"triptych {__version__}",
+        **HEAD,
         "complete": result.is_complete,
         "model": {name: value for name, value in vars(result.identity).items() if value},
         "seconds": round(result.seconds, 3),
@@ -36,7 +35,7 @@ def write_report(path: Path, result: JobResult) -> None:
 
 def write_plan(path: Path, planned: PlannedWork) -> None:
     """Write the counts of a dry run. Raises OSError: they cannot be written."""
-    write_json(path, {"version": VERSION, "tool": f"triptych {__version__}", "dry_run": vars(planned)})
+    write_json(path, {**HEAD, "dry_run": vars(planned)})
 
 
 def result_lines(result: JobResult) -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from triptych.version import __version__
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import is_given
 from triptych_cli.common.progress import ProgressLine
@@ -109,7 +108,7 @@ def _show_progress(progress: ProgressLine, size: int) -> "Callable[[TableProgres
 
 def _show_report(report: "TableReport", path: Path | None) -> int:
     """Write and print the report; return the exit code."""
-    from triptych_cli.documents.report import first_lines
+    from triptych_cli.documents.report import HEAD, first_lines
 
     findings = [(file, finding) for file, found in report.findings.items() for finding in found]
     errors = [
@@ -118,8 +117,7 @@ def _show_report(report: "TableReport", path: Path | None) -> int:
         if finding["severity"] == "error"
     ]
     if path:
-        head = {"version": 1, "tool": f"triptych {__version__}", "complete": not report.failed}
-        write_json(path, {**head, **asdict(report)})
+        write_json(path, {**HEAD, "complete": not report.failed, **asdict(report)})
     for file, problems in report.failed.items():
         click.echo(f"{file}: {problems[0]}", err=True)
     for line in first_lines(errors):
