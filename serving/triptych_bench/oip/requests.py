@@ -30,7 +30,10 @@ class RequestBuilder:
 
     def serialized(self, samples: Sequence[Sample]) -> bytes:
         """Make one request. Raises TargetError: the samples do not fit the model or each other."""
-        self._check_count(len(samples))
+        if len(samples) > (most := self._facts.most):
+            raise TargetError(
+                f"the model {self._facts.name} takes at most {most:,.0f} inputs per request, there are {len(samples):,}"
+            )
         packed = [self._tensors(sample) for sample in samples]
         names = list(packed[0])
         if any(list(one) != names for one in packed):
@@ -54,12 +57,6 @@ class RequestBuilder:
             outputs=[pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in self._outputs],
             raw_input_contents=[raw for _, raw in tensors.values()],
         )
-
-    def _check_count(self, count: int) -> None:
-        if count > self._facts.most:
-            raise TargetError(
-                f"the model {self._facts.name} takes at most {self._facts.most:,.0f} inputs per request, there are {count:,}"
-            )
 
     def _joined(self, name: str, packed: Sequence[Packed]) -> Packed:
         """Join the tensors of all inputs; without batches there is just one."""
