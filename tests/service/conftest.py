@@ -80,6 +80,6 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
 
 
 @pytest.fixture
-def paced_server(local_toy: tuple[str, Translator], pace: Pace) -> tuple[str, Translator, Pace]:
-    """Address, translator and pace of a server in this process."""
-    return *local_toy, pace
+def paced_server(local_toy: tuple[str, Translator], pace: Pace) -> tuple[str, Translator]:
+    """Address and translator of the idle server in this process, whose steps `pace` slows down."""
+    return local_toy

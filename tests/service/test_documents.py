@@ -154,12 +154,6 @@ def test_options_are_checked_before_the_document_comes(server: ServerProcess) ->
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-@pytest.fixture
-def slow(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
-    """Address and translator of a server whose steps can be slowed down."""
-    return paced_server[:2]
-
-
 def assert_free(address: str, translator: Translator, pace: Pace) -> None:
     eventually(lambda: translator.engine.load() == (0, 0))
     pace.slow.clear()
@@ -168,8 +162,8 @@ def assert_free(address: str, translator: Translator, pace: Pace) -> None:
         assert client.translate_document(SOURCE.encode(), format="text").content == TARGET.encode()
 
 
-def test_a_document_that_is_cancelled_in_the_middle(slow: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = slow
+def test_a_document_that_is_cancelled_in_the_middle(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     pace.slow.set()
     with grpc.insecure_channel(address) as channel:
         events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
@@ -180,8 +174,8 @@ def test_a_document_that_is_cancelled_in_the_middle(slow: tuple[str, Translator]
         assert_free(address, translator, pace)
 
 
-def test_a_document_whose_deadline_passes(slow: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = slow
+def test_a_document_whose_deadline_passes(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     pace.slow.set()
     with pytest.raises(grpc.RpcError) as error:
         events_of(address, requests_of(LARGE), timeout=0.5)
@@ -207,8 +201,8 @@ def is_accepted(stub: TranslationServiceStub) -> bool:
         gone.set()
 
 
-def test_callers_who_leave_while_they_send_give_their_places_back(slow: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = slow
+def test_callers_who_leave_while_they_send_give_their_places_back(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     with grpc.insecure_channel(address) as channel:
         stub = TranslationServiceStub(channel)
         for _ in range(2 * LimitOptions().documents):
@@ -216,8 +210,8 @@ def test_callers_who_leave_while_they_send_give_their_places_back(slow: tuple[st
     assert_free(address, translator, pace)
 
 
-def test_tasks_that_are_cancelled(slow: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = slow
+def test_tasks_that_are_cancelled(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     pace.slow.set()
 
     async def main() -> None:
@@ -233,20 +227,20 @@ def test_tasks_that_are_cancelled(slow: tuple[str, Translator], pace: Pace) -> N
     assert_free(address, translator, pace)
 
 
-def test_a_task_learns_why_its_document_is_refused(slow: tuple[str, Translator]) -> None:
+def test_a_task_learns_why_its_document_is_refused(paced_server: tuple[str, Translator]) -> None:
     """Nothing is being sent while the server says so, which grpc.aio would not survive."""
     content = b"a" * (LimitOptions().document_bytes + 1)
 
     async def main() -> None:
-        async with AsyncClient(slow[0]) as client:
+        async with AsyncClient(paced_server[0]) as client:
             with pytest.raises(InvalidArgumentError, match="--max-document-bytes"):
                 await client.translate_document(content, format="text")
 
     asyncio.run(main())
 
 
-def test_small_calls_do_not_wait_for_a_document(slow: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = slow
+def test_small_calls_do_not_wait_for_a_document(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     with grpc.insecure_channel(address) as channel, Client(address) as client:
         events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
         assert [next(events).WhichOneof("event") for _ in range(2)] == ["accepted", "progress"]

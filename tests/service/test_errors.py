@@ -26,7 +26,6 @@ from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
-from .support.in_process import Pace
 from .support.processes import ServerProcess
 
 INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
@@ -162,11 +161,11 @@ def test_more_rows_than_the_queue_can_ever_hold_are_refused_for_good(server: Ser
         assert client.translate(SOURCE).text == TARGET
 
 
-def test_a_full_queue_refuses_with_a_delay(paced_server: tuple[str, Translator, Pace], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_refuses_with_a_delay(paced_server: tuple[str, Translator], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(call: Call) -> None:
         raise OverloadedError("the queue is full: 9 rows wait, 2 more exceed 10", 0.25)
 
-    address, translator, _ = paced_server
+    address, translator = paced_server
     with Client(address, retries=0) as client:
         with monkeypatch.context() as patch:
             patch.setattr(translator.engine, "submit", full)
@@ -202,12 +201,12 @@ def test_the_clients_raise_their_own_errors(server: ServerProcess) -> None:
 
 
 def test_a_panic_of_a_library_is_internal_and_no_more(
-    paced_server: tuple[str, Translator, Pace], monkeypatch: pytest.MonkeyPatch
+    paced_server: tuple[str, Translator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Panic(BaseException):
         """An exception outside Exception, as libraries written in Rust raise."""
 
-    address, translator, _ = paced_server
+    address, translator = paced_server
     with grpc.insecure_channel(address) as channel:
         stub = TranslationServiceStub(channel)
 

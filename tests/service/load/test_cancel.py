@@ -22,12 +22,6 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture
-def server(paced_server: tuple[str, Translator, Pace]) -> tuple[str, Translator]:
-    """Address and translator of the idle server."""
-    return paced_server[:2]
-
-
 def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:
     """Check that the engine is idle, that most of the work was skipped, and that the next call succeeds."""
     eventually(lambda: translator.engine.load() == (0, 0))
@@ -38,8 +32,8 @@ def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> No
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_cancelled_stream(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
-    address, translator = server
+def test_cancelled_stream(paced_server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
+    address, translator = paced_server
     pace.slow.set()
     request = translation_pb2.TranslateStreamRequest(contents=MANY, options=options)
     with grpc.insecure_channel(address) as channel:
@@ -50,8 +44,8 @@ def test_cancelled_stream(server: tuple[str, Translator], pace: Pace, options: t
         assert_idle_and_well(address, translator, pace)
 
 
-def test_stream_with_a_slow_reader_that_disconnects(server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = server
+def test_stream_with_a_slow_reader_that_disconnects(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     with grpc.insecure_channel(address) as channel:
         events = TranslationServiceStub(channel).TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY))
         next(events)
@@ -61,8 +55,8 @@ def test_stream_with_a_slow_reader_that_disconnects(server: tuple[str, Translato
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_cancelled_call(server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
-    address, translator = server
+def test_cancelled_call(paced_server: tuple[str, Translator], pace: Pace, options: translation_pb2.DecodingOptions) -> None:
+    address, translator = paced_server
     pace.slow.set()
     request = translation_pb2.TranslateRequest(contents=MANY, options=options)
     with grpc.insecure_channel(address) as channel:
@@ -72,8 +66,8 @@ def test_cancelled_call(server: tuple[str, Translator], pace: Pace, options: tra
         assert_idle_and_well(address, translator, pace)
 
 
-def test_cancelled_long_text(server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = server
+def test_cancelled_long_text(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     pace.slow.set()
     with Client(address) as client, client.translate_stream("\n".join(MANY)) as stream:
         next(stream)
@@ -81,16 +75,16 @@ def test_cancelled_long_text(server: tuple[str, Translator], pace: Pace) -> None
     assert_idle_and_well(address, translator, pace)
 
 
-def test_call_past_its_deadline(server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = server
+def test_call_past_its_deadline(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
     pace.slow.set()
     with Client(address, texts_per_call=len(MANY)) as client, pytest.raises(DeadlineExceededError):
         client.translate_many(MANY, timeout_seconds=0.5)
     assert_idle_and_well(address, translator, pace)
 
 
-def test_hundreds_of_cancelled_callers(server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = server
+def test_hundreds_of_cancelled_callers(paced_server: tuple[str, Translator], pace: Pace) -> None:
+    address, translator = paced_server
 
     async def main() -> None:
         async with AsyncClient(address) as client:
