@@ -1,4 +1,4 @@
-"""CSV reader."""
+"""CSV and TSV readers."""
 
 import csv
 import io
@@ -79,3 +79,19 @@ def test_any_text_can_be_written(cells: list[str], quoted: bool) -> None:
     assert list(csv.reader(io.StringIO(changed, newline=""))) == [cells[:2], [cells[2], "d"]]
     again = read("csv", changed) if all(cell.strip() for cell in cells) else None
     assert again is None or texts(again)[:3] == cells or sniffed(changed) != ","  # of so few cells
+
+
+UNQUOTED = 'key\ttext\na\t"Quoted" at the front, 5" wide\nb\tother\n'
+
+
+def test_unbalanced_quotation_marks_are_characters_in_tsv() -> None:
+    assert texts(read("tsv", UNQUOTED, ReadOptions(columns=("text",)))) == ['"Quoted" at the front, 5" wide', "other"]
+    turned("tsv", UNQUOTED)
+    assert translated("tsv", UNQUOTED, "x\ty", 'z "z"\n') == UNQUOTED.replace("key\ttext", 'x y\tz "z" ')
+
+
+def test_balanced_quotation_marks_quote_cells_in_tsv() -> None:
+    text = 'key\ttext\na\t"two\nlines and ""more"""\n'
+    assert texts(read("tsv", text, ReadOptions(columns=("2",), header=True))) == ['two\nlines and "more"']
+    turned("tsv", text)
+    assert translated("tsv", text, "x\ty") == text.replace("key\t", '"x\ty"\t')
