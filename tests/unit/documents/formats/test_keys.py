@@ -80,6 +80,8 @@ def test_long_paths_are_shown_from_their_end() -> None:
     assert len(trail.shown()) == MAX_SHOWN + 3
 
 
-def test_an_empty_name_is_rejected() -> None:
-    with pytest.raises(OptionError, match="has an empty name"):
-        KeySelection(ReadOptions(skip_keys=("a..b",)))
+@pytest.mark.parametrize("field", ["keys", "skip_keys"])
+@pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a."])
+def test_an_empty_name_is_rejected(field: str, pattern: str) -> None:
+    with pytest.raises(OptionError, match=f"^{field}: .* has an empty name"):
+        KeySelection(ReadOptions(**{field: (pattern,)}))
