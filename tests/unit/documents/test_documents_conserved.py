@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from triptych_documents.format import Document, ReadOptions, find_format, load_format
+from triptych_documents.format import ReadOptions
 from triptych_documents.unit import Unit
 
+from .formats.roundtrips import read
 from .generated import HOLDERS
 from .test_conserved import ANY
 from .translators import Translate, translated
@@ -70,15 +71,11 @@ WRITERS = {"html": html, "markdown": markdown, "xliff": xliff, "srt": srt}
 OPTIONS = ReadOptions(source_language="en", target_language="de", retranslate=True)
 
 
-def read(name: str, data: bytes) -> Document:
-    return load_format(find_format(name)).read(data, OPTIONS)
-
-
 def check(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
-    document = read(name, WRITERS[name](body).encode())
+    document = read(name, WRITERS[name](body), OPTIONS)
     done = translated(document.units, translate)
     rendered = document.render({index: one.pieces for index, one in enumerate(done)})
-    again = read(name, rendered).units
+    again = read(name, rendered, OPTIONS).units
     assert len(again) == len(document.units)
     for before, after in zip(document.units, again, strict=True):
         assert Counter(code.raw for code in after.codes) == Counter(code.raw for code in before.codes)
