@@ -196,9 +196,7 @@ def test_without_an_alignment_the_sentence_is_split_at_protected_text() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "good"),
     [
-        ("1,234.5 m", "1.234,5 m", True),
         ("3.14 m", "314 m", False),
-        ("12345 m", "1245 m", False),
         ("5 of 7", "7 of 5", True),
         ("5 of 7", "5 of 5", False),
         ("MP3 file", "MP3-Datei", True),
