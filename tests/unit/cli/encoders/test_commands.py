@@ -1,4 +1,4 @@
-"""The commands of encoder models, with fake models."""
+"""The commands of encoder models, most of them with fake models."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,7 @@ from triptych_serving.models.text.text_classification import ClassifiedText
 from triptych_serving.models.text.token_classification import Entity, LabelledText
 
 from ....fixtures.encoders import write_cross_encoder, write_words
+from ....fixtures.toy import HERE
 from ..conftest import Run
 
 
@@ -251,3 +252,12 @@ def test_a_failed_call_is_one_line(run: Run, models: FakeModels, command: str, t
     models.tasks[task] = fail
     result = run(command, "-", stdin=b"text\n")
     assert (result.code, result.error) == (1, "no model can do it")
+
+
+@pytest.mark.parametrize(("command", "arguments"), [("fill", ["[MASK]"]), ("embed", ["a"])])
+def test_an_engine_in_this_process(run: Run, command: str, arguments: list[str]) -> None:
+    assert run(command, "--models", HERE / "encoder_models", *arguments).success
+
+
+def test_a_missing_repository_is_one_line(run: Run, tmp_path: Path) -> None:
+    assert run("fill", "--models", tmp_path / "none", "[MASK]").error == f"{tmp_path / 'none'}: no such model repository"
