@@ -28,9 +28,6 @@ def test_a_repository_as_table_and_json(run: Run) -> None:
         "devices": "",
         "state": "on disk",
     }
-    result = run("models", "--models", MODELS, "--server", "localhost:1")
-    assert result.code == 2
-    assert result.error.startswith("--models is for an engine in this process")
 
 
 def test_the_table_fits_into_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,9 +54,7 @@ WRONG = [
     (["--html", "/"], "/: is a folder"),
     (["--references", "x"], "--references needs --input"),
     (["--server", "localhost:1", "--serve-flags", "--slots 4"], "--serve-flags is for a server that is started here"),
-    (["--server", "localhost:1", "--models", "x"], "--models is for an engine in this process"),
     (["--serve-flags", '"'], "--serve-flags: No closing quotation"),
-    (["--tls"], "--tls is for a server: name it with --server"),
 ]
 
 
