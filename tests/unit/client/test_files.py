@@ -23,11 +23,10 @@ def test_paths_and_named_files(tmp_path: Path, kind: Callable[[Path], Any]) -> N
     assert read_image(kind(tmp_path / "a.md")) == b"abc"
 
 
-@pytest.mark.parametrize("read", [lambda source: read_file(source, "a document"), read_image])
 @pytest.mark.parametrize(("source", "message"), [(7, "not int"), (io.StringIO("a"), "must be opened in binary mode")])
-def test_other_sources_are_rejected(read: Callable[[Any], Any], source: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        read(source)
+def test_other_sources_are_rejected(source: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=f"an image.*{message}"):
+        read_image(source)
 
 
 def test_a_document_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -267,7 +267,6 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.translate_stream("text", beam_sice=4), TypeError, "beam_size"),
         (lambda client: client.score_translations(("a source", "a target")), TypeError, r"takes \(source, translation\) pairs"),
         (lambda client: client.score_translations([("a", "A")], options=None), TypeError, "options"),
-        (lambda client: client.fill_mask_many("one"), TypeError, "fill_mask_many takes a sequence of texts"),
         (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes several values"),
         (lambda client: client.fill_mask("[MASK]", top_k=-1), ValueError, "top_k is -1, must be 0 or more"),
         (lambda client: client.fill_mask("[MASK]", top_k=2**32), ValueError, "top_k is 4294967296: Value out of range"),
@@ -275,13 +274,8 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.translate("text", beam_size="4"), TypeError, "beam_size is '4': "),
         (lambda client: client.translate("text", model="\ud800"), ValueError, r"model is '\\ud800': .*surrogates"),
         (lambda client: client.translate("text", request_id="a\nb"), ValueError, r"request_id is 'a\\nb', must be printable"),
-        (lambda client: client.embed_many("one"), TypeError, "embed_many takes a sequence of texts"),
         (lambda client: client.embed("a", pooling="max"), ValueError, "pooling is 'max', must be one of: mean, cls"),
-        (lambda client: client.classify_text_many("one"), TypeError, "classify_text_many takes"),
-        (lambda client: client.classify_tokens_many("one"), TypeError, "classify_tokens_many takes"),
-        (lambda client: client.classify_tokens("a", aggregation="max"), ValueError, "must be one of: none, simple"),
         (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many a sequence of them"),
-        (lambda client: client.answer("a", "b", max_answer_length=-1), ValueError, "max_answer_length is -1"),
     ],
 )
 def test_wrong_arguments_raise_before_a_request_is_sent(
