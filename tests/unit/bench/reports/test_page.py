@@ -24,13 +24,11 @@ def test_the_page_is_well_formed_and_loads_no_external_resources(text: str) -> N
     assert parsed.count("html", lang="en") == 1
     assert parsed.count("title") >= 1
     assert len(charts(text)) == parsed.count("svg", role="img") == 6  # two, the time lines of three runs, the parts
-    parsed = Page(text)
     assert not [(tag, name) for tag, attributes in parsed.tags for name in attributes if name in LOADS]
     assert not re.findall(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
     [policy] = [has["content"] for tag, has in parsed.tags if has.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none';")
-    parsed = Page(text)
     assert parsed.count("figure") == parsed.count("figcaption") == 6
     assert all(chart.attrib["aria-label"] for chart in charts(text))
     assert parsed.text.count("Values of ") == 6
