@@ -3,20 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from triptych_serving.bundle.fields import JsonFields
+from triptych_serving.runtime.device import DeviceKind
 
 FP16 = "fp16"  # everything in 16 bits, but for sums that need more; the step feeds itself from the device's memory
 INT8, INT8_CACHES = "int8", "int8-caches"  # the second: translation models whose key-value caches are int8, too
-CUDA_PRECISIONS = (FP16,)
-
-DeviceKind = Literal["cpu", "cuda"]
 
 
 def runs_on(precision: str) -> frozenset[DeviceKind]:
     """Kinds of devices that can run a precision's graphs; the CPU runs all of them, those for CUDA slowly."""
-    return frozenset({"cpu", "cuda"}) if precision in CUDA_PRECISIONS else frozenset({"cpu"})
+    return frozenset({"cpu", "cuda"} if precision == FP16 else {"cpu"})
 
 
 FORMAT = 1  # that export writes
