@@ -12,7 +12,7 @@ from triptych_serving.bundle.manifest import QUESTION_ANSWERING
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import END, START
 from triptych_serving.models.labels import check_range
-from triptych_serving.models.text.task import TextInput, TextParts, TextTask, make_item, trim
+from triptych_serving.models.text.task import TextParts, TextTask, make_item, text_twice, trim
 from triptych_serving.runtime.session import Array
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.tokenizers import KeptEncoding
@@ -131,8 +131,4 @@ def _whole_words(words: Sequence[int | None], left: int, right: int) -> tuple[in
     return left, right
 
 
-def _example(_: TextParts, text: str) -> TextInput:
-    return text, text
-
-
-QUESTION_ANSWERING_TASK = TextTask(QUESTION_ANSWERING, "answers questions", prepare_question_answering, _example, NAMES)
+QUESTION_ANSWERING_TASK = TextTask(QUESTION_ANSWERING, "answers questions", prepare_question_answering, text_twice, NAMES)

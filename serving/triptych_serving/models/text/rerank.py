@@ -10,7 +10,7 @@ from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import ROW_BYTES, check_results
-from triptych_serving.models.text.task import TextInput, TextParts, TextTask, check_logits, item_maker
+from triptych_serving.models.text.task import TextParts, TextTask, check_logits, item_maker, text_twice
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
@@ -86,8 +86,4 @@ def _read(
         yield RankedDocument(index, float(scores[index]), items[index].size, truncated[index])
 
 
-def _example(_: TextParts, text: str) -> TextInput:
-    return text, text
-
-
-RERANK_TASK = TextTask(RERANK, "reranks documents", prepare_rerank, _example, NAMES)
+RERANK_TASK = TextTask(RERANK, "reranks documents", prepare_rerank, text_twice, NAMES)

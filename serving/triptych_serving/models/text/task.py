@@ -38,6 +38,11 @@ def _text_itself(_: TextParts, text: str) -> TextInput:
     return text
 
 
+def text_twice(_: TextParts, text: str) -> TextInput:
+    """Return a pair as the example of a task."""
+    return text, text
+
+
 @dataclass(frozen=True, eq=False)
 class TextTask(Generic[Result]):
     """One text task; `tasks.TEXT_TASKS` lists all of them.
