@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import Any
 
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
@@ -26,7 +25,7 @@ from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.translation_tokenizer import EncodedSource, TranslationTokenizer
 from triptych_serving.text.validation import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
 from triptych_text.sentences import Sentences, Splitter, TooManySentencesError, whole
-from triptych_text.steps import Steps, finish
+from triptych_text.steps import Steps
 
 MAX_CHARACTERS = 1_000_000  # of a text that is split; as much as a long novel
 MEMO_ENTRIES = 64  # combinations of languages and options that stay resolved: most callers repeat theirs
@@ -67,10 +66,6 @@ class Preprocessor:
         self._manifest = manifest
         self._slots, self._limits = slots, limits
         self._resolve_usual = lru_cache(maxsize=MEMO_ENTRIES)(self._resolve)
-
-    def prepare(self, *request: Any, **options: Any) -> PreparedRequest:
-        """Prepare a request in one call; arguments and errors as for `prepare_steps`."""
-        return finish(self.prepare_steps(*request, **options))
 
     def prepare_steps(
         self,

@@ -101,7 +101,7 @@ def translate(prepared: PreparedRequest) -> None:
 @given(texts=REQUESTS, options=OPTIONS)
 def test_no_translation_costs_more_than_the_bounds(texts: list[str], options: DecodingOptions) -> None:
     codec, preprocessor = preparer()
-    prepared = or_refused(lambda: preprocessor.prepare(texts, options))
+    prepared = or_refused(lambda: finish(preprocessor.prepare_steps(texts, options)))
     if prepared is None:
         return
     rows = prepared.rows
@@ -173,7 +173,7 @@ def test_no_vectors_cost_more_than_the_bounds(texts: list[str]) -> None:
 )  # fmt: skip
 def test_errors_name_field_value_and_limit(texts: list[str], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        preparer()[1].prepare(texts, DecodingOptions(**options))
+        finish(preparer()[1].prepare_steps(texts, DecodingOptions(**options)))
 
 
 def test_a_request_is_refused_before_the_rest_of_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_request_is_refused_before_the_rest_of_it_is_tokenized(monkeypatch: py
     encode = codec.encode_source_steps
     monkeypatch.setattr(codec, "encode_source_steps", lambda *some: (next(calls), encode(*some))[1])
     with pytest.raises(InvalidInputError, match="rows"):
-        preprocessor.prepare(["a\n" * 1_000], DecodingOptions())
+        finish(preprocessor.prepare_steps(["a\n" * 1_000], DecodingOptions()))
     assert next(calls) == 0
 
 

@@ -1,5 +1,6 @@
 """Requests become rows."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,8 +9,10 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
+from triptych_serving.models.translation.postprocess import PreparedRequest
 from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, Preprocessor
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
+from triptych_text.steps import finish
 
 from .....fixtures.toy import SOURCE, SOURCES, TARGET
 
@@ -27,8 +30,12 @@ def preparer(codec: TranslationTokenizer, manifest: TranslationManifest) -> Prep
     return Preprocessor(codec, manifest, slots=8)
 
 
+def prepare(preparer: Preprocessor, texts: Sequence[str], options: DecodingOptions, language: str = "") -> PreparedRequest:
+    return finish(preparer.prepare_steps(texts, options, language))
+
+
 def test_every_sentence_is_a_row(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
-    prepared = preparer.prepare([f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]], DEFAULTS)
+    prepared = prepare(preparer, [f"{SOURCES[0]} {SOURCES[1]}", SOURCES[2]], DEFAULTS)
     assert [len(text.rows) for text in prepared.texts] == [2, 1]
     assert [row.source for text in prepared.texts for row in text.rows] == codec.encode(SOURCES[:3])
     # In the queue the first sentences of all texts come first.
@@ -37,15 +44,15 @@ def test_every_sentence_is_a_row(preparer: Preprocessor, codec: TranslationToken
 
 def test_a_text_of_one_sentence_is_the_same_row_either_way(preparer: Preprocessor) -> None:
     for source in SOURCES:
-        [split], [whole] = (preparer.prepare([source], options).rows for options in (DEFAULTS, OFF))
+        [split], [whole] = (prepare(preparer, [source], options).rows for options in (DEFAULTS, OFF))
         assert split.source == whole.source
 
 
 def test_a_paragraph_may_be_longer_than_a_sentence(preparer: Preprocessor) -> None:
     text = "\n".join(SOURCES * 20)
-    assert len(preparer.prepare([text], DEFAULTS).rows) == len(SOURCES) * 20
+    assert len(prepare(preparer, [text], DEFAULTS).rows) == len(SOURCES) * 20
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 265,279 characters are too long"):
-        preparer.prepare([text], OFF)
+        prepare(preparer, [text], OFF)
 
 
 @pytest.mark.parametrize(("text", "fault"), [("", "empty"), (" \n", "empty"), ("a \udcff b", "not Unicode")])
@@ -54,23 +61,23 @@ def test_an_unreadable_text_is_rejected_with_its_index(
     preparer: Preprocessor, text: str, fault: str, options: DecodingOptions
 ) -> None:
     with pytest.raises(InvalidInputError, match=rf"^contents\[1\]: the text is {fault}"):
-        preparer.prepare([SOURCE, text], options)
+        prepare(preparer, [SOURCE, text], options)
 
 
 def test_a_text_that_is_too_long_is_rejected(preparer: Preprocessor) -> None:
     message = r"^contents\[1\]: 81 tokens are too long for one sentence, the model takes at most 64 tokens; it begins '1 1 "
     with pytest.raises(InvalidInputError, match=message):
-        preparer.prepare([SOURCE, f"{SOURCE} {SOURCE}\n{LONG}\n{SOURCE}"], DEFAULTS)
+        prepare(preparer, [SOURCE, f"{SOURCE} {SOURCE}\n{LONG}\n{SOURCE}"], DEFAULTS)
     with pytest.raises(InvalidInputError, match=r"^contents\[0\]: 1,000,001 characters are too long, at most 1,000,000"):
-        preparer.prepare(["a" * (MAX_CHARACTERS + 1)], DEFAULTS)
+        prepare(preparer, ["a" * (MAX_CHARACTERS + 1)], DEFAULTS)
 
 
 def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
     options = DecodingOptions(target_prefix=("Der", ""))
-    prepared = preparer.prepare([f"{SOURCE} {SOURCE}", SOURCE], options)
+    prepared = prepare(preparer, [f"{SOURCE} {SOURCE}", SOURCE], options)
     assert [row.prefix for row in prepared.rows] == [codec.encode_prefixes(["Der"], 64)[0], (), ()]
     with pytest.raises(InvalidInputError, match=r"^options\.target_prefix\[0\]: 14 tokens are too long"):
-        preparer.prepare([SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
+        prepare(preparer, [SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 
 
 @pytest.mark.parametrize("languages", [("en", "de"), ("und",)])
@@ -79,7 +86,7 @@ def test_sentences_are_split_by_the_requested_language(
 ) -> None:
     preparer = Preprocessor(codec, replace(manifest, source_languages=languages), slots=8)
     text = "Er kam am 3. Mai. Gut."
-    assert [len(preparer.prepare([text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
+    assert [len(prepare(preparer, [text], DEFAULTS, code).rows) for code in ("en", "deu_Latn")] == [3, 2]
 
 
 def test_a_model_may_disable_splitting(codec: TranslationTokenizer, manifest: TranslationManifest) -> None:
@@ -87,21 +94,21 @@ def test_a_model_may_disable_splitting(codec: TranslationTokenizer, manifest: Tr
     languages = ("und",)
     whole = replace(manifest, splits=False, source_languages=languages, target_languages=languages)
     preparer = Preprocessor(codec, whole, slots=8)
-    assert len(preparer.prepare([text], DEFAULTS).rows) == 1
-    assert len(preparer.prepare([text], DecodingOptions(beam_size=2)).rows) == 1
-    assert len(preparer.prepare([text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
+    assert len(prepare(preparer, [text], DEFAULTS).rows) == 1
+    assert len(prepare(preparer, [text], DecodingOptions(beam_size=2)).rows) == 1
+    assert len(prepare(preparer, [text], DecodingOptions(split_sentences=SplitSentences.AUTO)).rows) == 2
 
 
 def test_a_huge_alignment_is_rejected(preparer: Preprocessor) -> None:
     options = DecodingOptions(return_alignment=True)
-    preparer.prepare([" ".join(SOURCES[:50])], options)
+    prepare(preparer, [" ".join(SOURCES[:50])], options)
     with pytest.raises(InvalidInputError, match=r"^options\.return_alignment: the 384 sentences of contents\[1\] may need"):
-        preparer.prepare([SOURCE, " ".join(SOURCES)], options)
+        prepare(preparer, [SOURCE, " ".join(SOURCES)], options)
 
 
 def test_options_may_be_lists(preparer: Preprocessor) -> None:
     lists = DecodingOptions(target_prefix=[], suppress_sequences=[])
-    [row], [plain] = (preparer.prepare([SOURCE], options).rows for options in (lists, DEFAULTS))
+    [row], [plain] = (prepare(preparer, [SOURCE], options).rows for options in (lists, DEFAULTS))
     assert row.search == plain.search
 
 
@@ -109,15 +116,15 @@ def test_memoized_options_do_not_leak(preparer: Preprocessor) -> None:
     for _ in range(2):
         for size in (1, 2):
             options = DecodingOptions(beam_size=size, max_length=size + 3)
-            [first, second] = preparer.prepare(SOURCES[:2], options).rows
+            [first, second] = prepare(preparer, SOURCES[:2], options).rows
             assert first.search.beam_size == second.search.beam_size == size
             assert first.max_tokens == size + 3
             assert first.source != second.source
     with pytest.raises(InvalidInputError, match="beam_size"):
-        preparer.prepare([SOURCE], DecodingOptions(beam_size=9))
+        prepare(preparer, [SOURCE], DecodingOptions(beam_size=9))
 
 
 def test_samples_without_a_seed_differ(preparer: Preprocessor) -> None:
     options = DecodingOptions(sampling_topk=3)
-    [first], [second] = (preparer.prepare([SOURCE], options).rows for _ in range(2))
+    [first], [second] = (prepare(preparer, [SOURCE], options).rows for _ in range(2))
     assert first.search.seed != second.search.seed
