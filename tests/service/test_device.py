@@ -1,13 +1,11 @@
 """Graphs for CUDA in the CPU's memory give the CPU graphs' results; missing devices are refused."""
 
-import io
 import json
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from PIL import Image
 
 from triptych_client import Client, DecodingOptions, ModelState
 from triptych_serving.runtime.session import has_cuda
@@ -15,6 +13,7 @@ from triptych_serving.runtime.session import has_cuda
 from ..fixtures.toy import HALF_MODELS, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from ..unit.cli.conftest import Run
 from .support.in_process import LocalServer, local_server
+from .support.messages import png
 from .support.processes import eventually
 from .support.telemetry import Scrape
 
@@ -116,7 +115,7 @@ def test_masks_and_vectors_are_near(clients: list[Client]) -> None:
 
 
 def test_labels_of_images_are_near(clients: list[Client]) -> None:
-    images = [picture(shade) for shade in range(0, 256, 16)]
+    images = [png((shade, 255 - shade, shade // 2), (40, 36)) for shade in range(0, 256, 16)]
     found, expected = (client.classify_image_many(images, model="toy-vit", top_k=6).items for client in clients)
     for one, other in zip(found, expected, strict=True):
         ours, theirs = ({label.label: label.score for label in result.labels} for result in (one, other))
@@ -125,12 +124,6 @@ def test_labels_of_images_are_near(clients: list[Client]) -> None:
 
 def near(ours: Sequence[float], theirs: Sequence[float], tolerance: float = NEAR) -> bool:
     return all(math.isclose(a, b, abs_tol=tolerance) for a, b in zip(ours, theirs, strict=True))
-
-
-def picture(shade: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (40, 36), (shade, 255 - shade, shade // 2)).save(file, "PNG")
-    return file.getvalue()
 
 
 def test_the_server_tells_where_models_run(half: LocalServer, run: Run) -> None:

@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +22,6 @@ import pytest
 import tritonclient.http
 from huggingface_hub import InferenceClient
 from libretranslatepy import LibreTranslateAPI
-from PIL import Image
 
 from triptych_client import Client, DecodingOptions
 from triptych_embedded.request import embedded_repository
@@ -39,6 +37,7 @@ from ..fixtures.encoders import write_cross_encoder, write_every_bundle
 from ..fixtures.framed import copy_framed
 from ..fixtures.toy import HERE
 from .support.in_process import OPTIONS, Pace, options_of, serving
+from .support.messages import png
 from .support.processes import PATIENCE_SECONDS, eventually
 
 TRANSLATE = "/triptych.v1.TranslationService/Translate"
@@ -326,11 +325,10 @@ def test_hugging_face_client(served: Served) -> None:
     np.testing.assert_allclose(found, vectors, atol=0.05)
     similar = client("bert-en").sentence_similarity(TEXTS[0], other_sentences=TEXTS)
     np.testing.assert_allclose(similar, vectors @ vectors[0], atol=0.05)
-    buffer = BytesIO()
-    Image.new("RGB", (40, 30), "navy").save(buffer, "PNG")
-    best = served.client.classify_image(buffer.getvalue()).labels[0].label
-    assert client("vit-cifar10").image_classification(buffer.getvalue())[0].label == best
-    assert [one.label for one in client("vit-cifar10").image_classification(buffer.getvalue(), top_k=1)] == [best]
+    image = png((0, 0, 128))
+    best = served.client.classify_image(image).labels[0].label
+    assert client("vit-cifar10").image_classification(image)[0].label == best
+    assert [one.label for one in client("vit-cifar10").image_classification(image, top_k=1)] == [best]
 
 
 def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The services behind Ray's proxy."""
 
-import io
 import time
 from collections.abc import Callable, Iterator
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
-from PIL import Image
 from tritonclient import grpc as triton
 
 from triptych.v1 import image_classification_pb2, translation_pb2
@@ -22,7 +20,7 @@ from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
 
 pytest.importorskip("ray")
 
-from ..support.messages import details_of
+from ..support.messages import RED, details_of
 from ..support.processes import run_command
 from .cluster import Cluster, running  # after: it needs Ray's programs
 
@@ -96,11 +94,9 @@ def test_tritonclient(cluster: Cluster) -> None:
 
 
 def test_a_bidirectional_stream_of_images(channel: grpc.Channel) -> None:
-    image = io.BytesIO()
-    Image.new("RGB", (8, 8), (255, 0, 0)).save(image, "PNG")
-    images = [image.getvalue(), b"no image", image.getvalue()]
     requests = [
-        image_classification_pb2.ClassifyImageStreamRequest(image_id=each, image=data) for each, data in enumerate(images)
+        image_classification_pb2.ClassifyImageStreamRequest(image_id=each, image=data)
+        for each, data in enumerate([RED, b"no image", RED])
     ]
     responses = list(ImageClassificationServiceStub(channel).ClassifyImageStream(iter(requests)))
     outcomes = {response.image_id: response.WhichOneof("outcome") for response in responses}

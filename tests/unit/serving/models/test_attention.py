@@ -1,6 +1,5 @@
 """Attention of the committed toy models: weights, tokens and patches."""
 
-import io
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import AlignmentHeads
@@ -26,6 +24,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
 from ....fixtures.toy import BUNDLE, HALF_BUNDLE, HERE, SOURCE, TARGET
+from ..encoders import photo
 
 ENCODERS = HERE / "encoder_models"
 
@@ -73,15 +72,14 @@ def test_text(bert: TextModel) -> None:
 
 
 def test_image() -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (50, 40), (200, 30, 30)).save(file, "PNG")
+    image = photo()
     with closing(ImageModel("toy-vit", 1, open_bundle(ENCODERS / "toy-vit" / "1"))) as model:
-        found = attend(model, AttentionInput(image=file.getvalue()))
+        found = attend(model, AttentionInput(image=image))
         assert found.encoder.shape[-1] == 1 + found.patch_rows * found.patch_columns > 1
         with pytest.raises(InvalidInputError, match="text: does not apply to model 'toy-vit'"):
             attend(model, AttentionInput("a"))
     with pytest.raises(UnavailableError):
-        attend(model, AttentionInput(image=file.getvalue()))
+        attend(model, AttentionInput(image=image))
 
 
 @pytest.mark.parametrize(
