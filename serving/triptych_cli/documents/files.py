@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from triptych_documents.formats.bilingual import write_tmx, write_xliff
 from triptych_documents.sentences import SentencePair
 
 UNFINISHED = ".{}.unfinished"  # a killed process leaves it behind; the next run overwrites it
@@ -56,13 +56,7 @@ class BilingualFormat:
 
     name: str
     suffix: str  # added to the whole name of the document
-    writer: str  # module and function, imported on first use
-
-    def write(self, pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
-        """Return the content of the file."""
-        module, _, name = self.writer.rpartition(".")
-        writer: Callable[[Sequence[SentencePair], str, str], bytes] = getattr(importlib.import_module(module), name)
-        return writer(pairs, source_language, target_language)
+    write: Callable[[Sequence[SentencePair], str, str], bytes]  # with the source and the target language
 
 
 def write_tsv(pairs: Sequence[SentencePair], source_language: str, target_language: str) -> bytes:
@@ -77,8 +71,8 @@ def write_tsv(pairs: Sequence[SentencePair], source_language: str, target_langua
 BILINGUAL = {
     each.name: each
     for each in (
-        BilingualFormat("tmx", ".tmx", "triptych_documents.formats.bilingual.write_tmx"),
-        BilingualFormat("tsv", ".tsv", f"{__name__}.write_tsv"),
-        BilingualFormat("xliff", ".xlf", "triptych_documents.formats.bilingual.write_xliff"),
+        BilingualFormat("tmx", ".tmx", write_tmx),
+        BilingualFormat("tsv", ".tsv", write_tsv),
+        BilingualFormat("xliff", ".xlf", write_xliff),
     )
 }
