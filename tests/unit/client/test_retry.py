@@ -16,6 +16,7 @@ from triptych_client import (
 )
 from triptych_client.call import Attempts, Call
 
+from ...fixtures.clock import Clock
 from .conftest import Ask
 from .fake_server import FakeServer, Step, fail, retry_after
 
@@ -80,15 +81,6 @@ def test_one_failure_cancels_the_other_requests(server: FakeServer, ask: Ask) ->
     with pytest.raises(NotFoundError, match="gone"):
         ask(server.address, lambda client: client.translate_many(["a"] * 6), texts_per_call=1, concurrency=3)
     assert len(server.requests) <= 4
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pauses_until_error(attempts: Attempts, clock: Clock) -> Iterator[float]:

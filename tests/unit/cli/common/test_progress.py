@@ -4,12 +4,7 @@ import io
 
 from triptych_cli.common.progress import ProgressLine
 
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from ....fixtures.clock import Clock
 
 
 def test_the_line() -> None:

@@ -22,15 +22,10 @@ from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTrans
 from triptych_embedded.request import BackendError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome
 
+from ....fixtures.clock import Clock
+
 FULL = ResourceExhaustedError("full", code="RESOURCE_EXHAUSTED", retry_delay_seconds=0.01)
 AWAY = UnavailableError("no connection", code="UNAVAILABLE")
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def start_limit() -> tuple[ConcurrencyLimit, Clock]:
