@@ -66,15 +66,6 @@ def test_occupied_port(server: ServerProcess, refusal: Refuse) -> None:
         assert client.translate(SOURCE).text == TARGET
 
 
-def test_occupied_metrics_port(refusal: Refuse) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        line = refusal("--models", MODELS, "--port", "0", "--metrics-port", str(port))
-    assert line == f"Error: --metrics-port {port}: cannot listen on 127.0.0.1: Address already in use"
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [
