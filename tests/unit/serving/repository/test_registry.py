@@ -1,7 +1,7 @@
 """Selection of models, and isolation of broken bundles."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,8 @@ from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest,
 OPTIONS = DecodeModelOptions(engine=EngineOptions(workers=1, slots=2))
 
 
-@contextmanager
-def loaded(repository: Path, options: DecodeModelOptions = OPTIONS, only: str = "") -> Iterator[Registry]:
-    registry = load_registry(repository, options, only)
-    try:
-        yield registry
-    finally:
-        registry.close()
+def loaded(repository: Path, only: str = "") -> closing[Registry]:
+    return closing(load_registry(repository, OPTIONS, only))
 
 
 @pytest.fixture(scope="module")

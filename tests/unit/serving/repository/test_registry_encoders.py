@@ -1,6 +1,7 @@
 """Which model of which task a request means."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     write_text_bundle(repository, "token-classification", "ner")
     write_image_bundle(repository, "vit")
     tamper(write_text_bundle(repository, "question-answering", "squad") / "model.fp32.onnx")
-    registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
-    yield registry
-    registry.close()
+    with closing(load_registry(repository, OPTIONS, encoders=ENCODERS)) as registry:
+        yield registry
 
 
 def test_the_only_capable_model_is_selected(registry: Registry) -> None:
@@ -72,9 +72,8 @@ def test_missing_and_broken_models_are_reported(registry: Registry) -> None:
 
 def test_no_translation_model_is_reported(repository: Path) -> None:
     write_image_bundle(repository)
-    registry = load_registry(repository, OPTIONS, encoders=ENCODERS)
-    try:
-        with pytest.raises(NotFoundError, match="no model translates any language to de; no translation model is loaded"):
-            registry.find(ModelSelector(target_language="de"))
-    finally:
-        registry.close()
+    with (
+        closing(load_registry(repository, OPTIONS, encoders=ENCODERS)) as registry,
+        pytest.raises(NotFoundError, match="no model translates any language to de; no translation model is loaded"),
+    ):
+        registry.find(ModelSelector(target_language="de"))
