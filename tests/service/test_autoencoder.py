@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 import tritonclient.grpc
 from click.testing import CliRunner
-from PIL import Image
 
 from triptych_cli.main import cli
 from triptych_client import AsyncClient, Client, FailedPreconditionError, InvalidArgumentError
@@ -24,6 +22,7 @@ from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.models.vae import Vae, VaeConfig, log_evidence, log_weights
 
 from .support.in_process import options_of, serving
+from .support.messages import noise, pixels_of
 
 SIZE, LATENTS = 16, 6
 
@@ -53,14 +52,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def picture(seed: int) -> bytes:
-    file = BytesIO()
-    pixels = np.random.default_rng(seed).integers(0, 256, (SIZE, SIZE, 3), np.uint8)
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-def pixels_of(file: bytes) -> Any:
-    return np.asarray(Image.open(BytesIO(file)))
+    return noise(SIZE, SIZE, seed)
 
 
 def decoded(model: Vae, latents: Any) -> Any:

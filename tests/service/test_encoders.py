@@ -1,7 +1,7 @@
 """The services of the text and image families on a real port, beside translation, without the SDK."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_ev
 from ..fixtures.toy import copy_bundle, tamper
 from ..unit.serving.calls import hold_calls
 from .support.in_process import options_of, serving
-from .support.messages import GREEN, RED
+from .support.messages import GREEN, RED, failure
 from .support.processes import PATIENCE_SECONDS, eventually
 
 INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
@@ -64,12 +64,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def channel(server: Server) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         yield channel
-
-
-def failure(call: Callable[[], object]) -> Any:
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    return error.value
 
 
 def fill(channel: grpc.Channel, *texts: str, **fields: Any) -> fill_mask_pb2.FillMaskResponse:

@@ -1,7 +1,6 @@
 """Bad requests: the right status, one clear line, and a server that goes on."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +25,7 @@ from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
+from .support.messages import failure
 from .support.processes import ServerProcess
 
 INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
@@ -75,12 +75,6 @@ BAD = [  # options and languages have tables of their own in unit tests
         options={"target_prefix": [TARGET], "max_length": 14},
     ),
 ]
-
-
-def failure(call: Callable[[], object]) -> Any:
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    return error.value
 
 
 def assert_serves(stub: TranslationServiceStub) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from click.testing import CliRunner
-from PIL import Image
 
 from triptych_cli.main import cli
 from triptych_client import Client, FailedPreconditionError, InvalidArgumentError
 
 from ..fixtures.toy import IMAGE_GENERATION_MODELS
 from .support.in_process import options_of, serving
+from .support.messages import noise, pixels_of
 
 SAMPLED: dict[str, Any] = {"sampling_topk": 0, "sampling_temperature": 2.0, "seed": 5}
 
@@ -31,22 +30,11 @@ class Served:
     half: bytes
 
 
-def picture(width: int, height: int) -> bytes:
-    file = BytesIO()
-    pixels = np.random.default_rng(3).integers(0, 256, (height, width, 3), np.uint8)
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     repository = IMAGE_GENERATION_MODELS
     with serving(options_of(repository)) as server, Client(f"127.0.0.1:{server.port}") as client:
-        yield Served(repository, f"127.0.0.1:{server.port}", client, picture(12, 6))
-
-
-def pixels_of(file: bytes) -> Any:
-    return np.asarray(Image.open(BytesIO(file)))
+        yield Served(repository, f"127.0.0.1:{server.port}", client, noise(12, 6))
 
 
 def test_completions_keep_the_upper_part_and_are_reproducible(served: Served) -> None:
@@ -58,14 +46,14 @@ def test_completions_keep_the_upper_part_and_are_reproducible(served: Served) ->
     assert all(each.score is not None and each.score < 0 for each in first.images)
     alone = served.client.complete_image(served.half, **SAMPLED)
     assert (alone.image, alone.images[0].score) == (first.image, None)
-    assert served.client.complete_image(picture(6, 6), rows=2).rows == 2
+    assert served.client.complete_image(noise(6, 6), rows=2).rows == 2
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "not an image": ({"image": b"{}"}, r"images\[0\]: it is not an image"),
     "rows": ({"rows": 6}, "rows: 6 is out of range, it must be at least 0 and at most 5"),
     "missing rows": ({"rows": 4}, r"images\[0\]: scaled to a width of 6 pixels, it has 3 rows, fewer than the 4 to keep"),
-    "side": ({"image": picture(1, 70_000)}, r"images\[0\]: .*the limit of a side is 65535 pixels"),
+    "side": ({"image": noise(1, 70_000)}, r"images\[0\]: .*the limit of a side is 65535 pixels"),
     "n": ({"n": 2}, "n: 2 is above beam_size, which is 1"),
     "samples": ({"n": 1_000, "sampling_topk": 0}, "n: 1000 is above the limit of 4"),
     "length": ({"max_length": 3}, "options.max_length: does not apply to completed images"),

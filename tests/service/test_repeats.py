@@ -1,7 +1,5 @@
 """Requests that come more than once, on a real port."""
 
-import io
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
-from PIL import Image
 
 from triptych.v1 import (
     embedding_pb2,
@@ -37,6 +34,7 @@ from triptych_serving.server import Server
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, TARGETS, copy_bundle
 from .support.in_process import OPTIONS, serving
+from .support.messages import noise
 from .support.processes import PATIENCE_SECONDS, eventually
 
 FOLLOWERS = 4
@@ -74,13 +72,6 @@ def translator(server: Server) -> Translator:
     return server.registry.translators[0]
 
 
-def png(side: int) -> bytes:
-    """Noise, which does not get smaller."""
-    file = io.BytesIO()
-    Image.frombytes("L", (side, side), random.Random(side).randbytes(side * side)).save(file, "PNG")
-    return file.getvalue()
-
-
 CASES: list[tuple[Callable[[grpc.Channel], Any], Message]] = [
     (lambda channel: TranslationServiceStub(channel).Translate, translation_pb2.TranslateRequest(contents=[TARGET, SOURCE])),
     (
@@ -103,7 +94,7 @@ CASES: list[tuple[Callable[[grpc.Channel], Any], Message]] = [
     ),
     (
         lambda channel: ImageClassificationServiceStub(channel).ClassifyImage,
-        image_classification_pb2.ClassifyImageRequest(images=[png(9), png(600)]),
+        image_classification_pb2.ClassifyImageRequest(images=[noise(9, 9), noise(600, 600)]),
     ),
 ]
 

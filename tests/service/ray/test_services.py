@@ -1,7 +1,7 @@
 """The services behind Ray's proxy."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
@@ -20,7 +20,7 @@ from ...fixtures.toy import SOURCE, SOURCES, TARGET, TARGETS, copy_bundle
 
 pytest.importorskip("ray")
 
-from ..support.messages import RED, details_of
+from ..support.messages import RED, details_of, failure
 from ..support.processes import run_command
 from .cluster import Cluster, running  # after: it needs Ray's programs
 
@@ -51,12 +51,6 @@ def channel(cluster: Cluster) -> Iterator[grpc.Channel]:
 @pytest.fixture
 def translation(channel: grpc.Channel) -> TranslationServiceStub:
     return TranslationServiceStub(channel)
-
-
-def failure(call: Callable[[], object]) -> grpc.RpcError:
-    with pytest.raises(grpc.RpcError) as error:
-        call()
-    return error.value
 
 
 def trailers(call: grpc.Call) -> dict[str, str | bytes]:
