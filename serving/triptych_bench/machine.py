@@ -6,8 +6,6 @@ from pathlib import Path
 
 import grpc
 
-from triptych.version import __version__
-
 
 def describe() -> dict[str, str]:
     """Return processor, CPUs available to this process, operating system and versions of this machine."""
@@ -18,11 +16,6 @@ def describe() -> dict[str, str]:
         "python": platform.python_version(),
         "grpcio": grpc.__version__,
     }
-
-
-def tool() -> str:
-    """Return name and version of this package."""
-    return f"triptych {__version__}"
 
 
 def processor() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from triptych.version import __version__
 from triptych_bench import machine
 from triptych_bench.load.event_loop import Interrupt, StoppedError, run_precisely
 from triptych_bench.load.loops import SampleBatch
@@ -108,7 +109,7 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
             if inputs.has_references:
                 await _add_quality(spec, target, runner, inputs, measured, interrupt)
             report = Report(
-                tool=machine.tool(),
+                tool=f"triptych {__version__}",
                 started=started,
                 command=spec.command,
                 task=spec.requests.task,
