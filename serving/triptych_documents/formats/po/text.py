@@ -31,32 +31,28 @@ def split(message: str, signs: str = SIGNS) -> tuple[str, tuple[Piece, ...], str
 
 
 def _parts(text: str, signs: str) -> Iterator[ScannedPart]:
-    found = list(_codes(text, _accelerator(text, signs)))
-    paired = _paired(coded([ScannedPart(tag, start, end) for start, end, tag in found]))
+    codes = list(_codes(text, _accelerator(text, signs)))
     at = 0
-    for (start, end, tag), keeps in zip(found, paired, strict=True):
-        if keeps or tag.raw.endswith("/>") or not tag.raw.startswith("<"):
-            yield from (ScannedPart(text[at:start], at, start), ScannedPart(tag, start, end))
-            at = end
+    for part, code in zip(codes, coded(codes), strict=True):
+        alone = isinstance(code, Code) and code.role is Role.ALONE
+        if alone and text.startswith("<", part.start) and not text.endswith("/>", part.start, part.end):
+            continue  # a lone <file> is a word
+        yield from (ScannedPart(text[at : part.start], at, part.start), part)
+        at = part.end
     yield ScannedPart(text[at:], at, len(text))
 
 
-def _paired(pieces: Sequence[Piece]) -> list[bool]:
-    """Return which tags have a partner; a lone <file> is a word."""
-    return [isinstance(piece, Code) and piece.role is not Role.ALONE for piece in pieces]
-
-
-def _codes(text: str, sign: int | None) -> Iterator[tuple[int, int, ScannedTag]]:
+def _codes(text: str, sign: int | None) -> Iterator[ScannedPart]:
     for found in _TAG.finditer(text):
         if sign is not None and sign < found.start():
-            yield sign, sign + 1, ScannedTag(text[sign], Role.ALONE)
+            yield ScannedPart(ScannedTag(text[sign], Role.ALONE), sign, sign + 1)
             sign = None
         role = Role.CLOSE if found[1] else Role.ALONE if found[4] else Role.OPEN
-        yield found.start(), found.end(), ScannedTag(found[0], role, found[2])
+        yield ScannedPart(ScannedTag(found[0], role, found[2]), found.start(), found.end())
         if sign is not None and sign < found.end():  # not an accelerator inside of a tag
             sign = None
     if sign is not None:
-        yield sign, sign + 1, ScannedTag(text[sign], Role.ALONE)
+        yield ScannedPart(ScannedTag(text[sign], Role.ALONE), sign, sign + 1)
 
 
 def _accelerator(text: str, signs: str) -> int | None:
