@@ -19,6 +19,7 @@ from triptych_client import (
 from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS, copy_bundle, edit_manifest
 from .support.in_process import LocalServer, local_server
 from .support.processes import ServerProcess
+from .test_translate import assert_is_a_good_stream
 
 SCORES = DecodingOptions(return_scores=True)
 BEAMS = DecodingOptions(beam_size=4, num_hypotheses=4, return_scores=True)
@@ -124,22 +125,10 @@ def test_a_streams_pieces_are_its_translation(client: Client, options: DecodingO
 
 
 def test_a_stream_of_many_long_texts(translation: TranslationServiceStub) -> None:
-    """Each text's pieces are always a prefix of its translation; its result comes after them, and once."""
     texts = [f" {SOURCES[i]}\n{SOURCES[i + 1]} {SOURCES[i + 2]}" for i in range(0, 120, 3)]
     expected = [f" {TARGETS[i]}\n{TARGETS[i + 1]} {TARGETS[i + 2]}" for i in range(0, 120, 3)]
-    said, results = [""] * len(texts), set()
-    for event in translation.TranslateStream(translation_pb2.TranslateStreamRequest(contents=texts)):
-        kind = event.WhichOneof("event")
-        if kind == "piece":
-            index = event.piece.content_index
-            said[index] += event.piece.text
-            assert index not in results
-            assert expected[index].startswith(said[index])
-        elif kind == "result":
-            assert said[event.result.content_index] == event.result.translation.translated_text
-            results.add(event.result.content_index)
-    assert said == expected
-    assert len(results) == len(texts)
+    events = translation.TranslateStream(translation_pb2.TranslateStreamRequest(contents=texts))
+    assert_is_a_good_stream(events, expected)
 
 
 def test_a_result_does_not_wait_for_the_other_texts(translation: TranslationServiceStub) -> None:

@@ -1,7 +1,7 @@
 """A server translates texts, alone and in batches, and as streams."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import grpc
 import pytest
@@ -70,16 +70,9 @@ def test_pieces_joined_are_the_translation(server: ServerProcess) -> None:
     asyncio.run(main())
 
 
-def stream_of(stub: TranslationServiceStub, texts: int) -> Iterator[translation_pb2.TranslateStreamResponse]:
-    events: Iterator[translation_pb2.TranslateStreamResponse] = stub.TranslateStream(
-        translation_pb2.TranslateStreamRequest(contents=SOURCES[:texts])
-    )
-    return events
-
-
-def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResponse], texts: int) -> None:
+def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResponse], expected: Sequence[str]) -> None:
     """Each text's pieces grow into its translation, which comes once and after them; the summary is last."""
-    grown = [""] * texts
+    grown = [""] * len(expected)
     results: dict[int, str] = {}
     *before, last = events
     for event in before:
@@ -88,18 +81,19 @@ def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResp
             grown[index] += event.piece.text
             assert event.piece.text
             assert index not in results
-            assert TARGETS[index].startswith(grown[index])
+            assert expected[index].startswith(grown[index])
         else:
             assert event.WhichOneof("event") == "result"
             assert event.result.content_index not in results
             results[event.result.content_index] = event.result.translation.translated_text
-    assert grown == [results[index] for index in range(texts)] == TARGETS[:texts]
+    assert grown == [results[index] for index in range(len(expected))] == expected
     assert (last.summary.model, last.summary.model_version) == ("toy", "1")
     assert last.summary.timing.inference_seconds > 0
 
 
 def test_streams_and_calls_at_once(server: ServerProcess, translation: TranslationServiceStub) -> None:
-    streams = [stream_of(translation, 40) for _ in range(4)]
+    request = translation_pb2.TranslateStreamRequest(contents=SOURCES[:40])
+    streams = [translation.TranslateStream(request) for _ in range(4)]
     assert all_with_sync_client(server.address) == TARGETS
     for stream in streams:
-        assert_is_a_good_stream(stream, 40)
+        assert_is_a_good_stream(stream, TARGETS[:40])
