@@ -49,6 +49,12 @@ def requests_of(content: bytes, **config: Any) -> list[TranslateDocumentRequest]
     return [head, TranslateDocumentRequest(chunk=content)]
 
 
+def half_sent(head: TranslateDocumentRequest, end: threading.Event) -> Iterator[TranslateDocumentRequest]:
+    """Send the head of a document, and nothing more; the stream ends when `end` is set."""
+    yield head
+    end.wait()
+
+
 def events_of(address: str, requests: list[TranslateDocumentRequest], **call: Any) -> list[TranslateDocumentResponse]:
     with grpc.insecure_channel(address) as channel:
         return list(TranslationServiceStub(channel).TranslateDocument(iter(requests), **call))
@@ -143,13 +149,9 @@ def test_options_are_checked_before_the_document_comes(server: ServerProcess) ->
     config = DocumentConfig(format="text", options=OptionsMessage(beam_size=10_000))
     with grpc.insecure_channel(server.address) as channel:
         never = threading.Event()
-
-        def requests() -> Iterator[TranslateDocumentRequest]:
-            yield TranslateDocumentRequest(config=config)
-            never.wait()
-
+        requests = half_sent(TranslateDocumentRequest(config=config), never)
         with pytest.raises(grpc.RpcError) as error:
-            list(TranslationServiceStub(channel).TranslateDocument(requests()))
+            list(TranslationServiceStub(channel).TranslateDocument(requests))
         never.set()
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
@@ -186,12 +188,7 @@ def test_a_document_whose_deadline_passes(paced_server: tuple[str, Translator], 
 def is_accepted(stub: TranslationServiceStub) -> bool:
     """A document whose caller goes away before it is complete."""
     gone = threading.Event()
-
-    def requests() -> Iterator[TranslateDocumentRequest]:
-        yield requests_of(b"")[0]
-        gone.wait()
-
-    events = stub.TranslateDocument(requests())
+    events = stub.TranslateDocument(half_sent(requests_of(b"")[0], gone))
     try:
         return bool(next(events).HasField("accepted"))
     except grpc.RpcError:  # the one before has not been missed yet
@@ -280,12 +277,7 @@ def test_a_server_that_stops_finishes_its_documents() -> None:
         stub = TranslationServiceStub(channel)
         events = stub.TranslateDocument(iter(requests_of(LARGE)))
         sending = threading.Event()
-
-        def requests() -> Iterator[TranslateDocumentRequest]:
-            yield requests_of(b"")[0]
-            sending.wait()
-
-        half = stub.TranslateDocument(requests())
+        half = stub.TranslateDocument(half_sent(requests_of(b"")[0], sending))
         assert next(half).HasField("accepted")
         assert next(events).HasField("accepted")
         assert next(events).progress.segments == 4 * len(SOURCES)
