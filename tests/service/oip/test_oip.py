@@ -112,12 +112,6 @@ def test_a_column_is_answered_by_a_column(client: Client) -> None:
         assert flat[name].ravel().tolist() == column[name].ravel().tolist()
 
 
-def test_contents_may_be_sent_as_they_are(client: Client) -> None:
-    text = triton.InferInput("text", [1], "BYTES")
-    text._get_tensor().contents.bytes_contents.append(SOURCE.encode())
-    assert client.infer("toy", [text]).as_numpy("translated_text").tolist() == [TARGET.encode()]
-
-
 def test_options_of_decoding_are_parameters(client: Client) -> None:
     parameters = {
         "source_language_code": "en",
