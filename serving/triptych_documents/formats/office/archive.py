@@ -156,17 +156,12 @@ def _record(entry: _Entry, new: bytes) -> tuple[bytes, tuple[int, int, int, int,
     """Return a member's local header and data, without data descriptor because the sizes are known."""
     info = entry.info
     method = zipfile.ZIP_STORED if info.compress_type == zipfile.ZIP_STORED else zipfile.ZIP_DEFLATED
-    packed = new if method == zipfile.ZIP_STORED else _deflated(new)
+    packed = new if method == zipfile.ZIP_STORED else zlib.compress(new, 6, -zlib.MAX_WBITS)
     facts = (info.flag_bits & ~_DESCRIPTOR, method, zlib.crc32(new), len(packed), len(new))
     flags, method, *sizes = facts
     times = entry.fields[4:6]
     header = _LOCAL.pack(b"PK\3\4", info.extract_version, flags, method, *times, *sizes, len(entry.name), 0)
     return header + entry.name + packed, facts
-
-
-def _deflated(data: bytes) -> bytes:
-    packer = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-    return packer.compress(data) + packer.flush()
 
 
 def _header(entry: _Entry, flags: int, method: int, crc: int, packed: int, unpacked: int, offset: int) -> bytes:
