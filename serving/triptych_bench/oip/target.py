@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from grpc import StatusCode, aio
@@ -95,7 +95,7 @@ class OipTarget(GrpcTarget):
         times: list[float] = []
         tokens, reading, began = 0, 0.0, sent
         try:
-            call = self._stream(_once(request), **self._options)
+            call = self._stream([request], **self._options)
             began = clock()
             async for part in call:
                 came = clock()
@@ -193,10 +193,6 @@ class OipTarget(GrpcTarget):
     async def _invoke(self, method: str, request: Any, response: Any) -> Any:
         call = self._channel.unary_unary(f"{SERVICE}{method}")
         return response.FromString(await call(request.SerializeToString(), **self._options))
-
-
-async def _once(request: bytes) -> AsyncIterator[bytes]:
-    yield request
 
 
 def _code(message: str) -> str:
