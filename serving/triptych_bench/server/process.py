@@ -33,21 +33,13 @@ class ServerProcess:
         command: Program and arguments.
         ready: Pattern in a line of standard error that says the server is ready; its first group is `address`.
         environment: Environment variables; by default those of this process.
-        start_seconds: Maximum time until the server is ready.
 
     Raises:
         TargetError: The server did not start; the message has its last lines.
     """
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        ready: re.Pattern[str],
-        environment: Mapping[str, str] | None = None,
-        start_seconds: float = START_SECONDS,
-    ) -> None:
+    def __init__(self, command: Sequence[str], ready: re.Pattern[str], environment: Mapping[str, str] | None = None) -> None:
         self._command, self._pattern, self._environment = list(command), ready, environment
-        self._start_seconds = start_seconds
         self._lines: deque[str] = deque(maxlen=100)
         self._ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -74,7 +66,7 @@ class ServerProcess:
                 self._command, stderr=subprocess.PIPE, text=True, env=self._environment, start_new_session=True
             )
             self._reader.start()
-            self._ready.wait(self._start_seconds)
+            self._ready.wait(START_SECONDS)
             if not self.address:
                 raise TargetError(f"the server did not start: {self._last_lines()}")
         except BaseException:
