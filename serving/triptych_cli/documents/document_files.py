@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from triptych_cli.documents.discovery import SourceFile
 from triptych_cli.documents.files import BilingualFormat, read_blocks, write_whole
@@ -18,8 +19,6 @@ from triptych_documents.sentences import SentencePair
 from triptych_documents.translation.units import TranslatedUnit
 from triptych_documents.unit import Piece
 from triptych_embedded.sentences import digest
-
-Result = TypeVar("Result")
 
 NOT_OURS = "exists, and no job with this journal wrote it in this form; use --overwrite to replace it"
 
@@ -150,11 +149,14 @@ class DocumentFiles:
         self._bytes_done += document.size
         file = document.file
         try:
-            content = _checked(lambda: document.document.render(document.translations))
+            with _checked():
+                content = document.document.render(document.translations)
             summary = self._summary(document)
             self._check(file)
             if self._policy.bilingual is not None:
-                pairs = self._pairs(document, self._policy.bilingual)
+                options = self._policy.options
+                with _checked():
+                    pairs = self._policy.bilingual.write(document.all_pairs, options.source_language, options.target_language)
                 self._put(self._pairs_file(file), document.digest, file, pairs, {})
             self._put(self._target(file), document.digest, file, content, summary.values())
         except (DocumentError, OSError) as error:
@@ -177,7 +179,8 @@ class DocumentFiles:
         if self._is_done(file, source_digest):
             return None
         self._check(file)
-        document = _checked(lambda: load_format(format_info).read(data, self._policy.options))
+        with _checked():
+            document = load_format(format_info).read(data, self._policy.options)
         return OpenDocument(file, source_digest, len(data), document)
 
     def _pass_on(self, file: SourceFile) -> None:
@@ -220,10 +223,6 @@ class DocumentFiles:
     ) -> None:
         write_whole(path, content, lambda target: self._records.add(path, source_digest, file.format_name, target, summary))
 
-    def _pairs(self, document: OpenDocument, bilingual: BilingualFormat) -> bytes:
-        options = self._policy.options
-        return _checked(lambda: bilingual.write(document.all_pairs, options.source_language, options.target_language))
-
     def _files(self, file: SourceFile) -> list[Path]:
         """Return the output files of a document, the translation first."""
         return [self._target(file), *([self._pairs_file(file)] if file.format and self._policy.bilingual else [])]
@@ -258,10 +257,11 @@ class DocumentFiles:
         return DocumentSummary(str(file.source), target, file.format_name, DocumentState.FAILED, findings=[finding])
 
 
-def _checked(action: Callable[[], Result]) -> Result:
+@contextmanager
+def _checked() -> Iterator[None]:
     """Run code of a format. A bug in a format costs this document alone, not the job."""
     try:
-        return action()
+        yield
     except (DocumentError, OSError):
         raise
     except Exception as error:
