@@ -1,9 +1,12 @@
-"""The HTTP gateway of a server: its application and its port."""
+"""The HTTP gateway of a server: its application, with the playground's page, and its port."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from importlib.resources import files
+from pathlib import PurePath
 
-from starlette.responses import JSONResponse
+import grpc
+from starlette.responses import JSONResponse, Response
 
 from triptych_serving.gateway import connect, huggingface, open_inference, openai, tei
 from triptych_serving.gateway.app import make_application
@@ -13,13 +16,15 @@ from triptych_serving.gateway.http_server import HttpPort
 from triptych_serving.gateway.libretranslate import LibreTranslate
 from triptych_serving.gateway.openapi import describe
 from triptych_serving.gateway.options import GatewayOptions
-from triptych_serving.gateway.pages import playground_api
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
-from triptych_serving.rpc.direct_calls import DirectCalls
+from triptych_serving.rpc.direct_calls import DirectCalls, RpcError
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.security.options import SecurityOptions
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+INDEX, SETTINGS = "index.html", "settings.json"
 
 
 def make_gateway(
@@ -35,7 +40,7 @@ def make_gateway(
     Args:
         security: TLS as of the gRPC port.
         pool: threads for long work.
-        grpc_port: returns the port for gRPC.
+        grpc_port: returns the port for gRPC, which the playground names.
 
     Raises:
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
@@ -51,7 +56,7 @@ def make_gateway(
         return JSONResponse(document)
 
     own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
-    pages = [playground_api(grpc_port)] if options.playground else []
+    pages = [_playground(grpc_port)] if options.playground else []
     application = make_application([own, *pages, *apis, connect.API], parts, options.origins)
     return HttpPort(options, security, application, on_stop=documents.close)
 
@@ -59,3 +64,19 @@ def make_gateway(
 async def _health(call: HttpCall) -> dict[str, str]:
     await open_inference.ready(call)
     return {"status": "ok"}
+
+
+def _playground(grpc_port: Callable[[], int]) -> Api:
+    """Return the routes of a page for trying the loaded models, and of its files, which are read once."""
+    folder = files("triptych_serving.gateway") / "playground"
+    pages = {one.name: one.read_bytes() for one in folder.iterdir() if PurePath(one.name).suffix in TYPES}
+
+    async def serve(call: HttpCall) -> Response:
+        name = call.request.path_params.get("name", INDEX)
+        if name == SETTINGS:
+            return JSONResponse({"grpcPort": grpc_port()})
+        if name not in pages:
+            raise RpcError.of(grpc.StatusCode.NOT_FOUND, "there is no such file")
+        return Response(pages[name], media_type=TYPES[PurePath(name).suffix], headers={"cache-control": "no-cache"})
+
+    return Api("Playground", (ApiRoute("/", serve, ("GET",)), ApiRoute("/playground/{name}", serve, ("GET",))))
