@@ -11,8 +11,6 @@ from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.external_data import GRAPH_SUFFIX, external_files
 
-CHUNK_BYTES = 1 << 20
-
 ManifestT = TypeVar("ManifestT", bound=Manifest)
 
 
@@ -118,8 +116,5 @@ def _fault(path: Path, stored: StoredFile) -> str | None:
 
 def sha256(path: Path) -> str:
     """Return the hex digest of a file's content."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
