@@ -3,6 +3,7 @@
 import queue
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -97,20 +98,16 @@ class DecodeModel(ABC, Generic[Lanes]):
         self._engine_options = engine
         what = f"model {self.name} version {self.version}"
         self._model_devices = ModelDevices(self.devices, engine.budgets, what, plan() if engine.on_gpus else {})
-        try:
+        with ExitStack() as after_failure:
+            after_failure.callback(self._model_devices.close)
             self.lanes = make(self._model_devices.all if self.precision == FP16 else ())
+            after_failure.callback(self.lanes.close)
             self.engine = DecodeEngine(
                 self.lanes.make, with_gpu_limits(engine), first=self.lanes.usual, wide_workers=wide_workers
             )
-            try:
-                self.engine.start(self.lanes.open_all() if eager else ())
-            except BaseException:
-                self.engine.close(drain=False)
-                self.lanes.close()
-                raise
-        except BaseException:
-            self._model_devices.close()
-            raise
+            after_failure.callback(self.engine.close, drain=False)
+            self.engine.start(self.lanes.open_all() if eager else ())
+            after_failure.pop_all()
 
     def _resources(self, kernels: Path | None) -> str:
         """Describe devices, precision, by what it is computed, and memory, for the log; `kernels`: of its CPU sessions."""
