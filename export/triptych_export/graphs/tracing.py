@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
 from triptych_export.graphs.float16 import to_float16
-from triptych_export.graphs.generation import GenerationScore, GenerationSearch, GenerationStep
+from triptych_export.graphs.generation import GenerationGraph, GenerationScore, GenerationSearch, GenerationStep
 from triptych_export.graphs.image import AutoencoderGraph, image_graph
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.onnx_decoder import encoder_graph, insert_decoder
@@ -53,10 +53,12 @@ GENERATION_GRAPHS: dict[str, type[GenerationStep | GenerationSearch | Generation
     "search": GenerationSearch,
     "score": GenerationScore,
 }
-HALF_STEP_GRAPHS = {"step": HalfStepGraph, "search": HalfSearchGraph}
+HALF_STEP_GRAPHS: dict[str, type[StepGraph | SearchGraph]] = {"step": HalfStepGraph, "search": HalfSearchGraph}
+CachedGraph = StepGraph | SearchGraph | GenerationGraph
 EXAMPLE_ROWS, EXAMPLE_SOURCE = 3, 7  # any sizes but 0 and 1, which the tracer would treat as constants
 EXAMPLE_CAPACITY = 11
 EXAMPLE_MASKS, EXAMPLE_TOP, EXAMPLE_EDITS, EXAMPLE_TARGET, EXAMPLE_BLOCKS = 5, 2, 4, 6, 3
+ROWS = torch.export.Dim("rows", min=1, max=65_535)
 RANKED = ("scores", "tokens", "labels", "top_log_probabilities", "top_tokens")  # outputs `[N, k]`
 
 
@@ -83,17 +85,16 @@ def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: 
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
     length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
     names = ["source", "lengths", "targets"]
-    shapes = (*shapes, {0: shapes[0][0], 1: length})
+    shapes = (*shapes, {0: ROWS, 1: length})
     graph = to_float16(ScoreGraph(model)) if half else ScoreGraph(model)
     return _trace(graph, (source, lengths, targets), shapes, names, ["log_probabilities"], half)
 
 
 def _source(settings: GraphSettings) -> tuple[Tensor, Tensor, tuple[dict[int, object], ...]]:
-    rows = torch.export.Dim("rows", min=1, max=65_535)
     length = torch.export.Dim("source_length", min=1, max=settings.max_source)
     source = torch.zeros(EXAMPLE_ROWS, EXAMPLE_SOURCE, dtype=torch.int64)
     lengths = torch.full((EXAMPLE_ROWS,), EXAMPLE_SOURCE, dtype=torch.int32)
-    return source, lengths, ({0: rows, 1: length}, {0: rows})
+    return source, lengths, ({0: ROWS, 1: length}, {0: ROWS})
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class _Examples:
 
 def _trace_step(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool) -> Graph:
     """Trace a step graph: its vectors come first, then edits and columns, its caches last."""
-    graph: nn.Module = STEP_GRAPHS[kind](model, settings)
+    graph = STEP_GRAPHS[kind](model, settings)
     if half and isinstance(model, Transformer):
         graph = HALF_STEP_GRAPHS[kind](model, settings)
     between = []
@@ -115,29 +116,32 @@ def _trace_step(kind: str, model: Seq2Seq, settings: GraphSettings, half: bool) 
     if kind.startswith("short"):
         assert isinstance(model, Transformer)
         between.append(_columns(model.config.model_dim))
+    parts = (_vectors(half), *between, _caches(model, settings, half))
     names = cache_names(decoder_shape(model).layers)
-    row = {0: torch.export.Dim("rows", min=1, max=65_535)}
-    parts = (_vectors(row, half), *between, _caches(model, settings, row, half))
-    values = tuple(value for part in parts for value in part.values)
-    shapes = tuple(shape for part in parts for shape in part.shapes)
-    assert isinstance(graph, StepGraph | SearchGraph)
-    inputs = [*graph.inputs, *(f"{kind}_{name}" for kind in ("cache", "memory") for name in names)]
-    outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
+    outputs = [f"present_{name}" for name in names]
     if settings.int8_caches:
         outputs += [f"present_memory_{name}" for name in names]
-    module = to_float16(graph) if half else graph
-    traced = _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
+    inputs = [f"{kind}_{name}" for kind in ("cache", "memory") for name in names]
+    traced = _trace_parts(graph, parts, inputs, outputs, half)
     return insert_decoder(traced, model) if isinstance(model, OnnxSeq2Seq) else traced
 
 
-def _vectors(row: dict[int, Any], half: bool) -> _Examples:
+def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[str], outputs: list[str], half: bool) -> Graph:
+    """Trace a graph whose last `inputs` and `outputs` are caches."""
+    values = tuple(value for part in parts for value in part.values)
+    shapes = tuple(shape for part in parts for shape in part.shapes)
+    module = to_float16(graph) if half else graph
+    return _drop_unread(_trace(module, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half))
+
+
+def _vectors(half: bool) -> _Examples:
     """Example tokens, positions, source lengths (as indices of the last position in float32) and forced tokens."""
     types = (torch.int64, torch.int32, torch.int64 if half else torch.int32, torch.int64)
     # Every example is a tensor of its own: the tracer would merge inputs that share one.
-    return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([row] * 4,))
+    return _Examples(([torch.zeros(EXAMPLE_ROWS, dtype=dtype) for dtype in types],), ([{0: ROWS}] * 4,))
 
 
-def _caches(model: Seq2Seq, settings: GraphSettings, row: dict[int, Any], half: bool) -> _Examples:
+def _caches(model: Seq2Seq, settings: GraphSettings, half: bool) -> _Examples:
     """Example caches of targets and sources."""
     shape = decoder_shape(model)
     heads, size, names = shape.heads, shape.head_dim, cache_names(shape.layers)
@@ -148,12 +152,12 @@ def _caches(model: Seq2Seq, settings: GraphSettings, row: dict[int, Any], half: 
     )
     dtype = torch.int8 if settings.int8_caches else torch.float16 if half else torch.float32
     caches = tuple([torch.zeros(EXAMPLE_ROWS, *shape, dtype=dtype) for _ in names] for shape in shapes)
-    return _Examples(caches, ([row] * len(names),) * 2)
+    return _Examples(caches, ([{0: ROWS}] * len(names),) * 2)
 
 
 def _edits() -> _Examples:
     """Example edits and number of candidates."""
-    width = {0: torch.export.Dim("rows", min=1, max=65_535), 1: torch.export.Dim("edits", min=1, max=65_535)}
+    width = {0: ROWS, 1: torch.export.Dim("edits", min=1, max=65_535)}
     size = (EXAMPLE_ROWS, EXAMPLE_EDITS)
     edits = [torch.zeros(size, dtype=torch.int64), torch.ones(size), torch.zeros(size)]
     return _Examples((edits, torch.tensor([EXAMPLE_TOP])), ([width] * 3, None))
@@ -175,9 +179,8 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, h
     """
     graph = GENERATION_GRAPHS[kind](model, settings)
     config = model.config
-    row = {0: torch.export.Dim("rows", min=1, max=65_535)}
-    chunk = {**row, 1: torch.export.Dim("tokens", min=1, max=config.max_positions)}
-    cache = {**row, 2: torch.export.Dim("capacity", min=2, max=config.max_positions)}
+    chunk = {0: ROWS, 1: torch.export.Dim("tokens", min=1, max=config.max_positions)}
+    cache = {0: ROWS, 2: torch.export.Dim("capacity", min=2, max=config.max_positions)}
     heads, size, names = config.kv_heads or config.heads, cache_head_dim(model), cache_names(config.layers)
 
     def ids() -> Tensor:
@@ -186,18 +189,15 @@ def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, h
     places = [ids(), torch.zeros(EXAMPLE_ROWS, dtype=torch.int32), torch.full((1,), EXAMPLE_CAPACITY, dtype=torch.int32)]
     dtype = torch.float16 if half else torch.float32
     caches = [torch.zeros(EXAMPLE_ROWS, heads, EXAMPLE_CAPACITY, size, dtype=dtype) for _ in names]
-    forced = _Examples((torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),), (row,))
+    forced = _Examples((torch.zeros(EXAMPLE_ROWS, dtype=torch.int64),), ({0: ROWS},))
     between = {
         "step": [forced],
         "search": [forced, _edits()],
         "score": [_Examples((ids(), torch.tensor([EXAMPLE_TOP])), (chunk, None))],
     }[kind]
-    parts = (_Examples((places,), ([chunk, row, None],)), *between, _Examples((caches,), ([cache] * len(names),)))
-    values, shapes = (tuple(item for part in parts for item in getattr(part, name)) for name in ("values", "shapes"))
-    inputs = [*graph.inputs, *(f"cache_{name}" for name in names)]
-    outputs = [*graph.outputs, *(f"present_{name}" for name in names)]
-    module = to_float16(graph) if half else graph
-    traced = _name_ranks(_drop_unread(_trace(module, values, shapes, inputs, outputs, half)))
+    parts = (_Examples((places,), ([chunk, {0: ROWS}, None],)), *between, _Examples((caches,), ([cache] * len(names),)))
+    inputs, outputs = ([f"{kind}_{name}" for name in names] for kind in ("cache", "present"))
+    traced = _trace_parts(graph, parts, inputs, outputs, half)
     return insert_decoder(traced, model) if isinstance(model, OnnxGpt) else traced
 
 
@@ -207,19 +207,18 @@ def trace_text(model: BertModel, absent: Sequence[int] = (), half: bool = False)
     `absent` lists ids of the embedding that are not tokens, which never fill a mask.
     """
     graph = text_graph(model, absent, half)
-    rows = torch.export.Dim("rows", min=1, max=65_535)
     length = torch.export.Dim("length", min=2, max=graph.max_positions)
     size = min(EXAMPLE_SOURCE, graph.max_positions)
     examples = {
-        "ids": (torch.ones(EXAMPLE_ROWS, size, dtype=torch.int32), {0: rows, 1: length}),
-        "segments": (torch.zeros(EXAMPLE_ROWS, size, dtype=torch.int32), {0: rows, 1: length}),
-        "lengths": (torch.full((EXAMPLE_ROWS,), size, dtype=torch.int32), {0: rows}),
+        "ids": (torch.ones(EXAMPLE_ROWS, size, dtype=torch.int32), {0: ROWS, 1: length}),
+        "segments": (torch.zeros(EXAMPLE_ROWS, size, dtype=torch.int32), {0: ROWS, 1: length}),
+        "lengths": (torch.full((EXAMPLE_ROWS,), size, dtype=torch.int32), {0: ROWS}),
         "places": (torch.arange(EXAMPLE_MASKS), {0: torch.export.Dim("masks", min=0, max=1 << 30)}),
         "k": (torch.tensor([EXAMPLE_TOP]), None),
     }
     arguments, shapes = zip(*(examples[name] for name in graph.inputs), strict=True)
     module = to_float16(graph, lambda name: not name.startswith("encoder.")) if half else graph
-    return _name_ranks(_trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half))
+    return _trace(module, arguments, shapes, list(graph.inputs), list(graph.outputs), half)
 
 
 def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool = False) -> Graph:
@@ -228,31 +227,22 @@ def trace_image(model: ImageModel, mean: Sequence[float], std: Sequence[float], 
     `mean` and `std` are those of each channel, 0 to 1.
     """
     graph = image_graph(model, mean, std, half)
-    rows = torch.export.Dim("rows", min=1, max=65_535)
     arguments = (torch.zeros(EXAMPLE_ROWS, *graph.image, 3, dtype=torch.uint8), torch.tensor([EXAMPLE_TOP]))
     module = to_float16(graph, lambda name: name.startswith("classifier.")) if half else graph
-    return _name_ranks(_trace(module, arguments, ({0: rows}, None), list(graph.inputs), list(graph.outputs), half))
+    return _trace(module, arguments, ({0: ROWS}, None), list(graph.inputs), list(graph.outputs), half)
 
 
 def trace_autoencoder(model: Vae) -> dict[str, Graph]:
     """Trace `encode` and `decode` of a variational autoencoder, dynamic in rows."""
-    size, rows = model.config.image_size, {0: torch.export.Dim("rows", min=1, max=65_535)}
+    size = model.config.image_size
     arguments = {
         "encode": (torch.zeros(EXAMPLE_ROWS, size, size, 3, dtype=torch.uint8), PIXELS, [LATENTS, LOG_VARIANCES]),
         "decode": (torch.zeros(EXAMPLE_ROWS, model.config.latent_dim), LATENTS, [PIXELS, LOG_SCALES]),
     }
     return {
-        kind: _trace(AutoencoderGraph(model, kind), (example,), (rows,), [name], outputs, half=False)
+        kind: _trace(AutoencoderGraph(model, kind), (example,), ({0: ROWS},), [name], outputs, half=False)
         for kind, (example, name, outputs) in arguments.items()
     }
-
-
-def _name_ranks(graph: Graph) -> Graph:
-    """Name the dimension of results `k`, after the input that sets it."""
-    for output in graph.model.graph.output:
-        if output.name in RANKED:
-            output.type.tensor_type.shape.dim[1].dim_param = "k"
-    return graph
 
 
 def _drop_unread(graph: Graph) -> Graph:
@@ -294,4 +284,7 @@ def _trace(
         )
     assert program is not None
     graph = Graph.of_ir(program.model)
+    for output in graph.model.graph.output:
+        if output.name in RANKED:
+            output.type.tensor_type.shape.dim[1].dim_param = "k"  # after the input that sets this dimension
     return fuse_skip_norms(graph) if half else graph
