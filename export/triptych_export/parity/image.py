@@ -26,15 +26,14 @@ def answer_images_in_torch(model: nn.Module, pixels: Pixels, mean: Sequence[floa
 
 def answer_images_in_session(session: Session, images: Sequence[Pixels], size: int, classes: int) -> list[Outputs]:
     """Compute the graph's probabilities in the labels' order, `size` images per batch."""
-    return [answer for chunk in chunks(images, size) for answer in _run(session, np.stack(chunk), classes)]
-
-
-def _run(session: Session, pixels: NDArray[Any], classes: int) -> list[Outputs]:
-    inputs = {"pixels": pixels, "k": np.array([classes], np.int64)}
-    scores, labels = session.run(inputs, ["scores", "labels"])
-    ordered: Floats = np.zeros_like(scores)
-    np.put_along_axis(ordered, labels, scores, axis=-1)
-    return [{"probabilities": row} for row in ordered]
+    answers: list[Outputs] = []
+    for chunk in chunks(images, size):
+        inputs: dict[str, NDArray[Any]] = {PIXELS: np.stack(chunk), "k": np.array([classes])}
+        scores, labels = session.run(inputs, ["scores", "labels"])
+        ordered: Floats = np.zeros_like(scores)
+        np.put_along_axis(ordered, labels, scores, axis=-1)
+        answers += [{"probabilities": row} for row in ordered]
+    return answers
 
 
 def answer_autoencoder(

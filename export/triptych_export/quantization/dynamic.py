@@ -134,13 +134,10 @@ class Quantizer:
         source, scale = mark.input[0], scale_of(mark)
         if known := self.quantized_inputs.get((source, scale)):
             return [], known
-        names = [f"{marked}_int8", *self._scale_constants(marked, scale)]
+        step = self._constant(f"{marked}_step", np.float32(scale.scale))
+        names = [f"{marked}_int8", step, self._constant(f"{marked}_zero", np.uint8(scale.zero_point))]
         self.quantized_inputs[source, scale] = names
         return [helper.make_node("QuantizeLinear", [source, *names[1:]], names[:1])], names
-
-    def _scale_constants(self, name: str, scale: InputScale) -> tuple[str, str]:
-        step = self._constant(f"{name}_step", np.float32(scale.scale))
-        return step, self._constant(f"{name}_zero", np.uint8(scale.zero_point))
 
     def _constant(self, name: str, value: np.generic | NDArray[Any]) -> str:
         self.added[name] = numpy_helper.from_array(np.asarray(value), name)
