@@ -254,14 +254,15 @@ def bidirectional_rnn(cell: str, x: Tensor, weight: Tensor, recurrent: Tensor, b
         bias: `[2, 2 * gates * N]`.
 
     Returns:
-        States `[S, 2, B, N]`, zeros after a row's length.
+        States `[S, B, 2 * N]`, zeros after a row's length.
     """
     size = recurrent.shape[2]
     attributes: Attributes = {"hidden_size": size, "direction": "bidirectional"}
     if cell == "gru":
         attributes["linear_before_reset"] = 1
     arguments = (x, weight, recurrent, bias, lengths)
-    return _operator(cell.upper(), arguments, x, attributes, (x.shape[0], 2, x.shape[1], size), version=14)
+    states = _operator(cell.upper(), arguments, x, attributes, (x.shape[0], 2, x.shape[1], size), version=14)
+    return states.transpose(1, 2).flatten(2)
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

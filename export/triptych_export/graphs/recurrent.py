@@ -31,8 +31,7 @@ class RecurrentEncoderGraph(nn.Module):
         x = self.embedding(source).transpose(0, 1)  # [S, B, E]
         for first in range(0, len(self.weights), 3):
             weight, recurrent, bias = (self.weights[first + part] for part in range(3))
-            both = bidirectional_rnn(self.cell, x, weight, recurrent, bias, lengths)  # [S, 2, B, E/2]
-            x = both.transpose(1, 2).flatten(2)
+            x = bidirectional_rnn(self.cell, x, weight, recurrent, bias, lengths)
         [(keys, annotations)] = self.decoder.project_memory(x.transpose(0, 1))
         return torch.stack((keys, annotations))[:, :, None]
 

@@ -261,12 +261,10 @@ class ElmoGraph(TextGraph):
         total = layer = torch.cat((x, x), -1)
         for first in range(0, len(self.weights), 3):
             weight, recurrent, bias = (self.weights[first + part] for part in range(3))
-            before = layer
-            both = bidirectional_rnn("lstm", before if first else x, weight, recurrent, bias, lengths)  # [T, 2, B, E/2]
-            layer = both.transpose(1, 2).flatten(2)
-            layer = layer + before if first else layer
+            states = bidirectional_rnn("lstm", layer if first else x, weight, recurrent, bias, lengths)  # [T, B, E]
+            layer = states + layer if first else states
             total = total + layer
-        states = (total / (len(self.weights) // 3 + 1)).transpose(0, 1)
+        states = (total / (len(self.weights) // 3 + 1)).transpose(0, 1)  # [B, T, E]
         numbers = torch.arange(ids.shape[1], dtype=torch.int32)[None]
         known = ((numbers < lengths[:, None]) & (ids != ElmoConfig.pad_id)).float()  # [B, T]
         shares = known / known.sum(1, keepdim=True).clamp(min=1)
