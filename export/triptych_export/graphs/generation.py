@@ -61,8 +61,7 @@ class CachedGpt(nn.Module):
             x = frame.leave(x, layer.attention.output(context))
             x = layer.feedforward_residual.around(x, layer.feedforward)
             present += [key, value]
-        normed: Tensor = model.norm(x)
-        return normed, present
+        return model.norm(x), present
 
     def last(self, chunk: Chunk, hidden: Tensor) -> Tensor:
         """Return the state of each row's last token, `[B, E]`."""

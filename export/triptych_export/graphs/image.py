@@ -75,8 +75,7 @@ class VitGraph(ImageGraph):
         states = self.norm(self.last(x))
         if self.last.positions > 1:
             states = states.reshape(-1, self.last.positions * states.shape[-1])  # side by side
-        y: Tensor = self.classifier(states.float())
-        return y
+        return self.classifier(states.float())
 
     def join(self, patches: Tensor) -> Tensor:
         """Vectors of patches `[B, P, E]` -> the layers' input `[B, S + P, E]`."""
@@ -118,8 +117,7 @@ class SwinGraph(ImageGraph):
             x = x + self.positions
         for part in self.body:
             x = part(x)
-        y: Tensor = self.classifier(self.norm(x).float().mean(1))
-        return y
+        return self.classifier(self.norm(x).float().mean(1))
 
 
 class PvtGraph(ImageGraph):
@@ -137,8 +135,7 @@ class PvtGraph(ImageGraph):
         self.stem = PixelStem(nn.Sequential(patches), mean, std) if overlap else PatchStem(patches, self.image, mean, std)
 
     def logits(self, pixels: Tensor) -> Tensor:
-        y: Tensor = self.classifier(self.others(self.first.run(self.stem(pixels) + self.stem.bias)).float())
-        return y
+        return self.classifier(self.others(self.first.run(self.stem(pixels) + self.stem.bias)).float())
 
 
 class ResNetGraph(ImageGraph):
@@ -155,8 +152,7 @@ class ResNetGraph(ImageGraph):
                 block.shortcut = nn.Sequential(*without_norms(block.shortcut))
 
     def logits(self, pixels: Tensor) -> Tensor:
-        y: Tensor = self.classifier(self.blocks(self.stem.maps(pixels)).float().mean((2, 3)))
-        return y
+        return self.classifier(self.blocks(self.stem.maps(pixels)).float().mean((2, 3)))
 
 
 class ImageGptGraph(ImageGraph):
@@ -184,8 +180,7 @@ class ImageGptGraph(ImageGraph):
             query, key, value = own.query_key_value(frame.enter(x)).chunk(3, dim=-1)
             context = fused_attention(query, key, value, own.heads, causal=True)
             x = layer.feedforward_residual.around(frame.leave(x, own.output(context)), layer.feedforward)
-        y: Tensor = self.model.classifier(gpt.norm(x).mean(1))
-        return y
+        return self.model.classifier(gpt.norm(x).mean(1))
 
 
 def image_graph(model: ImageModel, mean: Sequence[float], std: Sequence[float], half: bool = False) -> ImageGraph:

@@ -75,8 +75,7 @@ class PixelStem(nn.Module):
     def maps(self, pixels: Tensor) -> Tensor:
         """`[B, height, width, 3]` uint8 -> `[B, E, rows, columns]`."""
         mean = self.get_buffer("mean")
-        maps: Tensor = self.body(_in_units(pixels.permute(0, 3, 1, 2).to(mean.dtype) - mean, self.unit))
-        return maps
+        return self.body(_in_units(pixels.permute(0, 3, 1, 2).to(mean.dtype) - mean, self.unit))
 
     def shrink_pixels(self) -> None:
         """Scale pixels to the range -1 to 1."""

@@ -156,8 +156,7 @@ class FusedCrossAttention(CrossAttention):
         return key, value
 
     def forward(self, x: Tensor, memory: KeyValues, mask: Tensor | None = None) -> Tensor:
-        y: Tensor = self.output(fused_attention(self.query(x), *memory, self.heads))
-        return y
+        return self.output(fused_attention(self.query(x), *memory, self.heads))
 
 
 class GatheredMerging(nn.Module):
@@ -175,8 +174,7 @@ class GatheredMerging(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[B, P, E]` -> `[B, P/4, 2E]`."""
         quarters = take(x, self.order, self.pads)
-        y: Tensor = self.reduction(self.norm(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1])))
-        return y
+        return self.reduction(self.norm(quarters.reshape(-1, len(self.order) // 4, 4 * x.shape[-1])))
 
 
 def take(x: Tensor, order: Tensor, pads: bool) -> Tensor:

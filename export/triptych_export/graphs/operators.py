@@ -39,8 +39,7 @@ def _operator(
 ) -> Tensor:
     """Insert an operator with one output, which has the type of `like`, and its shape unless `shape` is given."""
     shape = like.shape if shape is None else shape
-    output: Tensor = torch.onnx.ops.symbolic(name, arguments, attrs=attributes, dtype=like.dtype, shape=shape, version=version)
-    return output
+    return torch.onnx.ops.symbolic(name, arguments, attrs=attributes, dtype=like.dtype, shape=shape, version=version)
 
 
 def cached_attention(
@@ -285,8 +284,7 @@ def mark_quantized(x: Tensor, name: str, scale: float, zero_point: int) -> Tenso
 def round_to_int8(x: Tensor) -> Tensor:
     """Round `x` to integers from -128 to 127."""
     arguments = (x, torch.tensor(1.0), torch.tensor(0, dtype=torch.int8))
-    rounded: Tensor = torch.onnx.ops.symbolic("QuantizeLinear", arguments, dtype=torch.int8, shape=x.shape, version=21)
-    return rounded
+    return torch.onnx.ops.symbolic("QuantizeLinear", arguments, dtype=torch.int8, shape=x.shape, version=21)
 
 
 def integer_projection(x: Tensor, weights: Tensor, scales: Tensor, biases: Tensor) -> Tensor:

@@ -49,8 +49,7 @@ class BertStates(nn.Module):
         x = self.embedding.at(ids, segments, functional.embedding(numbers, table) if self.counted else table[: ids.shape[1]])
         for layer in self.layers:
             x = layer(x, lengths)
-        hidden: Tensor = self.norm(x)
-        return hidden
+        return self.norm(x)
 
 
 class ModernBertStates(nn.Module):
@@ -69,8 +68,7 @@ class ModernBertStates(nn.Module):
         bias = torch.zeros((), dtype=x.dtype).masked_fill(~near, NEVER)[None, None]
         for index, layer in enumerate(self.layers):
             x = layer(x, lengths, None if index in self.config.global_layers else bias)
-        hidden: Tensor = self.norm(x)
-        return hidden
+        return self.norm(x)
 
 
 class TextEncoder(nn.Module):

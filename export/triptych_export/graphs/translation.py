@@ -96,8 +96,7 @@ class SourceEncoder(nn.Module):
         bias = None if self.relative is None else self.relative(torch.arange(source.shape[1]))
         for layer in self.layers:
             x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
 
 class SourceLayer(nn.Module):

@@ -98,8 +98,7 @@ def set_cache_scales(attention: SelfAttention | CrossAttention, largest: Tensor)
 
 def cache_scales(attention: SelfAttention | CrossAttention) -> tuple[Tensor, Tensor]:
     """Return the scales of keys and values, `[H*D]` each."""
-    scales: tuple[Tensor, Tensor] = getattr(attention, CACHE_SCALES)
-    return scales
+    return getattr(attention, CACHE_SCALES)
 
 
 @torch.no_grad()

@@ -82,8 +82,7 @@ class Elmo(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T]` without padding -> vectors `[B, T, 2E]`."""
-        mean: Tensor = self.bert(ids).mean(0)
-        return mean
+        return self.bert(ids).mean(0)
 
     def losses(self, ids: Tensor, smoothing: float = 0.0) -> Tensor:
         """`[B, T + 1]` -> sum of T cross-entropies: of a token by those before it, and by those after it; their mean."""

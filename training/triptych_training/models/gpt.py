@@ -139,8 +139,7 @@ class Gpt(nn.Module):
         masks = {window: near(length, window, ids.device) for window in {layer.window for layer in self.blocks}}
         for layer in self.blocks:
             x = layer(x, masks[layer.window])
-        normed: Tensor = self.norm(x)
-        return normed
+        return self.norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> logits `[B, T, V]`."""
