@@ -11,6 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from triptych_export.errors import SourceError
+from triptych_export.onnx_files.checks import replace_fields
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.bundle.manifest import FILL_MASK, ImageManifest, TextManifest, TranslationManifest
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
@@ -107,8 +108,7 @@ def replace_cross_attention(model: onnx.ModelProto) -> None:
             nodes += _plain_attention(graph, node, *shapes[node.input[3]][1::2])
         else:
             nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    replace_fields(graph, node=nodes)
     for one in list(graph.input):
         if one.name == "last":
             graph.input.remove(one)

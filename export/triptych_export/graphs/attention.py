@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
 from triptych_export.graphs.operators import DOMAIN
+from triptych_export.onnx_files.checks import replace_fields
 
 FUSED = ("Attention", "QAttention", "MultiHeadAttention")
 PROJECTION = (
@@ -64,9 +65,7 @@ def expose_attention(model: ModelProto) -> None:
     read = {name for node in nodes for name in node.input}
     tensors = [tensor for tensor in [*graph.initializer, *writer.constants.values()] if tensor.name in read]
     inputs = [value for value in graph.input if value.name in read]
-    for field, values in (("node", nodes), ("initializer", tensors), ("input", inputs), ("output", outputs)):
-        del getattr(graph, field)[:]
-        getattr(graph, field).extend(values)
+    replace_fields(graph, node=nodes, initializer=tensors, input=inputs, output=outputs)
 
 
 class _Writer:

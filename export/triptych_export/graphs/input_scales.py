@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import mark_quantized
+from triptych_export.onnx_files.checks import replace_fields
 
 DOMAIN, OPERATOR = "triptych", "QuantizedInput"
 ATTRIBUTE = "input_scale"
@@ -61,12 +62,8 @@ def drop_marks(graph: Graph) -> None:
         node.input[:] = [sources.get(name, name) for name in node.input]
         if is_mark(node):
             sources[node.output[0]] = node.input[0]
-    kept = [node for node in body.node if not is_mark(node)]
-    del body.node[:]
-    body.node.extend(kept)
-    imports = [opset for opset in graph.model.opset_import if opset.domain != DOMAIN]
-    del graph.model.opset_import[:]
-    graph.model.opset_import.extend(imports)
+    replace_fields(body, node=[node for node in body.node if not is_mark(node)])
+    replace_fields(graph.model, opset_import=[opset for opset in graph.model.opset_import if opset.domain != DOMAIN])
 
 
 def _mark_first(linear: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

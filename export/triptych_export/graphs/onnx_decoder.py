@@ -13,7 +13,7 @@ from onnx.helper import make_tensor_value_info as value_info
 
 from triptych_export.graphs.lazy_graph import Graph, hollow_tensor
 from triptych_export.onnx_files.adapters import FLOAT, IDS, INT32, INT64, MASK, POSITIONS, PREFIX, Nodes, prefixed
-from triptych_export.onnx_files.checks import opset_of
+from triptych_export.onnx_files.checks import opset_of, replace_fields
 from triptych_export.onnx_files.decoder import (
     CROSS,
     DOMAIN,
@@ -95,13 +95,9 @@ def insert_decoder(traced: Graph, decoder: OnnxDecoder) -> Graph:
     places = _places(n, n("Range", n.constant(0), rows, n.constant(1)), reached, decoder.heads)
     for cache, values, out in zip(caches, new, present, strict=False):  # the attention follows
         n("ScatterND", cache, places, values, out=out)  # in place, as both are bound to the same memory
-    nodes = [*body.node[:place], *n.nodes, *body.node[place + 1 :]]
-    del body.node[:]
-    body.node.extend(nodes)
+    replace_fields(body, node=[*body.node[:place], *n.nodes, *body.node[place + 1 :]])
     body.initializer.extend([*n.constants, *inner.constants])
-    others = [one for one in model.opset_import if one.domain != DOMAIN]
-    del model.opset_import[:]
-    model.opset_import.extend(others)
+    replace_fields(model, opset_import=[one for one in model.opset_import if one.domain != DOMAIN])
     _add(traced, own)
     return traced
 
@@ -218,8 +214,6 @@ def _converted(model: ModelProto, folder: Path, opset: int, prefix: str) -> Grap
     body.input.extend(value_info(one.name, one.data_type, one.dims) for one in large)
     hollow = graph.model if opset_of(model) == opset else version_converter.convert_version(graph.model, opset)
     hollow = prefixed(hollow, prefix)
-    kept = [one for one in hollow.graph.input if one.name.removeprefix(prefix) not in tensors]
-    del hollow.graph.input[:]
-    hollow.graph.input.extend(kept)
+    replace_fields(hollow.graph, input=[one for one in hollow.graph.input if one.name.removeprefix(prefix) not in tensors])
     hollow.graph.initializer.extend(hollow_tensor(prefix + one.name, one.data_type, one.dims) for one in large)
     return Graph(hollow, {prefix + name: maker for name, maker in tensors.items()})

@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, compose, he
 from onnx.helper import make_tensor_value_info as value_info
 
 from triptych_export.errors import SourceError
-from triptych_export.onnx_files.checks import graph_inputs, opset_of
+from triptych_export.onnx_files.checks import graph_inputs, opset_of, replace_fields
 from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
 
 LEAST_OPSET = 11
@@ -262,9 +262,7 @@ def prefixed(model: ModelProto, prefix: str = PREFIX) -> ModelProto:
     if (opset := opset_of(model)) < LEAST_OPSET:
         raise SourceError(f"opset {opset}, at least {LEAST_OPSET} is needed; convert it with onnx.version_converter")
     copy = compose.add_prefix(model, prefix, rename_nodes=False, rename_functions=False)
-    given = graph_inputs(copy)
-    del copy.graph.input[:]
-    copy.graph.input.extend(given)
+    replace_fields(copy.graph, input=graph_inputs(copy))
     return copy
 
 
@@ -272,11 +270,7 @@ def _composed(
     graph: ModelProto, n: Nodes, before: int, inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]
 ) -> ModelProto:
     body = graph.graph
-    nodes = [*n.nodes[:before], *body.node, *n.nodes[before:]]
-    del body.node[:], body.input[:], body.output[:]
-    body.node.extend(nodes)
-    body.input.extend(inputs)
-    body.output.extend(outputs)
+    replace_fields(body, node=[*n.nodes[:before], *body.node, *n.nodes[before:]], input=inputs, output=outputs)
     body.initializer.extend(n.constants)
     return graph
 

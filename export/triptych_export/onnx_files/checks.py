@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path, PurePosixPath
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from triptych_export.errors import SourceError
@@ -59,6 +59,13 @@ def graph_inputs(model: ModelProto) -> list[ValueInfoProto]:
     """Return the inputs that a caller gives: up to IR version 3, initializers are listed among them."""
     stored = {tensor.name for tensor in model.graph.initializer}
     return [one for one in model.graph.input if one.name not in stored]
+
+
+def replace_fields(message: ModelProto | GraphProto, **fields: Sequence[Message]) -> None:
+    """Replace the values of repeated fields, given by their names."""
+    for name, values in fields.items():
+        del getattr(message, name)[:]
+        getattr(message, name).extend(values)
 
 
 def tensors_of(graph: GraphProto | Sequence[NodeProto]) -> Iterator[TensorProto]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.adapters import IDS, MASK, POSITIONS
-from triptych_export.onnx_files.checks import graph_inputs, graphs_of, read_model
+from triptych_export.onnx_files.checks import graph_inputs, graphs_of, read_model, replace_fields
 from triptych_export.onnx_files.layout import OnnxFile, precision_of
 from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_serving.runtime.session import Session
@@ -244,9 +244,7 @@ def branch_of(model: ModelProto, with_past: bool) -> ModelProto:
         graph.initializer.extend(branch.initializer)
         names = zip(branch.output, node.output, strict=True)
         nodes += [helper.make_node("Identity", [inner.name], [outer]) for inner, outer in names if inner.name != outer]
-    del graph.node[:], graph.input[:]
-    graph.node.extend(nodes)
-    graph.input.extend(inputs)
+    replace_fields(graph, node=nodes, input=inputs)
     return copy
 
 
@@ -264,9 +262,7 @@ def pruned(model: ModelProto, path: Path, outputs: Sequence[str]) -> ModelProto:
             nodes.append(node)
             needed.update(_read_by(node))
     kept = {name: [one for one in getattr(graph, name) if one.name in needed] for name in ("input", "output", "initializer")}
-    for name, values in {**kept, "node": nodes[::-1]}.items():
-        graph.ClearField(name)
-        getattr(graph, name).extend(values)
+    replace_fields(graph, **kept, node=nodes[::-1])
     return model
 
 

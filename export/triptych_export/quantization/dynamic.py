@@ -21,6 +21,7 @@ from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import InputScale, drop_marks, is_mark, scale_of
 from triptych_export.graphs.lazy_graph import Graph, Maker
 from triptych_export.graphs.operators import DOMAIN
+from triptych_export.onnx_files.checks import replace_fields
 from triptych_export.quantization.per_token import add_function, per_token_product
 
 Floats = NDArray[np.float32]
@@ -271,9 +272,7 @@ class Quantizer:
         used = {name for node in nodes for name in node.input} | self.outputs
         nodes = [node for node in nodes if not self.bytes.keys() & set(node.output) or used & set(node.output)]
         kept = [tensor for tensor in [*self.weights.values(), *self.added.values()] if tensor.name in used]
-        del self.graph.node[:], self.graph.initializer[:], self.graph.value_info[:]
-        self.graph.node.extend(nodes)
-        self.graph.initializer.extend(kept)
+        replace_fields(self.graph, node=nodes, initializer=kept, value_info=())
         for name in self.whole.tensors.keys() - used:
             del self.whole.tensors[name]
 
