@@ -93,9 +93,8 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
         """
         arrival = Arrival.now(context)
         model: ModelT = query.find(self._registry())
-        with UseModel(model) as use:
-            compute = partial(self._compute, query, model, arrival, use)
-            return await self._get_results(model, use, partial(query.content, model), arrival.deadline, compute), use
+        compute = partial(self._compute, query, model, arrival)
+        return await self._results(model, partial(query.content, model), arrival.deadline, compute)
 
     async def _compute(self, query: QueryT, model: ModelT, arrival: Arrival, use: ModelUse) -> list[Any]:
         prepared = await self._prepare(query, model, arrival.deadline)

@@ -14,7 +14,7 @@ from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob
 from triptych_serving.models.image.image_model import IN_FLIGHT, ImageModel
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.services.model_calls import ModelCalls
 from triptych_serving.services.text_calls import converted
@@ -49,9 +49,7 @@ class ImageCalls(ModelCalls):
         model = self._registry().find_image(query.selector)
         if not query.files:
             raise InvalidInputError("images", "there are no images")
-        with UseModel(model) as use:
-            compute = partial(self._classify, model, query, deadline, use)
-            return await self._get_results(model, use, query.content, deadline, compute), use
+        return await self._results(model, query.content, deadline, partial(self._classify, model, query, deadline))
 
     async def _classify(self, model: ImageModel, query: ImageQuery, deadline: float | None, use: ModelUse) -> list[Any]:
         with model.limiter.admit(len(query.files), deadline):
@@ -104,9 +102,8 @@ class LatentCalls(ModelCalls):
         """Return the images of a request, in order. Raises ServingError: the request cannot be served."""
         arrival = Arrival.now(context)
         model = self._registry().find_autoencoder(selector)
-        with UseModel(model) as use:
-            compute = partial(self._compute, model, query, arrival, use)
-            return await self._get_results(model, use, partial(_latent_content, query), arrival.deadline, compute), use
+        compute = partial(self._compute, model, query, arrival)
+        return await self._results(model, partial(_latent_content, query), arrival.deadline, compute)
 
     async def _compute(self, model: Autoencoder, query: LatentQuery, arrival: Arrival, use: ModelUse) -> list[GeneratedImage]:
         work = await self._offload.run_steps(sum(map(len, query.images)), arrival.deadline, model.read_steps(query))

@@ -1,10 +1,14 @@
 """The base of the calls of all tasks: the loaded models, threads for long work, and the response cache."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from functools import partial
+from typing import Any
 
+from triptych_serving.models.model import Model
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import GetResults
+from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.rpc.call_context import ModelUse, UseModel
 from triptych_serving.rpc.event_loop import Offload
 
 
@@ -20,3 +24,14 @@ class ModelCalls:
         self._registry = registry
         self._offload = Offload(pool)
         self._get_results = get_results
+
+    async def _results(
+        self,
+        model: Model,
+        content_of: Callable[[], RequestContent | None],
+        deadline: float | None,
+        compute: Callable[[ModelUse], Awaitable[Any]],
+    ) -> tuple[Any, ModelUse]:
+        """Return the results of `compute(use)`, or those that the response cache has, and the model's use."""
+        with UseModel(model) as use:
+            return await self._get_results(model, use, content_of, deadline, partial(compute, use)), use

@@ -10,7 +10,7 @@ from triptych_serving.models.text.task import TextInput, TextTask, characters_of
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import INLINE_CHARACTERS
 from triptych_serving.services.model_calls import ModelCalls
@@ -53,9 +53,7 @@ class TextCalls(ModelCalls):
         """Return one message for each input, in order. Raises ServingError: the request cannot be served."""
         arrival = Arrival.now(context)
         model = self._registry().find_text(selector, query.task.name)
-        with UseModel(model) as use:
-            compute = partial(self._compute, model, query, arrival, use)
-            return await self._get_results(model, use, query.content, arrival.deadline, compute), use
+        return await self._results(model, query.content, arrival.deadline, partial(self._compute, model, query, arrival))
 
     async def _compute(
         self, model: TextModel, query: TextQuery[Result, Message], arrival: Arrival, use: ModelUse

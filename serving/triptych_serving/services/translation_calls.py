@@ -97,9 +97,8 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
         """Return the score of each pair, converted and in order. Raises ServingError: the pairs cannot be scored."""
         arrival = Arrival.now(context)
         translator = self.find(query.selector)
-        with UseModel(translator) as use:
-            compute = partial(self._score, query, translator, arrival, use)
-            return await self._get_results(translator, use, query.content, arrival.deadline, compute), use
+        compute = partial(self._score, query, translator, arrival)
+        return await self._results(translator, query.content, arrival.deadline, compute)
 
     async def _score(self, query: ScoreQuery, translator: Translator, arrival: Arrival, use: ModelUse) -> list[Any]:
         # In a thread, even if it is short: the first call loads a graph.
