@@ -17,25 +17,15 @@ SentenceOutcome = tuple[SentenceRequest, SentenceTranslation | Refusal]
 
 @dataclass(frozen=True)
 class TranslatorIdentity:
-    """Identity of a model with languages and options. Translations of equal identities may replace each other.
-
-    Args:
-        model: name of the model.
-        version: version of the model.
-        precision: for instance "int8"; empty if a server does not tell.
-        bundle: SHA-256 of the bundle's manifest, which has the digests of all its files; empty for a model on a server.
-        source_language: the model's code, or the user's.
-        target_language: the model's code, or the user's.
-        decoding: the options that the user set; see `chosen_options`.
-    """
+    """Identity of a model with languages and options. Translations of equal identities may replace each other."""
 
     model: str
     version: str
-    precision: str = ""
-    bundle: str = ""
-    source_language: str = ""
-    target_language: str = ""
-    decoding: Mapping[str, object] = field(default_factory=dict)
+    precision: str = ""  # for instance "int8"; empty if a server does not tell
+    bundle: str = ""  # SHA-256 of the manifest, which has the digests of all files; empty for a model on a server
+    source_language: str = ""  # the model's code, or the user's
+    target_language: str = ""  # likewise
+    decoding: Mapping[str, object] = field(default_factory=dict)  # the options that the user set; see `chosen_options`
 
     @property
     def text(self) -> str:

@@ -22,21 +22,13 @@ GPU_SLOTS = 256  # a GPU steps this many rows in about the time of one
 
 @dataclass(frozen=True)
 class Hardware:
-    """Devices that the models of a process may run on; by default the CPU alone.
+    """Devices that the models of a process may run on; by default the CPU alone."""
 
-    Args:
-        gpus: used by models with graphs for them, each model on all of them.
-        needed: reject a model without such graphs; otherwise the CPU runs it.
-        slots: texts that one GPU decodes greedily at once.
-        memory_limit: of each GPU; None: most of what is free when its first model is loaded.
-        remark: why no GPU is used although the installed runtime is the one for GPUs; empty otherwise.
-    """
-
-    gpus: tuple[Device, ...] = ()
-    needed: bool = False
-    slots: int = GPU_SLOTS
-    memory_limit: MemoryLimit | None = None
-    remark: str = ""
+    gpus: tuple[Device, ...] = ()  # used by models with graphs for them, each model on all of them
+    needed: bool = False  # reject a model without such graphs; otherwise the CPU runs it
+    slots: int = GPU_SLOTS  # texts that one GPU decodes greedily at once
+    memory_limit: MemoryLimit | None = None  # of each GPU; None: most of what is free when its first model is loaded
+    remark: str = ""  # why no GPU is used although the installed runtime is the one for GPUs; empty otherwise
 
     @classmethod
     def parse(cls, devices: str, memory_limit: str = "", slots: int | None = None) -> Self:

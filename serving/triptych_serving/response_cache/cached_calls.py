@@ -22,15 +22,10 @@ Results = TypeVar("Results")
 
 @dataclass(frozen=True)
 class RequestContent:
-    """All that a request's results depend on, except the model: requests with equal content have equal results.
+    """All that a request's results depend on, except the model: requests with equal content have equal results."""
 
-    Args:
-        values: strings, bytes, numbers, None, and lists and tuples of them.
-        size: bytes or characters of all, roughly.
-    """
-
-    values: tuple[Any, ...]
-    size: int
+    values: tuple[Any, ...]  # strings, bytes, numbers, None, and lists and tuples of them
+    size: int  # bytes or characters of all, roughly
 
 
 # Returns the results of a request: `compute_results`, or `CachedCalls.results` if the server has a response cache.
@@ -73,11 +68,9 @@ class CachedCalls:
         """Return the results of `compute()`, or those of an equal request of the same RPC to the same model.
 
         Args:
-            model: the model that the request selects.
             use: the request's use of the model; is told if the model is not needed.
             content_of: returns the request's content; None: the results differ each time.
             deadline: the caller's, clock seconds.
-            compute: does the work.
 
         Raises:
             ServingError: the request cannot be served.
