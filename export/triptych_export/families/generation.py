@@ -1,6 +1,6 @@
 """Export of decoder-only models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -63,15 +63,8 @@ class GenerationFamily:
     def __init__(self, source: GenerationSource, texts: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
         self.default_precisions = (source.model.precision,) if isinstance(source.model, OnnxGpt) else ()
         self.source, self.precisions = source, self.default_precisions or written_precisions(shipped)
+        self.default_name, self.provenance = source.family, source.provenance
         self.texts = texts or source.samples
-
-    @property
-    def default_name(self) -> str:
-        return self.source.family
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return self.source.provenance
 
     def describe(self) -> Description:
         config = self.source.model.config

@@ -44,6 +44,8 @@ class ImageFamily(EncoderFamily):
         SourceError: images cannot be read, or the preprocessing does not fit the model.
     """
 
+    default_name = IMAGE_CLASSIFICATION
+
     def __init__(self, checkpoint: ImageCheckpoint, images: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
         super().__init__(checkpoint.model, checkpoint.provenance, written_precisions(shipped))
         self.checkpoint = checkpoint
@@ -53,10 +55,6 @@ class ImageFamily(EncoderFamily):
         self.images = [_decode(name, data, self.spec) for name, data in chosen]
         if not files:
             self.images = generate_images(GENERATED_IMAGES, self.spec.height, self.spec.width)
-
-    @property
-    def default_name(self) -> str:
-        return IMAGE_CLASSIFICATION
 
     def describe(self) -> Description:
         config = self.checkpoint.model.config
@@ -68,7 +66,16 @@ class ImageFamily(EncoderFamily):
         return Description("Labels images.", rows)
 
     def write(self, folder: Path, say: Say) -> None:
-        write_image(self.checkpoint, folder, say, self.precisions)
+        """Write the graph in every precision, the labels and a first manifest; see Family."""
+        model, labels, image = self.checkpoint.model, self.checkpoint.labels, self.checkpoint.image
+        attends = isinstance(model, Vit)  # the attention of each head can be written only of ViT and DeiT
+        folder.mkdir()
+        say("tracing the graph")
+        write_encoder(folder, self.precisions, lambda half: trace_image(model, image.mean, image.std, half), attends)
+        write_labels(folder, labels)
+        precisions = encoder_precisions(self.precisions, attends)
+        members = {"label_count": len(labels), "image": asdict(image)}
+        write_manifest(folder, first_manifest(IMAGE_CLASSIFICATION, self.checkpoint.family, precisions, **members))
 
     def _expected(self) -> list[Outputs]:
         model, image = self.checkpoint.model, self.checkpoint.image
@@ -76,34 +83,6 @@ class ImageFamily(EncoderFamily):
 
     def _run(self, session: Session, size: int) -> list[Outputs]:
         return answer_images_in_session(session, self.images, size, self.checkpoint.model.config.classes)
-
-
-def write_image(checkpoint: ImageCheckpoint, folder: Path, say: Say, precisions: Sequence[str] = PRECISIONS) -> None:
-    """Write the graph in every precision, the labels and a first manifest."""
-    folder.mkdir()
-    say("tracing the graph")
-    image = checkpoint.image
-    arguments = checkpoint.model, image.mean, image.std
-    write_encoder(folder, precisions, lambda half: trace_image(*arguments, half=half), _attends(checkpoint))
-    write_labels(folder, checkpoint.labels)
-    write_manifest(folder, image_manifest(checkpoint, precisions))
-
-
-def image_manifest(checkpoint: ImageCheckpoint, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
-    """Compose the manifest from the checkpoint."""
-    image = asdict(checkpoint.image)
-    return first_manifest(
-        IMAGE_CLASSIFICATION,
-        checkpoint.family,
-        encoder_precisions(precisions, _attends(checkpoint)),
-        label_count=len(checkpoint.labels),
-        image={**image, "mean": list(checkpoint.image.mean), "std": list(checkpoint.image.std)},
-    )
-
-
-def _attends(checkpoint: ImageCheckpoint) -> bool:
-    """Return whether the exporter can write the attention of each head: only of ViT and DeiT."""
-    return isinstance(checkpoint.model, Vit)
 
 
 def _describe(config: ImageConfig | ImageGptConfig) -> dict[str, Any]:

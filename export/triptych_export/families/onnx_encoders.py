@@ -87,16 +87,12 @@ class OnnxEncoder(ABC):
 
     def __init__(self, folder: Folder, files: Mapping[str, OnnxFile]) -> None:
         self.folder, self.files = folder, files
-        self.task = task_of(folder)
+        self.default_name = self.task = task_of(folder)
         self.default_precisions = tuple(files)
         self.provenance: Mapping[str, Any] = {
             "architecture": folder.architecture,
             "onnx_files": ", ".join(file.path.name for file in files.values()),
         }
-
-    @property
-    def default_name(self) -> str:
-        return self.task
 
     def write(self, folder: Path, say: Say) -> None:
         """Write the adapted graphs, the files beside them and a first manifest; see Family."""
@@ -252,8 +248,7 @@ class OnnxImageClassifier(OnnxEncoder):
         return adapt_image(model, ImageForm(self.spec.height, self.spec.width, self.image.mean, self.image.std))
 
     def _members(self) -> dict[str, Any]:
-        image = {**asdict(self.image), "mean": list(self.image.mean), "std": list(self.image.std)}
-        return {"label_count": len(self.labels), "image": image}
+        return {"label_count": len(self.labels), "image": asdict(self.image)}
 
     def _write_files(self, folder: Path) -> None:
         write_labels(folder, self.labels)

@@ -109,7 +109,7 @@ class TensorsFamily:
         fitting = [name for name, sizes in shapes.items() if all(a in (-1, b) for a, b in zip(sizes, wanted, strict=True))]
         if len(fitting) != 1:
             raise SourceError(f"{folder.path / PROCESSOR}: {len(fitting)} inputs fit [rows, {', '.join(map(str, wanted))}]")
-        self.members["image"] = {"input": fitting[0], **asdict(image), "mean": list(image.mean), "std": list(image.std)}
+        self.members["image"] = {"input": fitting[0], **asdict(image)}
 
     def _add_labels(self, folder: Folder) -> None:
         """Note the output that the labels belong to."""

@@ -62,11 +62,8 @@ class TextFamily(EncoderFamily):
         if self.embeds:  # quantized activations would change which texts are nearest
             self.default_precisions = STATIC_PRECISIONS if static else (WEIGHT_PRECISION, "fp32")
         self.checkpoint, self.samples = checkpoint, list(samples)
+        self.default_name = TASKS.get(checkpoint.head, checkpoint.head)
         self._absent = absent_ids(checkpoint.tokenizer, checkpoint.model.config.vocabulary_size)
-
-    @property
-    def default_name(self) -> str:
-        return TASKS.get(self.checkpoint.head, self.checkpoint.head)
 
     def describe(self) -> Description:
         config = self.checkpoint.model.config

@@ -97,7 +97,7 @@ class TranslationFamily:
         shipped: Sequence[str] = PRECISIONS,
         untrained: bool = False,
     ) -> None:
-        self.source = source
+        self.source, self.provenance = source, source.provenance
         self.untrained = untrained
         self.pairs = pairs
         self.lexicon_pairs = lexicon_pairs
@@ -114,10 +114,6 @@ class TranslationFamily:
         if len(self.source.sources) > 1 or len(self.source.targets) > 1 or UNDETERMINED in self.source.targets:
             return self.source.family
         return f"{self.languages.source}-{self.languages.target}"
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return self.source.provenance
 
     def describe(self) -> Description:
         config = self.source.model.config
