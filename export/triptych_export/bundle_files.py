@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import ModelProto
 from tokenizers import Tokenizer
 
@@ -20,6 +19,7 @@ from triptych_serving.bundle.bundle import sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FORMAT, FP16, INT8, INT8_CACHES
 from triptych_serving.bundle.manifest.base import Graphs
 from triptych_serving.bundle.manifest.image import LABELS_FILE
+from triptych_serving.runtime.external_data import external_files
 from triptych_serving.runtime.session import Session
 
 PRECISIONS = ("fp32", INT8)
@@ -100,13 +100,8 @@ def open_encoder(folder: Path, precision: str) -> Session:
 
 def needed_files(folder: Path, graphs: Graphs) -> set[str]:
     """List the files of a precision, external weights of its graphs included."""
-    needed = set(graphs.files)
-    for name in graphs.files:
-        if Path(name).suffix == ".onnx":
-            model = onnx.load(folder / name, load_external_data=False)
-            places = (place for tensor in model.graph.initializer for place in tensor.external_data)
-            needed |= {place.value for place in places if place.key == "location"}
-    return needed
+    onnx_files = (name for name in graphs.files if Path(name).suffix == ".onnx")
+    return set(graphs.files).union(*(external_files(folder / name) for name in onnx_files))
 
 
 def write_tokenizer(tokenizer: Tokenizer, path: Path) -> None:

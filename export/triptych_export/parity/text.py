@@ -16,6 +16,7 @@ from torch import Tensor
 
 from triptych_export.errors import ParityError
 from triptych_export.parity.comparison import POOLED, Floats, Outputs, chunks
+from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_training.models.bert import (
     BertForEmbedding,
@@ -175,7 +176,11 @@ def answer_in_session(
 
 
 def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[int]) -> list[Outputs]:
-    inputs = _inputs(rows, pad)
+    inputs: dict[str, NDArray[Any]] = {
+        "ids": stack_rows([row.ids for row in rows], pad, np.int32),
+        "segments": stack_rows([row.segments for row in rows], 0, np.int32),
+        "lengths": np.array([len(row.ids) for row in rows], np.int32),
+    }
     if "places" in session.inputs:
         flat = [row * inputs["ids"].shape[1] + place for row, text in enumerate(rows) for place in text.places]
         inputs |= {"places": np.array(flat, np.int64), "k": np.array([TOP], np.int64)}
@@ -198,15 +203,6 @@ def _run(session: Session, rows: Sequence[TextRow], pad: int, absent: Sequence[i
                 answer[name] = outputs[name][index][: len(row.ids)] if outputs[name].ndim == 3 else outputs[name][index]
         answers.append(answer)
     return answers
-
-
-def _inputs(rows: Sequence[TextRow], pad: int) -> dict[str, NDArray[Any]]:
-    length = max(len(row.ids) for row in rows)
-    ids = np.full((len(rows), length), pad, np.int32)
-    segments = np.zeros((len(rows), length), np.int32)
-    for index, row in enumerate(rows):
-        ids[index, : len(row.ids)], segments[index, : len(row.ids)] = row.ids, row.segments
-    return {"ids": ids, "segments": segments, "lengths": np.array([len(row.ids) for row in rows], np.int32)}
 
 
 def _check_top(log_probabilities: Floats, scores: Floats, tokens: NDArray[np.int64]) -> None:
