@@ -152,7 +152,7 @@ class _Reader:
         known = [name for name in ("max_new_tokens", "max_length") if name in self.values]
         members = {
             **({"max_length": min(limit, self._natural(known[0]))} if known else {}),
-            "min_length": self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0,
+            "min_length": self._natural("min_new_tokens"),
             "early_stopping": self._early_stopping(),
             "renormalize": bool(self.values.get("renormalize_logits", False)),
             "suppressed_tokens": [run for run in self._suppressed(-1) if len(run) > 1 or run[0] not in ends],
@@ -170,7 +170,7 @@ class _Reader:
             return {}
         for name in ("do_sample", "temperature", "top_k", "top_p"):
             unsupported.pop(name, None)
-        members: dict[str, float] = {"sampling_topk": self._natural("top_k") if "top_k" in self.values else 50}
+        members: dict[str, float] = {"sampling_topk": self._natural("top_k", 50)}
         for theirs, ours in (("temperature", "sampling_temperature"), ("top_p", "sampling_topp")):
             if theirs in self.values:
                 members[ours] = self._number(theirs)
@@ -203,18 +203,14 @@ class _Reader:
 
         Without a setting `generate()` stops after 20 tokens, which cuts sentences; here the model's own limit applies.
         """
-        if "max_new_tokens" in self.values:
-            given = self._natural("max_new_tokens") + 1
-        else:
-            given = self._natural("max_length") if "max_length" in self.values else limit
+        given = self._natural("max_new_tokens") + 1 if "max_new_tokens" in self.values else self._natural("max_length", limit)
         if given < 2:
             raise self._fault("max_length", given, "expected at least 2: the start token and one more")
         return min(given, limit)
 
     def _min_length(self) -> int:
         """Convert the minimum length, which counts the start token."""
-        new = self._natural("min_new_tokens") if "min_new_tokens" in self.values else 0
-        return max(new, (self._natural("min_length") if "min_length" in self.values else 0) - 1)
+        return max(self._natural("min_new_tokens"), self._natural("min_length") - 1)
 
     def _early_stopping(self) -> str:
         value = self.values.get("early_stopping", False)
@@ -260,8 +256,8 @@ class _Reader:
             raise self._fault(name, value, "expected a number")
         return float(value)
 
-    def _natural(self, name: str) -> int:
-        return self._id(name, self.values[name])
+    def _natural(self, name: str, default: int = 0) -> int:
+        return self._id(name, self.values.get(name, default))
 
     def _member(self, name: str) -> Any:
         """Read a special id, which may be in either file."""
