@@ -20,7 +20,7 @@ from triptych.v1 import (
 from triptych_serving.models.text.tasks import TEXT_TASKS
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import CachedCalls, GetResults, compute_results
+from triptych_serving.response_cache.cached_calls import CachedCalls
 from triptych_serving.response_cache.response_cache import ResponseCache
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTOR_BY_CAPABILITY, DESCRIPTORS, stub_module
 from triptych_serving.rpc.dispatch import Router
@@ -61,13 +61,13 @@ class ServerParts:
 def add_services(router: Router, parts: ServerParts) -> None:
     """Add all services but reflection. Without a response cache, requests do not pass through it."""
     server: Any = router  # the type stubs know only gRPC's own servers
-    get_results: GetResults = CachedCalls(parts.cache, parts.pool).results if parts.cache.is_on else compute_results
-    texts = TextCalls(parts.registry, parts.pool, get_results)
-    translations = TranslationCalls(parts.registry, parts.pool, get_results)
+    cached = CachedCalls(parts.cache, parts.pool) if parts.cache.is_on else None
+    texts = TextCalls(parts.registry, parts.pool, cached)
+    translations = TranslationCalls(parts.registry, parts.pool, cached)
     documents = DocumentCalls(translations, parts.limits, parts.documents)
-    images = ImageCalls(parts.registry, parts.pool, get_results)
-    latents = LatentCalls(parts.registry, parts.pool, get_results)
-    generations = GenerationCalls(parts.registry, parts.pool, get_results)
+    images = ImageCalls(parts.registry, parts.pool, cached)
+    latents = LatentCalls(parts.registry, parts.pool, cached)
+    generations = GenerationCalls(parts.registry, parts.pool, cached)
     calls = TaskCalls(translations, texts, images, latents, generations, parts.limits.message_bytes)
     inference = Inference(parts.registry, calls, parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)

@@ -1,4 +1,4 @@
-"""The path of every computed response: direct, or through the response cache. The server chooses one at start-up."""
+"""The path of computed responses through the response cache."""
 
 import marshal
 import pickle
@@ -26,23 +26,6 @@ class RequestContent:
 
     values: tuple[Any, ...]  # strings, bytes, numbers, None, and lists and tuples of them
     size: int  # bytes or characters of all, roughly
-
-
-# Returns the results of a request: `compute_results`, or `CachedCalls.results` if the server has a response cache.
-GetResults = Callable[
-    [Model, ModelUse, Callable[[], RequestContent | None], float | None, Callable[[], Awaitable[Any]]], Awaitable[Any]
-]
-
-
-async def compute_results(
-    _model: Model,
-    _use: ModelUse,
-    _content_of: Callable[[], RequestContent | None],
-    _deadline: float | None,
-    compute: Callable[[], Awaitable[Any]],
-) -> Any:
-    """Compute the results: what a server without a response cache does. Arguments as for `CachedCalls.results`."""
-    return await compute()
 
 
 class CachedCalls:

@@ -7,7 +7,7 @@ from typing import Any
 
 from triptych_serving.models.model import Model
 from triptych_serving.repository.registry import Registry
-from triptych_serving.response_cache.cached_calls import GetResults, RequestContent
+from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
 from triptych_serving.rpc.call_context import ModelUse, UseModel
 from triptych_serving.rpc.event_loop import Offload
 
@@ -17,13 +17,13 @@ class ModelCalls:
 
     Args:
         registry: returns the loaded models, or raises UnavailableError while the server starts or stops.
-        get_results: computes results, or takes them from the response cache.
+        cached: the response cache; None: all results are computed.
     """
 
-    def __init__(self, registry: Callable[[], Registry], pool: Executor, get_results: GetResults) -> None:
+    def __init__(self, registry: Callable[[], Registry], pool: Executor, cached: CachedCalls | None) -> None:
         self._registry = registry
         self._offload = Offload(pool)
-        self._get_results = get_results
+        self._cached = cached
 
     async def _results(
         self,
@@ -34,4 +34,6 @@ class ModelCalls:
     ) -> tuple[Any, ModelUse]:
         """Return the results of `compute(use)`, or those that the response cache has, and the model's use."""
         with UseModel(model) as use:
-            return await self._get_results(model, use, content_of, deadline, partial(compute, use)), use
+            if self._cached is None:
+                return await compute(use), use
+            return await self._cached.results(model, use, content_of, deadline, partial(compute, use)), use
