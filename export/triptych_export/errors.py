@@ -1,11 +1,4 @@
-"""Errors of an export.
-
-ExportError
-├── SourceError    the checkpoint or the sentences for parity cannot be used
-├── GraphError     the traced graph cannot be served
-├── RangeError     weights or activations exceed the range of a precision
-└── ParityError    the exported graphs give results other than PyTorch's
-"""
+"""Errors of an export."""
 
 
 class ExportError(Exception):

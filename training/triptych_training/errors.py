@@ -1,11 +1,4 @@
-"""Errors of a training, before and during it.
-
-TrainingError
-├── CorpusError        a file of sentence pairs cannot be read or has a malformed line
-├── CheckpointError    a checkpoint folder is missing, damaged or of another shape
-├── RecipeError        an option is out of range, or contradicts another one
-└── DivergedError      the loss is no longer a number
-"""
+"""Errors of a training, before and during it."""
 
 
 class TrainingError(Exception):
