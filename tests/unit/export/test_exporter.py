@@ -135,10 +135,6 @@ SHORTLIST = ("pairs.tsv",)
     ("options", "message"),
     [
         (
-            {"precisions": ("bf16",)},
-            "precision: bf16 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4",
-        ),
-        (
             {"precisions": ("fp32", "int2")},
             "precision: int2 is unknown; choose from fp32, int8, int8-caches, fp16, int8-weights, int4",
         ),

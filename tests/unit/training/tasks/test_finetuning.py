@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from triptych_training.checkpoints.encoder import load_bert_checkpoint
-from triptych_training.errors import CheckpointError, CorpusError, RecipeError
+from triptych_training.errors import RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.tasks.finetuning import finetune
@@ -134,14 +134,12 @@ def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "message"),
+    ("limit", "message"),
     [
-        ({"max_length": 49}, RecipeError, "max_length: 49 is above the encoder's max_positions 48"),
-        ({"max_length": 3}, RecipeError, "max_length: no input of the train files has at most 3 tokens"),
-        ({"encoder": "nowhere"}, CheckpointError, "nowhere: not a checkpoint folder, missing config.json"),
-        ({"train": ("nowhere.tsv",)}, CorpusError, "nowhere.tsv: cannot be read"),
+        (49, "max_length: 49 is above the encoder's max_positions 48"),
+        (3, "max_length: no input of the train files has at most 3 tokens"),
     ],
 )
-def test_an_unusable_recipe_is_rejected(tmp_path: Path, changes: dict[str, Any], kind: type[Exception], message: str) -> None:
-    with pytest.raises(kind, match=message):
-        finetune(make_recipe(tmp_path, "text-classification", **changes), tmp_path / "run")
+def test_an_unusable_length_is_rejected(tmp_path: Path, limit: int, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        finetune(make_recipe(tmp_path, "text-classification", max_length=limit), tmp_path / "run")
