@@ -195,16 +195,11 @@ def _unknown_runs(model: PieceModel, foreign: Sequence[str]) -> list[normalizers
     """Merge runs of characters without pieces to one unknown token, unless the run is itself a name."""
     if not foreign:
         return []
-    other = _other_characters(model)
+    letters = sorted(name for name in model.found if len(name) == 1)
+    other = "[^" + "".join(f"\\x{{{ord(letter):X}}}" for letter in letters) + "]"  # one character without a piece
     names = "|".join(re.escape(name) for name in foreign if len(name) > 1)
     but = f"(?!(?:{names})(?!{other}))" if names else ""
     return [normalizers.Replace(Regex(f"(?<!{other}){but}{other}{{2,}}"), UNKNOWN)]
-
-
-def _other_characters(model: PieceModel) -> str:
-    """Pattern of one character without a piece."""
-    letters = sorted(name for name in model.found if len(name) == 1)
-    return "[^" + "".join(f"\\x{{{ord(letter):X}}}" for letter in letters) + "]"
 
 
 def _pre_tokenizers(model: PieceModel, vocabulary: Vocabulary) -> list[pre_tokenizers.PreTokenizer]:
