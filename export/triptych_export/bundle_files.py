@@ -86,7 +86,7 @@ def graphs_member(kinds: Sequence[str], precision: str, kept: bool = False) -> d
     return {**{kind: f"{kind}.{precision}.onnx" for kind in kinds}, **exact}
 
 
-def encoder_precisions(precisions: Sequence[str], attends: bool = True) -> dict[str, dict[str, Any]]:
+def encoder_precisions(precisions: Sequence[str], attends: bool) -> dict[str, dict[str, Any]]:
     """Manifest member `precisions` for the files of `write_encoder`."""
     kinds = ("graph", ATTEND) if attends else ("graph",)
     return {precision: graphs_member(kinds, precision) for precision in precisions}

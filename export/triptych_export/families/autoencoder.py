@@ -35,7 +35,7 @@ class AutoencoderFamily:
 
     default_name, default_precisions = IMAGE_SAMPLING, ("fp32",)
 
-    def __init__(self, checkpoint: VaeCheckpoint, images: Sequence[str] = ()) -> None:
+    def __init__(self, checkpoint: VaeCheckpoint, images: Sequence[str]) -> None:
         self.model, self.provenance = checkpoint.model.eval(), checkpoint.provenance
         size = self.model.config.image_size
         self.spec = ImageSpec(size, size)

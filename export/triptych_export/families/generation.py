@@ -60,7 +60,7 @@ class GenerationFamily:
     the precisions that the bundle will have.
     """
 
-    def __init__(self, source: GenerationSource, texts: Sequence[str] = (), shipped: Sequence[str] = PRECISIONS) -> None:
+    def __init__(self, source: GenerationSource, texts: Sequence[str], shipped: Sequence[str]) -> None:
         self.default_precisions = (source.model.precision,) if isinstance(source.model, OnnxGpt) else ()
         self.source, self.precisions = source, self.default_precisions or written_precisions(shipped)
         self.default_name, self.provenance = source.family, source.provenance
@@ -133,7 +133,7 @@ class GenerationFamily:
 
 
 def write_generation(
-    source: GenerationSource, folder: Path, say: Say, samples: Sequence[list[int]], precisions: Sequence[str] = PRECISIONS
+    source: GenerationSource, folder: Path, say: Say, samples: Sequence[list[int]], precisions: Sequence[str]
 ) -> None:
     """Write graphs, tokenizer or colours, chat template and a first manifest; int8 is calibrated with `samples`."""
     folder.mkdir()

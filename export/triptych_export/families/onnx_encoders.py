@@ -154,7 +154,7 @@ class OnnxEncoder(ABC):
 class OnnxTextEncoder(OnnxEncoder):
     """A text encoder; `samples` are texts for parity, empty: random tokens."""
 
-    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], samples: Sequence[Sample] = ()) -> None:
+    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], samples: Sequence[Sample]) -> None:
         super().__init__(folder, files)
         self.samples = samples
         self.tokenizer = text_tokenizer(folder)
@@ -232,7 +232,7 @@ class OnnxTextEncoder(OnnxEncoder):
 class OnnxImageClassifier(OnnxEncoder):
     """An image classifier; `images` are files for parity, empty: generated images."""
 
-    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], images: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Folder, files: Mapping[str, OnnxFile], images: Sequence[str]) -> None:
         super().__init__(folder, files)
         self.image = read_image_processor(folder)
         self.spec = image_spec(self.image)

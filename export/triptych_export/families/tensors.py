@@ -46,7 +46,7 @@ class TensorsFamily:
 
     default_name = TENSORS
 
-    def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str] = (), folder: Folder | None = None) -> None:
+    def __init__(self, files: Mapping[str, OnnxFile], samples: Sequence[str], folder: Folder) -> None:
         [(self.precision, self.file)] = list(files.items())[:1]
         self.default_precisions = (self.precision,)
         self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
@@ -57,9 +57,9 @@ class TensorsFamily:
         self.batches = False
         self.members: dict[str, Any] = {}
         self.labels: tuple[str, ...] = ()
-        if folder is not None and folder.has(PROCESSOR):
+        if folder.has(PROCESSOR):
             self._add_image(folder)
-        if folder is not None and folder.has(LABELS_FILE):
+        if folder.has(LABELS_FILE):
             self._add_labels(folder)
 
     def describe(self) -> Description:

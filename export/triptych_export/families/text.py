@@ -53,7 +53,7 @@ class TextFamily(EncoderFamily):
     `samples` are texts, or pairs of texts, for parity; empty: random tokens.
     """
 
-    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample] = (), shipped: Sequence[str] = PRECISIONS) -> None:
+    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample], shipped: Sequence[str]) -> None:
         self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
         quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
@@ -110,7 +110,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: S
     write_manifest(folder, text_manifest(checkpoint, precisions))
 
 
-def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:
+def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str]) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS.get(checkpoint.head, checkpoint.head)

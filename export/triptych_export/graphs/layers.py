@@ -41,7 +41,7 @@ class FusedLayer(nn.Module):
 class FirstPositionLayer(nn.Module):
     """Last encoder layer that computes only the first positions; keys and values are those of all positions."""
 
-    def __init__(self, layer: EncoderLayer, positions: int = 1) -> None:
+    def __init__(self, layer: EncoderLayer, positions: int) -> None:
         super().__init__()
         self.layer = layer
         self.positions = positions

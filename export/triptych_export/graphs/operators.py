@@ -43,7 +43,7 @@ def _operator(
 
 
 def cached_attention(
-    packed: Tensor, past: KeyValues, positions: Tensor, heads: int, bias: Tensor | None = None
+    packed: Tensor, past: KeyValues, positions: Tensor, heads: int, bias: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute self-attention of one new token per row over a static cache, each row at its own position.
 
@@ -52,7 +52,7 @@ def cached_attention(
         past: the new key and value are written at the row's position.
         positions: `[B]` int32, number of positions in each row's cache.
         heads: H.
-        bias: `[B, H, 1, capacity]`, added to the scores.
+        bias: `[B, H, 1, capacity]`, added to the scores; None: nothing is.
 
     Returns:
         Context `[B, 1, H*D]` and the caches, to be bound to the memory of the past ones.
@@ -70,8 +70,8 @@ def causal_attention(
     positions: Tensor,
     total: Tensor,
     heads: tuple[int, int],
-    rotary: tuple[Tensor, Tensor] | None = None,
-    window: int = 0,
+    rotary: tuple[Tensor, Tensor] | None,
+    window: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute self-attention of new tokens over a static cache: one token of each row, a part of one row, or whole rows.
 

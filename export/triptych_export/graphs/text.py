@@ -129,7 +129,7 @@ class FillMaskGraph(TextGraph):
     outputs: ClassVar[tuple[str, ...]] = (*TextGraph.outputs, "scores", "tokens", "log_probabilities")
     penalty: Tensor | None  # [V]
 
-    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
+    def __init__(self, model: BertForPretraining, absent: Sequence[int]) -> None:
         super().__init__(model)
         self.head = model.masked_token
         penalty = torch.zeros(model.config.vocabulary_size)
@@ -154,7 +154,7 @@ class PretrainingGraph(FillMaskGraph):
 
     outputs: ClassVar[tuple[str, ...]] = (*FillMaskGraph.outputs, "next_sentence")
 
-    def __init__(self, model: BertForPretraining, absent: Sequence[int] = ()) -> None:
+    def __init__(self, model: BertForPretraining, absent: Sequence[int]) -> None:
         super().__init__(model, absent)
         self.pooler, self.next_sentence = model.pooler, model.next_sentence
 
@@ -269,7 +269,7 @@ class ElmoGraph(TextGraph):
         return torch.bmm(shares[:, None], states).squeeze(1), states[:, 0], states
 
 
-def text_graph(model: BertModel, absent: Sequence[int] = (), half: bool = False) -> TextGraph:
+def text_graph(model: BertModel, absent: Sequence[int], half: bool) -> TextGraph:
     """Build the graph for a model's head; `absent` ids never fill a mask, `half` makes the variant for CUDA."""
     match model:
         case StaticEmbedding():

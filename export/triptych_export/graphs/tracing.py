@@ -172,7 +172,7 @@ def _columns(width: int) -> _Examples:
     return _Examples((columns,), ([{1: count}, *[{0: count}] * 3],))
 
 
-def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, half: bool = False) -> Graph:
+def trace_generation(kind: str, model: Gpt | OnnxGpt, settings: GraphSettings, half: bool) -> Graph:
     """Trace one of GENERATION_GRAPHS, dynamic in rows, tokens, capacity of the caches, edits and candidates.
 
     `model` is prepared by `fold_gpt`, or a file that is kept; with `half`, weights and caches are float16.

@@ -196,7 +196,7 @@ def _past(given: ValueInfoProto) -> NDArray[Any]:
     return np.zeros([first or 1, *sizes], helper.tensor_dtype_to_np_dtype(kind.elem_type))
 
 
-def cache_values(layers: int, prefix: str, side: str = "") -> list[str]:
+def cache_values(layers: int, prefix: str, side: str) -> list[str]:
     """Name the keys and values of all layers, in the order of our caches."""
     return [f"{prefix}.{layer}.{side}{kind}" for layer in range(layers) for kind in ("key", "value")]
 

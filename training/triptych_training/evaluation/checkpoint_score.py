@@ -23,9 +23,7 @@ class ScoredTranslations:
     literature: Score | None
 
 
-def score_checkpoint(
-    folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str = ""
-) -> ScoredTranslations:
+def score_checkpoint(folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str) -> ScoredTranslations:
     """Translate the source side of sentence pairs in float32, on the GPU if there is one, and score the result.
 
     `max_length` of the options is reduced to the model's positions; `target_language` is required if the model has several.

@@ -157,7 +157,7 @@ class Muon(Optimizer):
     def __init__(
         self,
         params: Iterable[Tensor],
-        lr: float = 1e-3,
+        lr: float,
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         iterations: int = 5,

@@ -59,7 +59,7 @@ class Meter:
 class TrainingProgress:
     """Progress bar on a terminal, otherwise log lines: loss, speed in `unit` per second, time left. `bar` is to be entered."""
 
-    def __init__(self, total_steps: int, done_steps: int, unit: str, enabled: bool = True) -> None:
+    def __init__(self, total_steps: int, done_steps: int, unit: str, enabled: bool) -> None:
         self._console = Console(stderr=True, quiet=not enabled)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),

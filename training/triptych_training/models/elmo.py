@@ -84,7 +84,7 @@ class Elmo(nn.Module):
         """`[B, T]` without padding -> vectors `[B, T, 2E]`."""
         return self.bert(ids).mean(0)
 
-    def losses(self, ids: Tensor, smoothing: float = 0.0) -> Tensor:
+    def losses(self, ids: Tensor, smoothing: float) -> Tensor:
         """`[B, T + 1]` -> sum of T cross-entropies: of a token by those before it, and by those after it; their mean."""
         ahead, back = self.bert(ids)[-1].chunk(2, -1)
         predicted = torch.cat((ahead[:, :-1], back[:, 1:])).flatten(0, 1)

@@ -47,7 +47,7 @@ class WordTask:
     headline = "top1"
 
     def __init__(
-        self, recipe: WordRecipe, model_dim: int, tokenizer: Tokenizer, train: Documents, valid: Documents, alone: bool = True
+        self, recipe: WordRecipe, model_dim: int, tokenizer: Tokenizer, train: Documents, valid: Documents, alone: bool
     ) -> None:
         self.recipe, self.tokenizer, self.train, self.valid = recipe, tokenizer, train, valid
         config, cbow = Word2VecConfig(tokenizer.get_vocab_size(), model_dim), recipe.architecture == "cbow"
