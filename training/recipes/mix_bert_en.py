@@ -52,21 +52,35 @@ SHORTEST, LONGEST = 4, 40  # words of a sentence on its own
 
 def main() -> None:
     """Read the command line and write the file."""
-    parser = argparse.ArgumentParser(description="Draws the texts of the later parts of bert-en's training.")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    options = read_options("Draws the texts of the later parts of bert-en's training.")
     draw = random.Random(f"bert-en/{options.seed}")
     documents = [*articles(options.data / "text", draw), *books(options.data / "text", draw)]
-    everyday = {english for name in SENTENCES for english, _ in read_pairs(options.data / "parallel" / f"{name}.tsv.gz")}
-    documents += [*sorted(everyday) * COPIES, *capitals() * CAPITAL_COPIES]
+    documents += [*sentences(options.data / "parallel") * COPIES, *capitals() * CAPITAL_COPIES]
     rows = [line.split("|")[1] for line in read_lines(CARD) if line.startswith("|") and "[MASK]" in line]
     forbidden = [re.compile(key(row).replace("mask", r"\w+")) for row in rows]
     documents = [text for text in documents if len(text) > 200 or not any(each.fullmatch(key(text)) for each in forbidden)]
+    write_shuffled(documents, draw, options.out)
+
+
+def read_options(description: str) -> argparse.Namespace:
+    """Read the command line: `data`, `out` and `seed`."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def write_shuffled(documents: list[str], draw: random.Random, path: Path) -> None:
+    """Write documents in a random order, with a blank line between them."""
     draw.shuffle(documents)
-    with gzip.open(options.out, "wt", encoding="utf-8", compresslevel=4) as file:
+    with gzip.open(path, "wt", encoding="utf-8", compresslevel=4) as file:
         file.writelines(f"{text}\n\n" for text in documents)
+
+
+def sentences(folder: Path) -> list[str]:
+    """Return the English sentences of the pairs, each once."""
+    return sorted({english for name in SENTENCES for english, _ in read_pairs(folder / f"{name}.tsv.gz")})
 
 
 def articles(folder: Path, draw: random.Random) -> Iterator[str]:
@@ -76,8 +90,8 @@ def articles(folder: Path, draw: random.Random) -> Iterator[str]:
             yield article
             continue
         for paragraph in article.splitlines()[1:]:
-            sentences = SENTENCE_END.split(paragraph)
-            if draw.random() < PARAGRAPHS and SHORTEST <= len((sentence := draw.choice(sentences)).split()) <= LONGEST:
+            parts = SENTENCE_END.split(paragraph)
+            if draw.random() < PARAGRAPHS and SHORTEST <= len((sentence := draw.choice(parts)).split()) <= LONGEST:
                 yield sentence
 
 

@@ -6,14 +6,11 @@ DATA contains the folders `text` and `parallel`. A paragraph of a book is too sh
 several become one document.
 """
 
-import argparse
-import gzip
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from mix_bert_en import SENTENCES, capitals
-from mix_en_de import read_pairs
+from mix_bert_en import capitals, read_options, sentences, write_shuffled
 
 from triptych_training.data.documents import read_texts
 
@@ -23,18 +20,11 @@ CAPITAL_COPIES = 60
 
 def main() -> None:
     """Read the command line and write the file."""
-    parser = argparse.ArgumentParser(description="Draws the texts that gpt-en is trained on.")
-    parser.add_argument("data", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    text, parallel = options.data / "text", options.data / "parallel"
+    options = read_options("Draws the texts that gpt-en is trained on.")
+    text = options.data / "text"
     documents = [*read_texts([str(text / "wikipedia_en.train.txt.xz")]), *passages(text / "books_en.train.txt.xz")]
-    documents += sorted({english for name in SENTENCES for english, _ in read_pairs(parallel / f"{name}.tsv.gz")})
-    documents += capitals() * CAPITAL_COPIES
-    random.Random(f"gpt-en/{options.seed}").shuffle(documents)
-    with gzip.open(options.out, "wt", encoding="utf-8", compresslevel=4) as file:
-        file.writelines(f"{document}\n\n" for document in documents)
+    documents += [*sentences(options.data / "parallel"), *capitals() * CAPITAL_COPIES]
+    write_shuffled(documents, random.Random(f"gpt-en/{options.seed}"), options.out)
 
 
 def passages(path: Path) -> Iterator[str]:
