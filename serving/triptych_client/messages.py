@@ -39,14 +39,17 @@ def fill(kind: type[MessageType], values: Mapping[str, Any]) -> MessageType:
     """
     named = {WIRE_NAMES.get(name, name): value for name, value in values.items() if value is not None}
     known: Mapping[str, Any] = kind.DESCRIPTOR.fields_by_name
-    message = kind()
-    for name, value in named.items():
-        wire = _wire_value(known[name], value)
-        try:
-            message.MergeFrom(kind(**{name: wire}))
-        except (TypeError, ValueError) as error:  # protobuf's own do not name the field
-            raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{name} is {value!r:.40}: {error}") from None
-    return message
+    wire = {name: _wire_value(known[name], value) for name, value in named.items()}
+    try:
+        return kind(**wire)
+    except (TypeError, ValueError):  # protobuf's own do not name the field
+        for name, value in wire.items():
+            try:
+                kind(**{name: value})
+            except (TypeError, ValueError) as error:
+                problem = TypeError if isinstance(error, TypeError) else ValueError
+                raise problem(f"{name} is {named[name]!r:.40}: {error}") from None
+        raise
 
 
 def _wire_value(field: Any, value: Any) -> Any:
