@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
 from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
 
 import grpc
 from google.protobuf import json_format
@@ -31,8 +32,7 @@ from triptych_serving.text.validation import NOT_UNICODE
 
 BODY_SECONDS = 60.0  # in which a request's body must arrive
 TIMEOUT_HEADER = "connect-timeout-ms"
-ESCAPED = re.compile(rb"(?:%[0-9a-fA-F]{2})+")  # bytes of a form
-FORM_PART = re.compile(rb"(?:%[0-9a-fA-F]{2}|.){1,4096}", re.DOTALL)
+FORM_PART = re.compile(rb"(?:%[0-9a-fA-F]{2}|.){1,4096}", re.DOTALL)  # with whole escapes
 JSON_GROWTH = 4 / 3  # of bytes in base64
 FORM_GROWTH = 3  # of bytes with "%"
 # Strings and separators of JSON: the parser takes thirty times as much memory for them, and lets no other thread run meanwhile.
@@ -57,6 +57,10 @@ class GatewayParts:
     messages: MessageLimit
     document_bytes: int  # limit of a document
     pool: Executor  # threads for long work
+
+    def json_tokens(self, has_tensors: bool) -> int:
+        """Return how many strings and separators the JSON of a request may have."""
+        return TENSOR_TOKENS if has_tensors else ELEMENT_TOKENS * self.messages.elements
 
 
 class Json(dict[str, Any]):
@@ -241,7 +245,7 @@ class HttpCall:
         data = await self.body(most)
         if not data and (not kind or self.request.method == "GET"):
             return Json()
-        parse = parse_form if is_form else partial(parse_object, tokens=ELEMENT_TOKENS * messages.elements)
+        parse = parse_form if is_form else partial(parse_object, tokens=self.parts.json_tokens(False))
         parsed: Json = await self.offload(len(data), parse, data)
         return parsed
 
@@ -362,9 +366,7 @@ def parse_form(data: bytes) -> Json:
 
 def _unquoted(data: bytes) -> str:
     parts = FORM_PART.findall(data.replace(b"+", b" "))  # all at once would take a hundred times as much memory
-    return b"".join(
-        ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace(b"%", b"").decode()), part) for part in parts
-    ).decode()
+    return b"".join(map(unquote_to_bytes, parts)).decode()
 
 
 def _fields(pairs: Iterable[tuple[str, Any]]) -> Json:

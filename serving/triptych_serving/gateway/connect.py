@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.gateway.call import ELEMENT_TOKENS, TENSOR_TOKENS, HttpCall, check_json, invalid
+from triptych_serving.gateway.call import HttpCall, check_json, invalid
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import NO_ROUTE, Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
@@ -93,8 +93,7 @@ async def _call(call: HttpCall) -> Response:
     request = GetMessageClass(method.input_type)()
     response = GetMessageClass(method.output_type)
     path, data = f"/{service}/{name}", await call.body()
-    limit = call.parts.messages
-    limits = limit, TENSOR_TOKENS if service in BINARY else ELEMENT_TOKENS * limit.elements
+    limits = call.parts.messages, call.parts.json_tokens(service in BINARY)
     if not streams:
         await call.offload(len(data), parse, codec, data, request, *limits)
         message = await call.unary(path, request, response())
