@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GatewayOptions:
-    """Where the gateway listens, and what it allows."""
+    """Options of the gateway: where it listens, and what it allows."""
 
     host: str
     port: int  # 0: any free one
