@@ -206,7 +206,7 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
             LibreTranslateAPI(url).translate(text, code, "nl") for text, code in zip(texts, ("de", "en", "de"), strict=True)
         ]
 
-        def translated(**more: str) -> Any:
+        def translated(**more: Any) -> Any:
             data = json.dumps({**body, "source": "auto", **more}).encode()
             return fetch(urllib.request.Request(f"{url}/translate", data, {"content-type": "application/json"}))
 
@@ -214,6 +214,8 @@ def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.Monke
         assert (status, found["translatedText"]) == (200, each)
         assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
         assert min(one["confidence"] for one in found["detectedLanguage"]) > 80
+        _, found, _ = translated(q=[*texts[:2], ""])
+        assert found["error"].startswith("q[2]: ")  # not its number among the German texts
         status, found, _ = translated(format="html")
         assert [one["language"] for one in found["detectedLanguage"]] == ["de", "en", "de"]
         results = deepl.DeepLClient("key", server_url=url).translate_text(texts, target_lang="NL")
@@ -374,6 +376,31 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
     found, error, _ = served.post(path, body)
     assert (found, error["error_type"]) == (status, "validation" if status == 400 else "backend")
     assert message in error["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/translate", {"q": ["a", "x " * 3000], "source": "en", "target": "de"}, "q[1]: "),
+        ("/translate", {"q": "a", "source": "en", "target": "deutsch!"}, "target: "),
+        ("/v2/translate", {"text": ["a", "x " * 3000], "target_lang": "DE"}, "text[1]: "),
+        ("/v2/translate", {"text": ["a"], "source_lang": "englisch!", "target_lang": "DE"}, "source_lang: "),
+        ("/models/bert-en", {"inputs": "no mask"}, "inputs[0]: "),
+        (
+            "/models/en-de",
+            {"inputs": "a", "parameters": {"generate_parameters": {"num_beams": 99}}},
+            "parameters.generate_parameters.num_beams: ",
+        ),
+        ("/models/en-de", {"inputs": "a", "parameters": {"tgt_lang": "!"}}, "parameters.tgt_lang: "),
+        ("/v1/completions", {"prompt": ["a", ""], "model": "gpt-en", "top_p": 2}, "top_p: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "temperature": -1}, "temperature: "),
+    ],
+)
+def test_errors_name_the_members_of_the_api(served: Served, path: str, body: Any, message: str) -> None:
+    status, error, _ = served.post(path, body)
+    text = error.get("message") or error["error"]
+    text = text if isinstance(text, str) else text["message"]
+    assert (status, text[: len(message)]) == (400, message)
 
 
 def test_text_embeddings_inference_classifies_pairs() -> None:

@@ -57,6 +57,7 @@ class DeepL:
             ),
             error=lambda error, _: {"message": error.message},
             statuses={401: 403},
+            names={"contents": "text", "source_language_code": "source_lang", "target_language_code": "target_lang"},
         )
 
     async def translate(self, call: HttpCall) -> dict[str, object]:

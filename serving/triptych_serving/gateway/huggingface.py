@@ -209,4 +209,11 @@ API = Api(
         ApiRoute("/models/{model}/pipeline/{task}", infer, summary="Run a task of a model."),
     ),
     tei.error_body,
+    names={
+        "contents": "inputs",
+        "images": "inputs",
+        "source_language_code": "parameters.src_lang",
+        "target_language_code": "parameters.tgt_lang",
+        **{f"options.{field}": f"parameters.generate_parameters.{name}" for name, field in GENERATION.items()},
+    },
 )

@@ -39,6 +39,7 @@ class LibreTranslate:
                 ApiRoute("/frontend/settings", self.settings, ("GET",), "Settings for front ends."),
             ),
             statuses={401: 403},
+            names={"contents": "q", "source_language_code": "source", "target_language_code": "target"},
         )
 
     async def translate(self, call: HttpCall) -> dict[str, object]:

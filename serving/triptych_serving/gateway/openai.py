@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from triptych.v1 import embedding_pb2, model_pb2
 from triptych_serving.gateway.call import HttpCall, invalid
-from triptych_serving.gateway.openai_generation import chat_completions, completions, error_body
+from triptych_serving.gateway.openai_generation import OPTIONS, chat_completions, completions, error_body
 from triptych_serving.gateway.route import Api, ApiRoute
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
@@ -67,4 +67,10 @@ API = Api(
         ApiRoute("/v1/chat/completions", chat_completions, summary="Answer a chat."),
     ),
     error_body,
+    names={
+        "contents": "input",
+        "prompts": "prompt",
+        "options.sampling_temperature": "temperature",
+        **{f"options.{field}": name for name, (field, _) in OPTIONS.items()},
+    },
 )

@@ -2,8 +2,9 @@
 
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -37,6 +38,8 @@ ALL_ROUTES = "GET /openapi.json describes all routes"
 NO_ROUTE = f"there is no such route; {ALL_ROUTES}"
 INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
 
+FIELD = re.compile(r"[a-z_.]+")  # at the start of a message, before an index or a colon
+
 Function = Callable[[HttpCall], Awaitable[Response | Mapping[str, Any] | list[Any]]]
 ErrorBody = Callable[[RpcError, int], Mapping[str, Any]]
 
@@ -58,7 +61,8 @@ class Api:
     name: str
     routes: tuple[ApiRoute, ...]
     error: ErrorBody = lambda error, _: {"error": error.message}
-    statuses: Mapping[int, int] | None = None  # HTTP status -> the one that the API's clients expect
+    statuses: Mapping[int, int] = field(default_factory=dict)  # HTTP status -> the one that the API's clients expect
+    names: Mapping[str, str] = field(default_factory=dict)  # gRPC's fields -> what this API calls them
 
     def mount(self, parts: GatewayParts) -> list[Route]:
         """Make starlette's routes."""
@@ -85,8 +89,8 @@ class Api:
 
     def _failed(self, call: HttpCall, error: RpcError) -> Response:
         status = http_status(error)
-        status = (self.statuses or {}).get(status, status)
-        response = JSONResponse(self.error(error, status), status)
+        status = self.statuses.get(status, status)
+        response = JSONResponse(self.error(renamed(error, self.names), status), status)
         if error.request_id or call.request_id:
             response.headers[REQUEST_ID] = error.request_id or call.request_id
         if (seconds := error.retry_seconds) is not None:
@@ -102,6 +106,12 @@ def http_status(error: RpcError) -> int:
     """Return the HTTP status of an error. What is too large has another one than too many requests, which clients retry."""
     too_large = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and error.retry_seconds is None
     return 413 if too_large else HTTP_STATUS.get(error.code, 500)
+
+
+def renamed(error: RpcError, names: Mapping[str, str]) -> RpcError:
+    """Return an error that calls the field which its message begins with as `names` says."""
+    found = FIELD.match(error.message)
+    return error.with_message(names[found[0]] + error.message[found.end() :]) if found and found[0] in names else error
 
 
 def stream_error(error: Exception) -> RpcError:

@@ -126,4 +126,5 @@ API = Api(
         ApiRoute("/info", info, ("GET",), "Describe the models."),
     ),
     error_body,
+    names={"contents": "inputs", "documents": "texts"},
 )

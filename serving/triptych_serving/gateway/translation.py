@@ -10,6 +10,7 @@ from langcodes import Language
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.gateway.language_detection import Detected, detect
+from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.event_loop import Offload
 from triptych_text.languages import primary_language, standard_tag
 
@@ -17,6 +18,7 @@ SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
 Options = translation_pb2.DecodingOptions | None
+INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
 TAG = re.compile(r"<[^<>]*>")  # without "<" inside: otherwise many of them would take time in the square of their number
 
 
@@ -46,7 +48,11 @@ async def translate(
         request = translation_pb2.TranslateRequest(
             contents=[texts[place] for place in places], source_language_code=code, target_language_code=target, options=options
         )
-        found.update(zip(places, (await call.ask(request)).translations, strict=True))
+        try:
+            found.update(zip(places, (await call.ask(request)).translations, strict=True))
+        except RpcError as error:
+            message = INDEX.sub(lambda match, places=places: f"[{places[int(match[1])]}]", error.message, count=1)
+            raise error.with_message(message) from None
     return [found[place] for place in sorted(found)], sources
 
 

@@ -47,6 +47,11 @@ class RpcError(Exception):
         """Make an error without details."""
         return cls(status_pb2.Status(code=code.value[0], message=message))
 
+    def with_message(self, message: str) -> RpcError:
+        """Return this error with another text for the caller."""
+        status = status_pb2.Status(code=self.status.code, message=message, details=self.status.details)
+        return type(self)(status, self.request_id)
+
     @property
     def code(self) -> grpc.StatusCode:
         """The status code."""
