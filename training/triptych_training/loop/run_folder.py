@@ -212,10 +212,12 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture:
     if architecture != next((name for name in ARCHITECTURES if name in before), "transformer"):
         raise RecipeError(f"resume: {root} contains the training of another model, not of a {architecture}")
     before = {**before, **before.get(architecture, {})}
+    held_out = "hold_out" in now and bool(before.get("valid")) != bool(now["valid"])  # images would change sides
+    free = {*CHANGEABLE - ({"valid"} if held_out else set()), architecture}
     changed = [
         f"{name} was {before[name]!r}, is {value!r}"
         for name, value in {**now, **now[architecture]}.items()
-        if name in before and name not in {*CHANGEABLE, architecture} and before[name] != value
+        if name in before and name not in free and before[name] != value
     ]
     if changed:
         raise RecipeError(f"resume: {root} was started with other options: {'; '.join(changed)}")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from triptych_training.checkpoints.encoder import load_vit_checkpoint
 from triptych_training.data.images import ImageStore, read_folders
-from triptych_training.errors import CorpusError
+from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
@@ -91,6 +91,12 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     kill(lambda: train_vit(recipe, SHAPE, tmp_path / "run"), "_step", 22)  # in the second epoch
     train_vit(recipe, SHAPE, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", whole)
+
+
+def test_held_out_images_are_not_trained_on_after_resuming(finished: tuple[ImageRecipe, Path]) -> None:
+    recipe, run = finished
+    with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):
+        train_vit(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
