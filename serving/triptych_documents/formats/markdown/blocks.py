@@ -1,7 +1,7 @@
 """Text blocks of a Markdown document: markdown-it's blocks with the offsets of their content.
 
-CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers, `!!!` admonitions and dollar math,
-which would otherwise be read as text. Code, link definitions and front matter are not text.
+CommonMark with GFM tables, front matter, footnotes, definition lists, `:::` containers, `!!!` admonitions and `===` tabs, and
+dollar math, which would otherwise be read as text. Code, link definitions and front matter are not text.
 """
 
 import re
@@ -28,6 +28,8 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*")
 _FRONT = re.compile(r"(---|\+\+\+)[ \t]*(?>\r\n|\n|\r)(?:[^\r\n]*+(?>\r\n|\n|\r))*?(?:\1|\.\.\.)[ \t]*(?=\r|\n|$)")
 _LINE_END = re.compile(r"\r\n|\r")
+# A content tab of MkDocs is read as an admonition, which has the same syntax. No line becomes another one.
+_TAB = re.compile(r"^([ \t]*)===[+!]*(?=[ ]+\"[^\"\r\n]+\"[ \t]*\r?$)", re.MULTILINE)
 _CELLS = ("td_open", "th_open")
 
 References = dict[str, Any]  # markdown-it's environment with link definitions
@@ -64,7 +66,8 @@ def parsed(text: str) -> MarkdownBlocks:
     references: References = {}
     front = _FRONT.match(text)
     blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # keeps line numbers
-    tokens = _parser().parse(blank + text[front.end() if front else 0 :], references)
+    body = _TAB.sub(r"\1!!! tab", text[front.end() if front else 0 :])
+    tokens = _parser().parse(blank + body, references)
     finder = _Finder(text)
     contents = [found for before, token in pairwise(tokens) if token.type == "inline" for found in finder.found(before, token)]
     html = [finder.span(token) for token in tokens if token.type == "html_block" and not token.level]

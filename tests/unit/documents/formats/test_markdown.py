@@ -133,10 +133,35 @@ def test_everything_else_stays() -> None:
     assert changed.endswith("\n[reference]: https://example.org/reference\n")
 
 
-def test_admonitions_tabs_and_wiki_links_keep_their_marks() -> None:
+TABS = """\
+=== "A tab"
+
+    Third.
+
+    ```
+    text
+    ```
+
+===! "More"
+
+    1.  Step
+
+        === "Inner"
+
+            Fourth.
+"""
+
+
+def test_content_tabs_are_text() -> None:
+    document = read("markdown", TABS)
+    assert [unit.text for unit in document.units] == ["A tab", "Third.", "More", "Step", "Inner", "Fourth."]
+    assert turned("markdown", TABS) == TABS.swapcase().replace("TEXT", "text")
+
+
+def test_admonitions_and_wiki_links_keep_their_marks() -> None:
     text = '!!! note inline "A title"\n    First.\n\n    * Item\n\n??? tip\n    Second.\n\n=== "Tab"\n\nSee [[a b|c]] now\n'
     document = read("markdown", text)
-    assert [unit.text for unit in document.units] == ["A title", "First.", "Item", "Second.", '"Tab"', "See  now"]
+    assert [unit.text for unit in document.units] == ["A title", "First.", "Item", "Second.", "Tab", "See  now"]
     assert turned("markdown", text) == text.swapcase().replace("!!! NOTE INLINE", "!!! note inline").replace(
         "??? TIP", "??? tip"
     ).replace("[[A B|C]]", "[[a b|c]]")
