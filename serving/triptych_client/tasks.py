@@ -123,7 +123,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
 
     def request_with(self, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """Make one request with all inputs. Raises TypeError and ValueError as `batch`."""
-        inputs = self._checked(inputs)
+        inputs, _ = self._checked(inputs)
         return self._with_inputs(self._without_inputs(inputs, arguments), inputs, _prefixes(arguments))
 
     def batch(
@@ -145,12 +145,11 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
 
         Raises:
             TypeError: The inputs are not a sequence of what the task takes, or an argument is unknown.
-            ValueError: An argument is out of range.
+            ValueError: An argument is out of range, or a text is not Unicode.
         """
-        inputs = self._checked(inputs)
+        inputs, sizes = self._checked(inputs)
         shared, prefixes = self._without_inputs(inputs, arguments), _prefixes(arguments)
         copies = max(1, arguments.get(self.copies) or 1)
-        sizes = [copies * byte_size(each) for each in inputs]
         requests = [
             BatchRequest(
                 self,
@@ -158,7 +157,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
                 replace(call, first_input=part.start, input_count=part.stop - part.start),
                 fail_fast,
             )
-            for part in split(sizes, most_inputs, min(most_bytes // 2, BYTES_PER_REQUEST))
+            for part in split([copies * size for size in sizes], most_inputs, min(most_bytes // 2, BYTES_PER_REQUEST))
         ]
         return RequestBatch(self, call.request_id, requests)
 
@@ -178,17 +177,23 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
         """Return the task with another method, such as one with a stream."""
         return replace(self, path=path, request=request, response=response)
 
-    def _checked(self, inputs: Iterable[Any]) -> Sequence[Any]:
-        """Return the inputs as a sequence. Raises TypeError, which says what to write."""
+    def _checked(self, inputs: Iterable[Any]) -> tuple[Sequence[Any], list[int]]:
+        """Return the inputs as a sequence, and their bytes. Raises TypeError and ValueError, which say what to write."""
         one, single = self.takes, self.name.removesuffix("_many")
         takes = f"{single} takes one {one}, {self.name} a sequence of them" if single != self.name else f"{single} takes {one}s"
         if isinstance(inputs, str | bytes) or not isinstance(inputs, Iterable):
             raise TypeError(f"{self.name} takes a sequence of {one}s, not {type(inputs).__name__} ({takes})")
         found = inputs if isinstance(inputs, list | tuple) else list(inputs)
+        sizes = []
         for index, each in enumerate(found):
             if not self.accepts(each):
                 raise TypeError(f"{takes}; input {index} is of type {type(each).__name__}")
-        return found
+            try:
+                sizes.append(byte_size(each))
+            except UnicodeEncodeError as error:
+                problem = f"lone surrogate {error.object[error.start]!r} at character {error.start}"
+                raise ValueError(f"input {index} is not Unicode: {problem}") from None
+        return found, sizes
 
     def _without_inputs(self, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Message:
         """Check inputs and arguments, and fill the fields that all requests share."""
@@ -300,9 +305,9 @@ def split(sizes: Sequence[int], most_inputs: int, most_bytes: int) -> Iterator[s
         yield slice(start, len(sizes))
 
 
-def byte_size(each: str | bytes | tuple[str, ...]) -> int:
-    """Return the bytes of an image, or of texts in UTF-8."""
-    if isinstance(each, tuple):
+def byte_size(each: str | bytes | tuple[str, ...] | list[str]) -> int:
+    """Return the bytes of an image, or of texts in UTF-8. Raises UnicodeEncodeError."""
+    if isinstance(each, tuple | list):
         return sum(map(byte_size, each))
     return len(each) if isinstance(each, bytes) or each.isascii() else len(each.encode())
 
