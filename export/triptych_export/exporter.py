@@ -102,7 +102,12 @@ def _place(bundle: Path, target: Path) -> Path:
     """Check a complete bundle and move it to its place."""
     open_bundle(bundle)
     target.parent.mkdir(exist_ok=True)
-    return bundle.replace(target)
+    try:
+        return bundle.replace(target)
+    except OSError:
+        if not target.exists():
+            raise
+        raise SourceError(f"version: another export has written {target} meanwhile; export again") from None
 
 
 def _target(name: str, options: ExportOptions) -> Path:

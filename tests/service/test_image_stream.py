@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from triptych.v1 import image_classification_pb2
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
 from triptych_serving.models.image import image_job as module
+from triptych_serving.models.image import image_model
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.rpc.call_context import current_call
@@ -55,8 +56,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository = tmp_path_factory.mktemp("models")
     write_image_bundle(repository)
     write_text_bundle(repository)
-    with serving(options_of(repository)) as server:
-        yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_model, "usable_cpus", lambda: 2)  # threads that decode, of which a test holds one
+        with serving(options_of(repository)) as server:
+            yield server
 
 
 @pytest.fixture

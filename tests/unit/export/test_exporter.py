@@ -154,6 +154,18 @@ def test_contradictory_options_are_rejected(tmp_path: Path, options: dict[str, A
     assert str(caught.value) == message.format(tmp_path)
 
 
+def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    other = tmp_path / "toy" / "1" / "bundle.json"
+
+    def say(line: str) -> None:
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_text("{}")
+
+    with pytest.raises(SourceError, match=r"version: another export has written .* meanwhile; export again"):
+        export(CHECKPOINT, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), say)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+
+
 def test_checkpoints_that_cannot_be_exported_are_rejected(tmp_path: Path) -> None:
     few, other = tmp_path / "few.tsv", tmp_path / "other"
     few.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:150]), encoding="utf-8")

@@ -56,7 +56,9 @@ class PvtConfig(ImageModelConfig):
             raise ValueError(f"patch_size: {self.patch} does not divide image_size {self.image}")
         if self.version == VERSION_1 and self.reductions[-1] != 1:
             raise ValueError(f"reductions: {self.reductions[-1]} in the last stage, whose class token has no place in a grid")
-        for stage in range(len(self.depths)):
+        for stage, (width, heads) in enumerate(zip(self.widths, self.heads, strict=True)):
+            if width % heads:
+                raise ValueError(f"widths: {width} of stage {stage} is not a multiple of its {heads} heads")
             (rows, columns), least = self.grid(stage), 1 if self.version == LINEAR else self.reductions[stage]
             if min(rows, columns) < least:
                 raise ValueError(f"reductions: {least} exceeds the {rows} x {columns} positions of stage {stage}")

@@ -169,7 +169,10 @@ def _prepare(
     fabric.barrier()
     train = open_pairs(folder.pairs, digest)
     if not train:
-        raise RecipeError(f"max_length: no training pair has at most {limit} tokens")
+        name = (
+            "max_length" if recipe.max_length == limit else "batch_tokens" if recipe.batch_tokens == limit else "max_positions"
+        )
+        raise RecipeError(f"{name}: no training pair has at most {limit} tokens; raise it, or split long pairs")
     encoded = _encode(tokenizer, languages, valid_pairs)
     valid = [each for each in encoded if each.example.size() <= shape.max_positions]
     if not any(each.direction == recipe.directions[0] for each in valid):

@@ -266,7 +266,8 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_length": 2}, "max_length: no training pair has at most 2 tokens"),
+        ({"max_length": 2}, "max_length: no training pair has at most 2 tokens; raise it"),
+        ({"batch_tokens": 2}, "batch_tokens: no training pair has at most 2 tokens"),
         ({"valid": ("long.tsv",)}, "max_positions: no validation pair has at most 32 tokens"),
         ({"devices": "several"}, "devices: 'several' cannot be used"),
         ({"devices": "0"}, "devices: '0' cannot be used"),
