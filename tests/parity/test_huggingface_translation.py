@@ -30,9 +30,9 @@ from triptych_training.data.batches import pad
 from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.huggingface import VARIANTS, small_model
+from ..fixtures.optimum import optimum
 from ..fixtures.sentences import SENTENCES
 
-OPTIMUM = Path(__file__).parents[1] / "fixtures/optimum"
 WORDS = 25  # of a sentence, which is then short enough for all models
 TEXTS = [" ".join(sentence.split()[:WORDS]) for sentence in SENTENCES]
 QUICK, FEW, MANY = 12, 30, 110  # number of texts; of the last, at least 100 are equal
@@ -100,7 +100,7 @@ class Loaded:
             self.model.generation_config = transformers.GenerationConfig(**special, **case.generation)
             self.model.generation_config.save_pretrained(path)
         self.folder = open_folder(str(path))
-        loaded = keep_files(self.folder, weight_graphs(OPTIMUM / case.family)) if case.kept else load(self.folder)
+        loaded = keep_files(self.folder, weight_graphs(optimum() / case.family)) if case.kept else load(self.folder)
         assert isinstance(loaded, TranslationSource)
         self.source = loaded
 
