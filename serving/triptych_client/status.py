@@ -56,7 +56,7 @@ CLOSED_HINT = "if the server is running, it requires TLS or a trusted client cer
 LASTING_TLS_FAILURES = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "WRONG_VERSION_NUMBER")
 
 # Indices of texts and images in the server's messages count from the start of the request.
-INPUT_INDEX = re.compile(r"\b(?P<field>contents|target_prefix|pairs|inputs|images)\[(?P<index>\d+)\]")
+INPUT_INDEX = re.compile(r"\b(?P<field>contents|prompts|target_prefix|pairs|inputs|images)\[(?P<index>\d+)\]")
 
 # grpc.aio's message if the server ends a call while something is being sent.
 LOST_STATUS = "Internal error from Core"

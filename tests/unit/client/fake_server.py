@@ -27,10 +27,11 @@ from triptych.v1 import (
     question_answering_pb2,
     rerank_pb2,
     text_classification_pb2,
+    text_generation_pb2,
     token_classification_pb2,
     translation_pb2,
 )
-from triptych_client import tasks, text_tasks
+from triptych_client import generation, tasks, text_tasks
 from triptych_client.documents import TRANSLATE_DOCUMENT
 from triptych_client.images import CLASSIFY_IMAGE_STREAM
 
@@ -127,6 +128,10 @@ def classified(each: text_classification_pb2.TextInput) -> text_classification_p
     return text_classification_pb2.ClassifiedText(labels=[YES], token_count=len(each.text))
 
 
+def generated(prompt: str) -> text_generation_pb2.Generation:
+    return text_generation_pb2.Generation(choices=[text_generation_pb2.GenerationChoice(text=prompt.upper())])
+
+
 RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
     (tasks.TRANSLATE, translation),
     (tasks.SCORE_TRANSLATIONS, score),
@@ -138,6 +143,7 @@ RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
     (text_tasks.RERANK, ranked),
     (text_tasks.NEIGHBORS, near),
     (tasks.CLASSIFY_IMAGE, classified_image),
+    (generation.GENERATE, generated),
 ]
 
 

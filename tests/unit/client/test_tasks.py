@@ -145,6 +145,7 @@ MANY = [
     (lambda client: client.classify_tokens_many(["a"] * 5), 5),
     (lambda client: client.answer_many([("a", "b")] * 5), 5),
     (lambda client: client.classify_image_many([b"a"] * 5), 5),
+    (lambda client: client.generate_many(["a"] * 5), 5),
 ]
 
 
@@ -190,6 +191,7 @@ def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -
         (lambda client, **more: client.score_translations([("a", "A")] * 4, **more), "pairs[1].target"),
         (lambda client, **more: client.classify_text_many(["a"] * 4, **more), "inputs[1].text"),
         (lambda client, **more: client.classify_image_many([b"a"] * 4, **more), "images[1]"),
+        (lambda client, **more: client.generate_many(["a"] * 4, **more), "prompts[1]"),
     ],
 )
 def test_indices_in_errors_are_those_of_the_users_list(
