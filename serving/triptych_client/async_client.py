@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 import grpc
 
@@ -33,6 +34,9 @@ class AsyncClient(BaseClient):
 
     The methods are those of Client, with the same arguments, results and errors. Cancelling a task cancels its request.
     """
+
+    def _open(self) -> None:
+        self._running: WeakSet[Any] = WeakSet()
 
     @cached_property
     def _channel(self) -> grpc.aio.Channel:
@@ -290,6 +294,8 @@ class AsyncClient(BaseClient):
 
     async def close(self) -> None:
         """Close the connection and cancel running requests. The client cannot be used afterwards."""
+        for call in list(self._running):  # the channel finds those of unary calls alone
+            call.cancel()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import grpc
 
@@ -31,6 +32,9 @@ HEALTH_TIMEOUT_SECONDS = 5.0
 
 class BaseClient:
     """The settings of a client, and the requests made with them."""
+
+    _running: WeakSet[Any] | None = None
+    """Calls that the channel does not cancel when it is closed."""
 
     def __init__(  # noqa: PLR0913 - a public constructor with named arguments
         self,
@@ -91,7 +95,8 @@ class BaseClient:
         if request_id and not (request_id.isascii() and request_id.isprintable()):  # a header cannot carry it
             raise ValueError(f"request_id is {request_id!r:.40}, must be printable ASCII characters")
         most = settings.retries if retries is None else retries
-        return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=settings.api_key, hint=settings.hint)
+        key, hint = settings.api_key, settings.hint
+        return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=key, hint=hint, running=self._running)
 
     def _split_off_call(self, arguments: Mapping[str, Any], known: Any) -> tuple[Call, dict[str, Any]]:
         """Separate the arguments of the call from those of the request, which the TypedDict `known` describes."""

@@ -1,12 +1,19 @@
 """The identity, deadline and retries of one request."""
 
+import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakSet
 
-from triptych_client.errors import ResourceExhaustedError, TriptychClientError, UnavailableError
+import grpc
+
+from triptych_client.connection import RpcMethod
+from triptych_client.errors import CallCancelledError, ResourceExhaustedError, TriptychClientError, UnavailableError
 from triptych_client.status import LASTING_TLS_FAILURES
 
 logger = logging.getLogger("triptych_client")
@@ -29,12 +36,49 @@ class Call:
     api_key: str = field(default="", repr=False)
     hint: str = ""
     """Added to the error of an unreachable server."""
+    running: WeakSet[Any] | None = field(default=None, repr=False, compare=False)
+    """The client's calls, which its `close` cancels; None if the channel itself cancels them."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """The gRPC metadata to send."""
         key = (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
         return (("x-request-id", self.request_id), *key)
+
+    def start(self, kind: Any, method: RpcMethod[Any, Any], requests: Any, timeout: float | None = None) -> Any:
+        """Start one attempt and return gRPC's call.
+
+        Args:
+            kind: A method of a channel, such as `channel.unary_stream`.
+
+        Raises:
+            CallCancelledError: The client is closed.
+        """
+        send = kind(method.path, **method.codec)
+        try:
+            started = getattr(send, "future", send)(requests, timeout=timeout, metadata=self.metadata)
+        except (ValueError, grpc.aio.UsageError) as error:
+            if "closed" not in str(error):
+                raise
+            raise self.cancelled() from None
+        if self.running is not None:
+            self.running.add(started)
+        return started
+
+    def cancelled(self) -> CallCancelledError:
+        """Make the error of a call that this client has cancelled."""
+        return CallCancelledError("the client, or the stream, was closed", code="CANCELLED", request_id=self.request_id)
+
+    @contextmanager
+    def cancellable(self) -> Iterator[None]:
+        """Raise CallCancelledError if the call is cancelled, and not its task: grpc.aio does not distinguish."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise self.cancelled() from None
 
     def attempts(self) -> "Attempts":
         """Start the deadline of the request."""

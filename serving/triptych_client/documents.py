@@ -162,8 +162,7 @@ class _DocumentCall:
         self._expired = False
 
     def run(self, channel: grpc.Channel) -> TranslatedDocument:
-        method = channel.stream_stream(TRANSLATE_DOCUMENT.path, **TRANSLATE_DOCUMENT.codec)
-        call = method(self._requests(), metadata=self._exchange.call.metadata)
+        call = self._exchange.call.start(channel.stream_stream, TRANSLATE_DOCUMENT, self._requests())
         watchdog = threading.Thread(target=self._watch, args=(call.cancel,), name="triptych-watch", daemon=True)
         watchdog.start()
         try:
@@ -221,15 +220,15 @@ class _AsyncDocumentCall:
         self._limit = asyncio.timeout(exchange.call.timeout_seconds)
 
     async def run(self, channel: grpc.aio.Channel) -> TranslatedDocument:
-        method = channel.stream_stream(TRANSLATE_DOCUMENT.path, **TRANSLATE_DOCUMENT.codec)
-        call = method(self._requests(), metadata=self._exchange.call.metadata)
+        call = self._exchange.call.start(channel.stream_stream, TRANSLATE_DOCUMENT, self._requests())
         try:
             async with self._limit:
-                async for message in call:
-                    self._touch()
-                    self._exchange.take(message)
-                    if self._exchange.accepted:
-                        self._answered.set()
+                with self._exchange.call.cancellable():
+                    async for message in call:
+                        self._touch()
+                        self._exchange.take(message)
+                        if self._exchange.accepted:
+                            self._answered.set()
             return self._exchange.result()
         except TimeoutError:
             if self._limit.expired():

@@ -167,7 +167,7 @@ class _Connection:
     def __init__(
         self, channel: Any, exchange: ImageExchange, new_outbox: Callable[[], Any], requests: Callable[[Any], Any]
     ) -> None:
-        self._method = channel.stream_stream(CLASSIFY_IMAGE_STREAM.path, **CLASSIFY_IMAGE_STREAM.codec)
+        self._channel = channel
         self._exchange = exchange
         self._call: Any = None
         self._new_outbox, self._requests = new_outbox, requests
@@ -191,7 +191,8 @@ class _Connection:
         for request in self._exchange.start():
             self._outbox.put_nowait(request)
         call = self._exchange.call
-        self._call = self._method(self._requests(self._outbox), timeout=call.timeout_seconds, metadata=call.metadata)
+        requests = self._requests(self._outbox)
+        self._call = call.start(self._channel.stream_stream, CLASSIFY_IMAGE_STREAM, requests, call.timeout_seconds)
         return self._call
 
     def _fail(self, error: TriptychClientError) -> float:
@@ -296,7 +297,8 @@ class _AsyncImageConnection(_Connection):
         while True:
             call = self._connect() if self._call is None else self._call
             try:
-                response: ClassifyImageStreamResponse = await anext(aiter(call))
+                with self._exchange.call.cancellable():
+                    response: ClassifyImageStreamResponse = await anext(aiter(call))
                 return response
             except StopAsyncIteration:
                 raise self._exchange.broken("the stream ended before its last response") from None

@@ -1,6 +1,7 @@
 """Translations and generated texts that arrive piece by piece, blocking and for asyncio."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -25,8 +26,9 @@ class _Stream(Generic[Result]):
     _what: ClassVar[str]  # the stream returns, in errors; also the field of its result
 
     def __init__(self, channel: Any, request: Any, call: Call) -> None:
-        self._request, self._call = request, call
-        self._method = channel.unary_stream(self._task.path, **self._task.codec)
+        self._channel, self._request, self._call = channel, request, call
+        self._running: Any = None  # gRPC's call
+        self._closed = False
         self._started = False
         self._text = ""
         self._message: Any = None
@@ -43,7 +45,15 @@ class _Stream(Generic[Result]):
         raise NotImplementedError
 
     def _start(self, attempts: Attempts) -> Any:
-        return self._method(self._request, timeout=attempts.remaining_seconds(), metadata=self._call.metadata)
+        if self._closed:  # by another thread or task, between two attempts
+            raise self._call.cancelled()
+        self._running = self._call.start(self._channel.unary_stream, self._task, self._request, attempts.remaining_seconds())
+        return self._running
+
+    def _cancel(self) -> None:
+        self._closed = True
+        if self._running is not None:
+            self._running.cancel()
 
     def _take(self, message: Any) -> str:
         """Return the text that a message adds, often none. Raises ServerError if it contradicts the previous messages."""
@@ -104,8 +114,10 @@ class TextStream(_Stream[Result], Iterator[str]):
         return next(self._pieces)
 
     def close(self) -> None:
-        """Cancel the request if it is still running."""
-        self._pieces.close()
+        """Cancel the request if it is still running. A thread that waits for a piece gets CallCancelledError."""
+        self._cancel()
+        with contextlib.suppress(ValueError):  # another thread runs the generator
+            self._pieces.close()
 
     def __enter__(self) -> Self:
         return self
@@ -142,8 +154,10 @@ class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
         return await anext(self._pieces)
 
     async def close(self) -> None:
-        """Cancel the request if it is still running."""
-        await self._pieces.aclose()
+        """Cancel the request if it is still running. A task that waits for a piece gets CallCancelledError."""
+        self._cancel()
+        with contextlib.suppress(RuntimeError):  # another task runs the generator
+            await self._pieces.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,9 +170,10 @@ class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
         while True:
             call = self._start(attempts)
             try:
-                async for message in call:
-                    if piece := self._take(message):
-                        yield piece
+                with self._call.cancellable():
+                    async for message in call:
+                        if piece := self._take(message):
+                            yield piece
                 self._finish()
                 return
             except grpc.RpcError as failure:

@@ -67,10 +67,9 @@ def send(
         TriptychClientError: The last attempt failed.
     """
     group = group or RequestGroup()
-    send_once = channel.unary_unary(method.path, **method.codec)
     attempts = call.attempts()
     while True:
-        start = partial(send_once.future, request, timeout=attempts.remaining_seconds(), metadata=call.metadata)
+        start = partial(call.start, channel.unary_unary, method, request, attempts.remaining_seconds())
         try:
             response: Response = group.run(start)
             return response
@@ -113,11 +112,11 @@ def send_all(channel: grpc.Channel, requests: Sequence[BatchRequest], concurrenc
 
 async def send_async(channel: grpc.aio.Channel, method: RpcMethod[Request, Response], request: Request, call: Call) -> Response:
     """`send` for asyncio; cancelling the task cancels the request."""
-    send_once = channel.unary_unary(method.path, **method.codec)
     attempts = call.attempts()
     while True:
         try:
-            response: Response = await send_once(request, timeout=attempts.remaining_seconds(), metadata=call.metadata)
+            with call.cancellable():
+                response: Response = await call.start(channel.unary_unary, method, request, attempts.remaining_seconds())
             return response
         except grpc.RpcError as failure:
             pause = attempts.pause_after(error_of(failure, call.request_id, call.first_input))

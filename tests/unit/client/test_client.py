@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import grpc
@@ -103,6 +104,45 @@ def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None
     with pytest.raises(CallCancelledError):
         client.translate("a")
     closer.join()
+
+
+def test_a_closed_client_says_so(server: FakeServer) -> None:
+    client = Client(server.address)
+    client.close()
+    asks: list[Callable[[], object]] = [
+        lambda: client.translate("a"),
+        lambda: next(client.translate_stream("a")),
+        lambda: client.translate_document(b"a", format="text"),
+    ]
+    for ask in asks:
+        with pytest.raises(CallCancelledError, match="the client, or the stream, was closed"):
+            ask()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_closing_the_client_cancels_running_requests_async(server: FakeServer, streams: bool) -> None:
+    async def main() -> None:
+        client = AsyncClient(server.address)
+        started = asyncio.Event()
+
+        async def ask() -> None:
+            if not streams:
+                started.set()
+                await client.translate("a")
+            async for _ in client.translate_stream("hang"):
+                started.set()
+
+        task = asyncio.create_task(ask())
+        await started.wait()
+        await asyncio.sleep(0)  # a unary call is under way
+        await client.close()
+        with pytest.raises(CallCancelledError, match="the client, or the stream, was closed"):
+            await task
+        with pytest.raises(CallCancelledError, match="the client, or the stream, was closed"):
+            await client.translate("a")
+
+    server.script = [] if streams else [lambda _: server.hang.wait()]
+    asyncio.run(main())
 
 
 def test_clients_work_across_loops_and_threads(server: FakeServer) -> None:

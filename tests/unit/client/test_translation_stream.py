@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,15 @@ import grpc
 import pytest
 
 from triptych.v1.translation_pb2 import StreamSummary, TranslateStreamResponse, TranslationPiece, TranslationResult
-from triptych_client import AsyncClient, Client, ServerError, Translation, TranslationStream, UnavailableError
+from triptych_client import (
+    AsyncClient,
+    CallCancelledError,
+    Client,
+    ServerError,
+    Translation,
+    TranslationStream,
+    UnavailableError,
+)
 from triptych_client.call import Call
 
 from .fake_server import FakeServer, fail, succeed, translation
@@ -103,6 +112,31 @@ def test_closing_and_cancelling_cancel_the_call_on_the_server_async(server: Fake
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await asyncio.to_thread(server.stream_ended.wait, 10)
+
+    asyncio.run(main())
+
+
+def test_closing_ends_the_wait_of_another_thread(server: FakeServer) -> None:
+    with Client(server.address) as client:
+        stream = client.translate_stream("hang")
+        closer = threading.Timer(0.05, stream.close)
+        closer.start()
+        with pytest.raises(CallCancelledError):
+            list(stream)
+        closer.join()
+        assert server.stream_ended.wait(10)
+
+
+def test_closing_ends_the_wait_of_another_task(server: FakeServer) -> None:
+    async def main() -> None:
+        async with AsyncClient(server.address) as client:
+            stream = client.translate_stream("hang")
+            assert [await anext(stream) for _ in "HAN"] == ["H", "A", "N"]
+            waiting = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            await stream.close()
+            with pytest.raises(CallCancelledError):
+                await waiting
 
     asyncio.run(main())
 
