@@ -17,7 +17,7 @@ from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextL
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import json_row, open_writer, score_number
-from triptych_embedded.request import ModelChoice
+from triptych_embedded.request import InputError, ModelChoice
 
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
 IMAGE_SAMPLING = "unconditional-image-generation"
@@ -139,7 +139,7 @@ def complete_image(image: str, output: Path, n: int | None, rows: int | None, **
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
     choice = options.take_choice(values)
-    found = _ask("complete_image", choice, _read(image), task=IMAGE_GENERATION, n=n, rows=rows, options=take_decoding(values))
+    found = _ask("complete_image", choice, image, task=IMAGE_GENERATION, n=n, rows=rows, options=take_decoding(values))
     for number, content in enumerate(found, 1):
         target = output if len(found) == 1 else output.with_stem(f"{output.stem}-{number}")
         target.write_bytes(content)
@@ -180,7 +180,7 @@ def reconstruct_image(image: str, output: Path, **values: Any) -> None:
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    _write_grid(output, _ask("reconstruct_image", options.take_choice(values), _read(image)), columns=1)
+    _write_grid(output, _ask("reconstruct_image", options.take_choice(values), image), columns=1)
 
 
 @click.command(name="interpolate-images")
@@ -194,16 +194,25 @@ def interpolate_images(first: str, last: str, output: Path, steps: int, **values
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process.
     """
-    found = _ask("interpolate", options.take_choice(values), _read(first), _read(last), steps=steps)
+    found = _ask("interpolate", options.take_choice(values), first, last, steps=steps)
     _write_grid(output, found, columns=steps)
 
 
-def _ask(method: str, choice: ModelChoice, *images: bytes, task: str = IMAGE_SAMPLING, **fields: Any) -> list[bytes]:
-    """Return generated images, PNG files: by a client's method if a server is asked, else of a model in this process."""
+def _ask(method: str, choice: ModelChoice, *names: str, task: str = IMAGE_SAMPLING, **fields: Any) -> list[bytes]:
+    """Return images generated of those with these names, by a client's method if a server is asked, else in this process."""
+    images = tuple(map(_read, names))
     if options.asks_server():
         with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
             answer = getattr(client, method)(*images, model=choice.model or None, **fields)
             return [each.image for each in answer.images]
+    try:
+        return _run(choice, task, images, fields)
+    except InputError as error:
+        raise click.ClickException(f"{names[error.index]}: {error}") from error
+
+
+def _run(choice: ModelChoice, task: str, images: tuple[bytes, ...], fields: dict[str, Any]) -> list[bytes]:
+    """Run a model in this process."""
     with open_engine(choice, task) as (registry, selector):
         if task == IMAGE_GENERATION:
             from triptych_serving.models.generation.options import GenerationRequest

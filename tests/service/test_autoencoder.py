@@ -149,6 +149,16 @@ def test_the_command_line_writes_what_the_client_returns(served: Served, tmp_pat
             (tmp_path / "grid.png").unlink()
 
 
+def test_the_command_line_names_the_file_that_is_no_image(served: Served, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
+    good.write_bytes(picture(1))
+    bad.write_text("text")
+    outcome = CliRunner().invoke(
+        cli, ["interpolate-images", str(good), str(bad), "-o", str(tmp_path / "grid.png"), "--models", str(served.repository)]
+    )
+    assert (outcome.exit_code, outcome.output.startswith(f"Error: {bad}: it is not an image")) == (1, True), outcome.output
+
+
 def test_open_inference_protocol(served: Served) -> None:
     client = tritonclient.grpc.InferenceServerClient(served.address)
     random = client.infer("vae", [], parameters={"count": 2, "seed": 7})
