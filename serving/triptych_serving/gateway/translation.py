@@ -51,9 +51,13 @@ async def translate(
         try:
             found.update(zip(places, (await call.ask(request)).translations, strict=True))
         except RpcError as error:
-            message = INDEX.sub(lambda match, places=places: f"[{places[int(match[1])]}]", error.message, count=1)
-            raise error.with_message(message) from None
+            raise error.with_message(_of_text(error.message, places)) from None
     return [found[place] for place in sorted(found)], sources
+
+
+def _of_text(message: str, places: Sequence[int]) -> str:
+    """Put the place of a text among all in place of its place among those of one language."""
+    return INDEX.sub(lambda match: f"[{places[int(match[1])]}]", message, count=1)
 
 
 async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
