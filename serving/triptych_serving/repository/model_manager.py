@@ -203,8 +203,14 @@ class ModelManager:
         return tried
 
     async def _refresh(self) -> dict[str, ModelFolder]:
-        """Read the repository and note its versions."""
+        """Read the repository and note its versions.
+
+        Raises:
+            RepositoryError: it cannot be read, or is empty although its changes decide what serves.
+        """
         models = await asyncio.to_thread(list_models, self.options.root)
+        if not models and self.options.control is ModelControl.POLL:  # the mount point of an unmounted file system is empty
+            raise RepositoryError(self.options.root, ["no models here any more"])
         folders = {name: folder for name, folder in models.items() if self.options.model in ("", name)}
         self._note(folders)
         return folders

@@ -135,12 +135,13 @@ def _list(root: Path) -> list[VersionFolder]:
             raise RepositoryError(
                 root, [BARE_GRAPH if root.suffix == ".onnx" and root.is_file() else "no such model repository"]
             )
-        return sorted(
+        found = sorted(
             VersionFolder(model.name, int(version.name), version)
             for model in root.iterdir()
             for version in _subfolders(model)
             if version.name.isascii() and version.name.isdigit() and int(version.name) > 0
         )
+        return list({(entry.name, entry.version): entry for entry in found}.values())  # of 01 and 1 the latter
     except OSError as error:
         raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
 
@@ -151,12 +152,15 @@ def _empty(root: Path) -> RepositoryError:
 
 
 def _subfolders(model: Path) -> list[Path]:
-    """List the folders in a model's; one that cannot be read (`lost+found`) or has just been removed counts as empty."""
+    """List the folders in a model's; one that cannot be read (`lost+found`) or named, or is just removed, counts as empty."""
     try:
+        model.name.encode()
         return [version for version in model.iterdir() if version.is_dir()] if model.is_dir() else []
+    except UnicodeEncodeError:  # such a name fits into no response, and no label of a metric
+        _warn_once(str(model).encode(errors="backslashreplace").decode(), "its name is not UTF-8")
     except OSError as error:
         _warn_once(str(model), error.strerror or str(error))
-        return []
+    return []
 
 
 @cache

@@ -83,6 +83,7 @@ class VersionTable:
         """Record versions that are in the repository; without a policy they keep their labels."""
         for entry in entries:
             version = self._known.setdefault((entry.name, entry.version), VersionRecord(entry))
+            version.entry = entry  # 01 may have been renamed to 1
             if policy is not None:
                 version.labels = policy.labels_of(entry.version)
 

@@ -486,3 +486,31 @@ async def test_a_model_missing_once_keeps_serving(repository: Path) -> None:
             await bench.manager._apply_changes()
         assert bench.serving() == ""
         assert bench.serving("other") == "1:good"
+
+
+@in_loop
+async def test_an_emptied_repository_keeps_serving(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        (repository / "m").rename(repository.parent / "away")  # as if it were unmounted
+        await bench.polls()
+        assert bench.serving() == "1:good"
+        assert [text for text in caplog.messages if "keep serving" in text] == [
+            f"{repository}: no models here any more; loaded models keep serving"
+        ]
+        (repository.parent / "away").rename(repository / "m")
+        add(repository, 2)
+        await bench.until(lambda: bench.serving() == "2:good")
+
+
+@in_loop
+async def test_a_second_spelling_of_a_version_changes_nothing(repository: Path) -> None:
+    add(repository, 1)
+    async with Bench(repository) as bench:
+        shutil.copytree(repository / "m/1", repository / "m/01")
+        await bench.polls()
+        shutil.rmtree(repository / "m/1")
+        await bench.polls()
+        assert bench.loader.attempts == ["1:good"]
+        (repository / "m/01/bundle.json").write_text("better")
+        await bench.until(lambda: bench.serving() == "1:better")

@@ -22,6 +22,17 @@ def test_versions_are_numbers_and_sorted_as_such(repository: Path) -> None:
     assert [(entry.name, entry.version) for entry in newest_versions(repository)] == [("a", 1), ("b", 10)]
 
 
+def test_a_number_is_one_version_however_it_is_written(repository: Path) -> None:
+    add(repository, "a/1", "a/01", "a/001", "a/02")
+    assert [entry.folder.name for entry in list_models(repository)["a"].versions] == ["1", "02"]
+
+
+def test_a_name_that_is_not_utf_8_is_left_out(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(repository, "a/1", "b\udcff/1")
+    assert list(list_models(repository)) == ["a"]
+    assert caplog.messages == [f"{repository / 'b'}\\udcff cannot be read and is left out: its name is not UTF-8"]
+
+
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
