@@ -122,7 +122,7 @@ def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes
     size = parameters.pop(BINARY_SIZE, None)
     _set_parameters(tensor.parameters, parameters)
     if size is None:
-        request.raw_input_contents.append(_raw(name, datatype, given.take("data", list)))
+        request.raw_input_contents.append(_raw(name, datatype, given.take("data", list, [] if parameters else None)))
         return rest
     if not isinstance(size, int) or not 0 <= size <= len(rest):
         raise invalid(f"{name}: {BINARY_SIZE}: {size!r:.40}, but {len(rest):,} bytes follow")

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 import pytest
 from tritonclient import grpc as triton
 
+from triptych.inference import open_inference_pb2 as pb
 from triptych_client import Client, InvalidArgumentError
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
+from triptych_serving.services.oip.plain_tensors import _array
 
 from ...fixtures.encoders import write_tensors_bundle
 from ...unit.cli.conftest import Run
@@ -78,6 +82,38 @@ def test_image_files_are_sent_and_labels_come_back(client: Client, every_model: 
 def test_what_does_not_fit_is_explained(inputs: dict[str, np.ndarray], message: str, client: Client) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         client.infer("tensors", inputs)
+
+
+def test_what_a_tensor_cannot_have_is_named(every_model: str) -> None:
+    given = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
+    shared = triton.InferInput("numbers", NUMBERS.shape, "FP32")
+    shared.set_shared_memory("region", NUMBERS.nbytes)
+    wanted = triton.InferRequestedOutput("sum")
+    wanted.set_shared_memory("region", 8)
+    answers: Queue[triton.InferResult] = Queue()
+    with triton.InferenceServerClient(every_model) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        client.async_stream_infer("tensors", [given], enable_empty_final_response=True)
+        assert answers.get(timeout=30).as_numpy("sum").size == 2
+        client.stop_stream()
+        for inputs, outputs, problem in (
+            ([shared], None, "numbers: it has a parameter 'shared_memory_"),
+            ([given], [wanted], r"outputs\[0\].parameters: there is 'shared_memory_.*there may be 'classification'"),
+        ):
+            with pytest.raises(triton.InferenceServerException, match=problem):
+                client.infer("tensors", inputs, outputs=outputs)
+
+
+def test_values_outside_of_their_datatype_are_rejected() -> None:
+    tensor = pb.ModelInferRequest.InferInputTensor(name="a", datatype="INT8", shape=[2])
+    tensor.contents.int_contents.extend((-128, 127))
+    assert _array(tensor, None).tolist() == [-128, 127]
+    tensor.contents.int_contents[1] = 128
+    with pytest.raises(InvalidInputError, match="a: it is no INT8 tensor: "):
+        _array(tensor, None)
+    tensor.shape[:] = [0] * 100
+    with pytest.raises(InvalidInputError, match="a: it is no INT8 tensor: "):
+        _array(tensor, b"")
 
 
 def test_requests_of_equal_sizes_run_together(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ output, the output's parameter `classification`, as in Triton's extension, asks 
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from triptych_serving.rpc.call_context import GrpcContext, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
-from triptych_serving.services.oip.tensors import BYTES, Buffer, elements_of, encode, raw_contents
+from triptych_serving.services.oip.parameters import EMPTY_FINAL
+from triptych_serving.services.oip.tensors import BYTES, Buffer, check_parameters, elements_of, encode, raw_contents
 
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -46,8 +48,12 @@ async def infer_tensors(
         TooLargeError: the response would be above the limit.
     """
     arrival = Arrival.now(context)
-    if unknown := next(iter(request.parameters), ""):
+    if unknown := next((name for name in request.parameters if name != EMPTY_FINAL), ""):
         raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
+    for index, output in enumerate(request.outputs):
+        if unknown := next((name for name in output.parameters if name != CLASSES), ""):
+            problem = f"there is {unknown!r}, there may be {CLASSES!r}; shared memory is not supported"
+            raise InvalidInputError(f"outputs[{index}].parameters", problem)
     inputs, files = inputs_from(request)
     for name, images in files.items():
         inputs[name] = await asyncio.to_thread(model.read_images, name, images)
@@ -129,25 +135,27 @@ def _type(spec: TensorSpec) -> pb.DataType.ValueType:
 
 def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
     name, shape = tensor.name, tuple(tensor.shape)
+    check_parameters(tensor)
     if tensor.datatype not in NUMPY:
         raise InvalidInputError(name, f"its datatype is {tensor.datatype!r:.40}, must be one of {', '.join(NUMPY)}")
     if min(shape, default=1) < 0:
         raise InvalidInputError(name, f"shape {list(shape)[:8]} has a negative size")
     kind, count = np.dtype(NUMPY[tensor.datatype]), prod(shape)
-    if raw is not None:
-        if len(raw) != count * kind.itemsize:
-            raise InvalidInputError(
-                name, f"its raw contents have {len(raw):,} bytes, its shape needs {count * kind.itemsize:,}"
-            )
-        return np.frombuffer(raw, kind).reshape(shape)
+    if raw is not None and len(raw) != count * kind.itemsize:
+        raise InvalidInputError(name, f"its raw contents have {len(raw):,} bytes, its shape needs {count * kind.itemsize:,}")
+    values = _own_values(tensor, count) if raw is None else np.frombuffer(raw, kind)
+    try:
+        return np.asarray(values, kind).reshape(shape)
+    except (OverflowError, ValueError) as error:  # more than 8 or 16 bits, whose field has 32; a shape that numpy cannot have
+        raise InvalidInputError(name, f"it is no {tensor.datatype} tensor: {error}") from error
+
+
+def _own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
     field = CONTENTS.get(tensor.datatype, "")
     if other := next((one.name for one, _ in tensor.contents.ListFields() if one.name != field), ""):
         wanted = f"{tensor.datatype} tensors have {field}" if field else f"{tensor.datatype} tensors have raw_input_contents"
-        raise InvalidInputError(name, f"it has {other}, {wanted}")
+        raise InvalidInputError(tensor.name, f"it has {other}, {wanted}")
     values = getattr(tensor.contents, field) if field else ()
     if len(values) != count:
-        raise InvalidInputError(name, f"its contents have {len(values):,} values, its shape {count:,}")
-    try:
-        return np.array(values).astype(kind, casting="unsafe").reshape(shape)
-    except (OverflowError, ValueError) as error:
-        raise InvalidInputError(name, f"its values are not {tensor.datatype}: {error}") from error
+        raise InvalidInputError(tensor.name, f"its contents have {len(values):,} values, its shape {count:,}")
+    return values

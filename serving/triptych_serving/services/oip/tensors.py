@@ -162,6 +162,13 @@ def raw_contents(request: pb.ModelInferRequest) -> Sequence[bytes | None]:
     return raw
 
 
+def check_parameters(tensor: InferInputTensor) -> None:
+    """Check that an input has no parameters. Raises InvalidInputError: it has, for shared memory for instance."""
+    if unknown := next(iter(tensor.parameters), None):
+        problem = f"it has a parameter {unknown!r}, inputs take none; shared memory is not supported"
+        raise InvalidInputError(tensor.name, problem)
+
+
 def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
     """Unpack a BYTES tensor.
 
@@ -171,8 +178,7 @@ def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
     name = tensor.name
     if tensor.datatype != BYTES:
         raise InvalidInputError(name, f"its datatype is {tensor.datatype!r}, must be {BYTES!r}")
-    if unknown := next(iter(tensor.parameters), None):
-        raise InvalidInputError(name, f"it has a parameter {unknown!r}, inputs take none; shared memory is not supported")
+    check_parameters(tensor)
     count = count_of(name, tensor.shape)
     return _own_elements(tensor, count) if raw is None else unpack(name, raw, count)
 

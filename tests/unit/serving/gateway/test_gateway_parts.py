@@ -195,6 +195,7 @@ def test_nested_values_take_linear_time() -> None:
     [
         ({"shape": [1]}, b"", "name: missing"),
         ({"name": "a", "datatype": "BYTES", "shape": [-1], "data": []}, b"", "shape: must be"),
+        ({"name": "a", "datatype": "BYTES", "shape": [1]}, b"", "data: missing"),
         ({"name": "a", "datatype": "BYTES", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
         ({"name": "a", "datatype": "FP16", "shape": [1], "data": [1e10]}, b"", "not values of the datatype"),
         ({"name": "a", "datatype": "FP99", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
