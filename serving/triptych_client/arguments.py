@@ -39,7 +39,7 @@ class LanguageArguments(TypedDict, total=False):
     model: str | None
     """Name of the model. Optional if one model serves the language pair."""
     model_version: str | None
-    """The newest by default."""
+    """A number or a label such as "canary"; by default the stable version, or else the newest."""
 
 
 class TranslateArguments(CallArguments, LanguageArguments, DecodingArguments, total=False):
@@ -53,7 +53,7 @@ class DocumentArguments(TranslateArguments, total=False):
     """The arguments of `translate_document`.
 
     The first of `format`, `mime_type` and `file_name` that is given determines the format; paths and most files have a name.
-    Documents ignore `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences` of `options`.
+    `num_hypotheses`, `target_prefix`, `return_scores`, `return_alignment` and `split_sentences` are errors for documents.
     `timeout_seconds` is the longest time without progress: the whole translation may take longer.
     """
 
@@ -72,7 +72,7 @@ class DocumentArguments(TranslateArguments, total=False):
     columns: Sequence[str | int]
     """CSV, TSV: the columns to translate, as names from the header or numbers from 1."""
     header: bool | None
-    """CSV, TSV: whether the first record has column names. None detects it."""
+    """CSV, TSV: whether the first record has column names. By default it has if `columns` has names."""
     keys: Sequence[str]
     """JSON, YAML: dotted paths to translate, with `*` for one member and `**` for any depth; all by default."""
     skip_keys: Sequence[str]
@@ -95,7 +95,7 @@ class ModelArguments(CallArguments, total=False):
     model: str | None
     """Name of the model. Optional if only one model has the capability."""
     model_version: str | None
-    """The newest by default."""
+    """A number or a label such as "canary"; by default the stable version, or else the newest."""
 
 
 class TruncateArguments(ModelArguments, total=False):

@@ -421,6 +421,7 @@ class Client(BaseClient):
 
         Raises:
             NotFoundError: The repository has no such model or version.
+            PermissionDeniedError: This caller may not load models, or nobody may.
             FailedPreconditionError: The model cannot be served (loaded versions stay), or the server does not load on request.
         """
         return self._send(tasks.LOAD_MODEL, {"name": name, "version": version}, arguments)
@@ -430,6 +431,7 @@ class Client(BaseClient):
 
         Raises:
             NotFoundError: No such version is loaded.
+            PermissionDeniedError: This caller may not unload models, or nobody may.
             FailedPreconditionError: The server does not unload models on request.
         """
         self._send(tasks.UNLOAD_MODEL, {"name": name, "version": version}, arguments)

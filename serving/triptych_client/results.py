@@ -90,7 +90,7 @@ class Timing:
     postprocess_seconds: float = 0.0
     """Turning tensors into text or labels."""
     time_to_first_token_seconds: float = 0.0
-    """From the call's arrival to its first decoded token; translation only."""
+    """From the call's arrival to its first decoded token; translations and generated texts only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

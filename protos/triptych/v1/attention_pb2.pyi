@@ -44,7 +44,7 @@ class AttendRequest(_message.Message):
     where one classifies images.
     """
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     source_language_code: _builtins.str
     """As in TranslateRequest."""
     target_language_code: _builtins.str

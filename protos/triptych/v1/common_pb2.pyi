@@ -36,7 +36,9 @@ class Timing(_message.Message):
     postprocess_seconds: _builtins.float
     """Time to turn tensors back into text or labels."""
     time_to_first_token_seconds: _builtins.float
-    """Time from arrival to the first decoded token: the earliest of the call's rows. Translation only."""
+    """Time from arrival to the first decoded token: the earliest of the call's rows. Translations and
+    generated texts only.
+    """
     def __init__(
         self,
         *,

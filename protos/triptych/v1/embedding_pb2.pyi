@@ -62,7 +62,7 @@ class EmbedTextRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model embeds text."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     pooling: Global___Pooling.ValueType
     normalize: _builtins.bool
     """Scale each vector to length 1, so that a dot product is the cosine similarity. Default: as recorded in the model's bundle."""

@@ -34,7 +34,7 @@ class FillMaskRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model fills masks."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of candidates for each mask, best first. Default 5, at most 1,000; at most the number of targets where targets are set."""
     @_builtins.property

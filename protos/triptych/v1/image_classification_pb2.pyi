@@ -31,7 +31,7 @@ class ClassifyImageRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model classifies images."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of labels for each image, best first. Default 5; at most the number of the model's labels is returned."""
     @_builtins.property

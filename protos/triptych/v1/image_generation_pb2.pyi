@@ -33,7 +33,7 @@ class CompleteImageRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model completes images."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     n: _builtins.int
     """Number of completions of each image: samples, or the best of beam_size hypotheses; the same as options.num_hypotheses."""
     rows: _builtins.int
@@ -173,7 +173,7 @@ class GenerateImagesRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model generates images."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     seed: _builtins.int
     """Seed of the random latents: the same seed gives the same images, of a larger count the same first ones. Absent: a random seed."""
     @_builtins.property
@@ -244,7 +244,7 @@ class ReconstructImageRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model generates images."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     @_builtins.property
     def images(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """JPEG, PNG or WebP files, each stretched to the size of the model's images."""
@@ -307,7 +307,7 @@ class InterpolateRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model generates images."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     steps: _builtins.int
     """Number of images, with the reconstructions of both files, 2 or more. Default: 8."""
     @_builtins.property

@@ -80,7 +80,7 @@ class Model(_message.Message):
     """Maximum input and output length in tokens, end-of-sentence token (BERT: [CLS] and [SEP]) included. 0: not applicable."""
     max_target_tokens: _builtins.int
     default_version: _builtins.bool
-    """Whether requests without a version use this one."""
+    """Whether requests without a version use this one: of the ready versions that labelled "stable", or else the newest."""
     @_builtins.property
     def available_precisions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property

@@ -77,8 +77,9 @@ class ModelServiceServicer:
 
     def LoadModel(self, request, context):
         """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
-        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
-        bundle cannot be served, or the server does not run with --model-control explicit.
+        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. PERMISSION_DENIED: the
+        caller may not load models, or nobody may. FAILED_PRECONDITION: the bundle cannot be served, or the caller has an admin's key
+        and the server does not run with --model-control explicit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,7 +87,7 @@ class ModelServiceServicer:
 
     def UnloadModel(self, request, context):
         """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
-        FAILED_PRECONDITION: the server does not run with --model-control explicit.
+        PERMISSION_DENIED, FAILED_PRECONDITION: as for LoadModel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,12 +39,13 @@ class ModelServiceStub:
     """Describes one version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]
     """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
-    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
-    bundle cannot be served, or the server does not run with --model-control explicit.
+    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. PERMISSION_DENIED: the
+    caller may not load models, or nobody may. FAILED_PRECONDITION: the bundle cannot be served, or the caller has an admin's key
+    and the server does not run with --model-control explicit.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
     """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
-    FAILED_PRECONDITION: the server does not run with --model-control explicit.
+    PERMISSION_DENIED, FAILED_PRECONDITION: as for LoadModel.
     """
 
 @_typing.type_check_only
@@ -58,12 +59,13 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Describes one version of a model. NOT_FOUND: no such model or version."""
     LoadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]  # type: ignore[assignment]
     """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
-    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
-    bundle cannot be served, or the server does not run with --model-control explicit.
+    keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. PERMISSION_DENIED: the
+    caller may not load models, or nobody may. FAILED_PRECONDITION: the bundle cannot be served, or the caller has an admin's key
+    and the server does not run with --model-control explicit.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
     """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
-    FAILED_PRECONDITION: the server does not run with --model-control explicit.
+    PERMISSION_DENIED, FAILED_PRECONDITION: as for LoadModel.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -92,8 +94,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.LoadModelResponse, _abc.Awaitable[_model_pb2.LoadModelResponse]]:
         """Loads versions from the repository; loaded versions are reloaded if their files have changed. Versions that are already serving
-        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. FAILED_PRECONDITION: the
-        bundle cannot be served, or the server does not run with --model-control explicit.
+        keep serving until the new ones are ready, and after a failure. NOT_FOUND: no such model or version. PERMISSION_DENIED: the
+        caller may not load models, or nobody may. FAILED_PRECONDITION: the bundle cannot be served, or the caller has an admin's key
+        and the server does not run with --model-control explicit.
         """
 
     @_abc_1.abstractmethod
@@ -103,7 +106,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
         """Unloads versions; requests in flight on them finish before this returns. NOT_FOUND: no such version is loaded.
-        FAILED_PRECONDITION: the server does not run with --model-control explicit.
+        PERMISSION_DENIED, FAILED_PRECONDITION: as for LoadModel.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

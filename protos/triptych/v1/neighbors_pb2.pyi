@@ -33,7 +33,7 @@ class FindNeighborsRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model has neighbors."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of neighbors, best first. Default 10, at most 1,000."""
     @_builtins.property

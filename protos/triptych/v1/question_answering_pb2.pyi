@@ -54,7 +54,7 @@ class AnswerQuestionRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model answers questions."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of answers to each question, best first. Default 1, at most 100."""
     max_answer_length: _builtins.int

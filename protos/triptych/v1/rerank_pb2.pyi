@@ -34,7 +34,7 @@ class RerankRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model reranks."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of documents to return, best first. Default: all."""
     raw_scores: _builtins.bool

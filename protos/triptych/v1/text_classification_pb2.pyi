@@ -55,7 +55,7 @@ class ClassifyTextRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model classifies text."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     top_k: _builtins.int
     """Number of labels for each input, best first. Default: all."""
     truncate: _builtins.bool

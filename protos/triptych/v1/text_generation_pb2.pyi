@@ -62,7 +62,7 @@ class GenerateRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     max_tokens: _builtins.int
     """Maximum number of generated tokens; the same as options.max_length. The prompt and these must fit into the model's context;
     by default as many as fit, up to the model's own default.

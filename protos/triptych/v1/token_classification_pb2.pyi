@@ -63,7 +63,7 @@ class ClassifyTokensRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model labels tokens."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     aggregation: Global___Aggregation.ValueType
     truncate: _builtins.bool
     """Cut off what the model cannot take, instead of INVALID_ARGUMENT for a text that is too long; `truncated` of the result tells."""

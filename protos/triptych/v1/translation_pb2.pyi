@@ -199,8 +199,8 @@ class DecodingOptions(_message.Message):
     at most 1; 1 is all tokens.
     """
     seed: _builtins.int
-    """Seed of the sampler: the same seed, text and options give the same sample, whatever else the server runs (int8: only with the
-    same batch neighbours). Absent: a random seed for each call.
+    """Seed of the sampler: the same seed, text and options give the same sample, whatever else the server runs (int8-shortlist, and
+    int8 of bundles without calibration: only with the same batch neighbours). Absent: a random seed for each call.
     """
     return_scores: _builtins.bool
     """Return the score of each hypothesis."""
@@ -331,7 +331,7 @@ class TranslateRequest(_message.Message):
     model: _builtins.str
     """The model's name. May be empty where one model serves the language pair."""
     model_version: _builtins.str
-    """The model's version; empty is the newest."""
+    """The model's version, a number or a label. Empty: the default version, see `Model.default_version`."""
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, UTF-8."""
@@ -910,7 +910,7 @@ class DocumentReadOptions(_message.Message):
     else UTF-8.
     """
     header: _builtins.bool
-    """CSV, TSV: whether the first record is a header. Absent: detected."""
+    """CSV, TSV: whether the first record is a header. Absent: it is one if `columns` has names."""
     wrapped: _builtins.bool
     """Plain text: lines are wrapped at a fixed width, so a paragraph is translated as a whole and wrapped again. Absent: detected for
     each paragraph.
