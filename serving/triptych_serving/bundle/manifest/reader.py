@@ -34,6 +34,7 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / FILE_NAME
     try:
         raw = json.loads(_text(path))
+        json.dumps(raw, ensure_ascii=False).encode()  # half of a surrogate pair, such as \ud800, would fit into no response
     except FileNotFoundError as error:
         raise BundleError(folder, [f"not a bundle, {FILE_NAME} is missing"]) from error
     except (OSError, ValueError, RecursionError) as error:
