@@ -196,7 +196,8 @@ class ModelManager:
             serving += await self._versions.serve(entry, patient)
         if serving or not folder.versions:  # otherwise keep the versions that still serve
             for version in self._versions.of(folder.name):
-                if version.entry not in tried:
+                keeps_label = bool(version.labels) and version.entry in folder.versions  # the label's new version has failed
+                if version.entry not in tried and not keeps_label:
                     self._versions.retire(version)
         self._versions.forget(folder.name, folder.numbers)
         self._versions.publish()

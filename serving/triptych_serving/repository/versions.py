@@ -6,7 +6,7 @@ Everything except loading and closing models runs in the event loop, and callers
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class VersionRecord:
     loading: bool = False  # a model is being made for it
     fault: str = ""
     broken: bool = False  # its last model served until it failed
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # those that select it now
     loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` was loaded from
     failed: FolderStamp | None = None  # of a folder that could not be loaded
     seen: FolderStamp | None = None  # the last one
@@ -61,6 +61,7 @@ class VersionTable:
         self.registry = Registry([])
         self._loader, self._idle, self._changed = loader, idle, changed
         self._known: dict[tuple[str, int], VersionRecord] = {}
+        self._labels: dict[str, Mapping[str, int]] = {}  # of each model, as its policy says
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="triptych-load")
         self._retiring: dict[Model, asyncio.Task[None]] = {}
         self._closed = False
@@ -85,7 +86,7 @@ class VersionTable:
             version = self._known.setdefault((entry.name, entry.version), VersionRecord(entry))
             version.entry = entry  # 01 may have been renamed to 1
             if policy is not None:
-                version.labels = policy.labels_of(entry.version)
+                self._labels[entry.name] = policy.labels
 
     def forget(self, name: str, existing: Iterable[int]) -> None:
         """Drop the versions of a model that are neither in the repository nor in memory."""
@@ -95,10 +96,26 @@ class VersionTable:
 
     def publish(self) -> None:
         """Replace the registry if anything has changed."""
+        self._move_labels()
         registry = Registry([version.snapshot() for version in self._known.values()])
         if registry.models != self.registry.models:
             self.registry = registry
             self._changed()
+
+    def _move_labels(self) -> None:
+        """Move each label to its version once that serves; until then the version that had it keeps it, if it serves."""
+        models: dict[str, list[VersionRecord]] = {}
+        for version in self._known.values():
+            models.setdefault(version.entry.name, []).append(version)
+        for name, versions in models.items():
+            serving = {version.entry.version for version in versions if version.model is not None}
+            held = {label: version.entry.version for version in versions for label in version.labels}
+            labels = {
+                label: held[label] if wanted not in serving and held.get(label) in serving else wanted
+                for label, wanted in self._labels.get(name, {}).items()
+            }
+            for version in versions:
+                version.labels = VersionPolicy(labels=labels).labels_of(version.entry.version)
 
     def refuse(self, entry: VersionFolder, fault: str) -> None:
         """Mark a version that cannot be served for a reason outside of its folder; a loaded model stays."""

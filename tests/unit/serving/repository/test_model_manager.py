@@ -15,6 +15,7 @@ import pytest
 from triptych_serving.errors import BundleError, NotFoundError, RepositoryError, UnsupportedError
 from triptych_serving.models.model import Model
 from triptych_serving.repository.model_manager import ModelControl, ModelManager, RepositoryOptions
+from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.repository.repository import VersionFolder
 
 from ..calls import PATIENCE_SECONDS, in_loop
@@ -109,6 +110,10 @@ class Bench:
     def serving(self, name: str = "m") -> str:
         model: Any = self.manager.registry.serving(name)
         return "" if model is None else f"{model.version}:{model.content}"
+
+    def labelled(self, label: str, name: str = "m") -> str:
+        model: Any = self.manager.registry.named(ModelSelector(name, label))
+        return f"{model.version}:{model.content}"
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -343,6 +348,37 @@ async def test_labels_and_policies_change(repository: Path) -> None:
         (repository / "m" / "model.json").unlink()
         await bench.until_states(v1="unloaded", v2="ready")
         assert bench.fault("2") == ""
+
+
+@pytest.mark.parametrize("control", [ModelControl.POLL, ModelControl.EXPLICIT])
+@in_loop
+async def test_a_label_moves_once_its_version_serves(repository: Path, control: ModelControl) -> None:
+    add(repository, 1), add(repository, 3)
+    set_policy(repository, labels={"stable": 1, "canary": 3})
+    async with Bench(repository, control, load=("*",)) as bench:
+        bench.loader.held = threading.Event()
+        add(repository, 2, "bad weights")
+        set_policy(repository, labels={"stable": 2, "canary": 3})
+        await bench.manager.index()
+        change = asyncio.create_task(bench.manager.load("m")) if control is ModelControl.EXPLICIT else None
+        await bench.until(lambda: bench.states().get("2") == "loading")
+        assert bench.labelled("stable") == bench.serving() == "1:good"
+        bench.loader.held.set()
+        await bench.until_states(v1="ready", v2="failed", v3="ready")
+        assert bench.labelled("stable") == bench.serving() == "1:good", "neither nothing nor the canary"
+        if change is not None:
+            with pytest.raises(BundleError, match="bad weights"):
+                await change
+        add(repository, 2, "mended")
+        if change is not None:
+            await bench.manager.load("m")
+        await bench.until_states(v1="unloaded", v2="ready", v3="ready")
+        assert bench.labelled("stable") == bench.serving() == "2:mended"
+        set_policy(repository, labels={"stable": 9, "canary": 3})
+        if change is not None:
+            await bench.manager.load("m")
+        await bench.polls()
+        assert bench.labelled("stable") == bench.serving() == "2:mended"
 
 
 @in_loop
