@@ -7,7 +7,8 @@
 A key is 256 random bits, so its hash needs no salt and must not be slow: there is nothing to guess, and a hash that takes
 milliseconds, as for passwords, would let anybody keep the server busy with wrong keys.
 
-Changes replace the file as a whole: a server that reads it meanwhile sees the old file or the new one.
+Changes replace the file as a whole: a server that reads it meanwhile sees the old file or the new one. Commands
+change a file one after the other.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import re
 import secrets
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -128,7 +129,7 @@ def parse_expiry(text: str) -> datetime:
     try:
         if len(text) == len("2027-06-30"):
             return datetime.combine(date.fromisoformat(text) + timedelta(days=1), datetime.min.time(), UTC)
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text if "T" in text.upper() else "")  # a blank or a # would end the column
     except (ValueError, OverflowError) as error:
         raise ValueError("the last day must look like 2027-06-30, or like 2027-06-30T12:00:00Z for a moment") from error
     if moment.tzinfo is None:
@@ -147,10 +148,11 @@ def add_key(path: Path, name: str, role: Role, expires: str = "") -> str:
         raise ValueError(f"the last day, {expires}, is in the past")
     secret = new_secret()
     line = key_line(name, role, secret, expires)
-    lines = _read_lines(path) if path.exists() else [HEADER]
-    if name in _names(lines, path):
-        raise ValueError(f"{path}: key {name!r} exists; revoke it, or choose another name")
-    _write(path, [*(each if each.endswith("\n") else f"{each}\n" for each in lines), f"{line}\n"])
+    with _change_alone(path):
+        lines = _read_lines(path) if path.exists() else [HEADER]
+        if name in _names(lines, path):
+            raise ValueError(f"{path}: key {name!r} exists; revoke it, or choose another name")
+        _write(path, [*(each if each.endswith("\n") else f"{each}\n" for each in lines), f"{line}\n"])
     return secret
 
 
@@ -161,11 +163,29 @@ def remove_key(path: Path, name: str) -> None:
         SecurityError: the file cannot be read or written.
         ValueError: there is no such key.
     """
-    lines = _read_lines(path)
-    names = _names(lines, path)
-    if name not in names:
-        raise ValueError(f"{path}: no key {name!r}; there are: {', '.join(names) or 'none'}")
-    _write(path, [line for line in lines if name not in _names([line], path)])
+    with _change_alone(path):
+        lines = _read_lines(path)
+        names = _names(lines, path)
+        if name not in names:
+            raise ValueError(f"{path}: no key {name!r}; there are: {', '.join(names) or 'none'}")
+        _write(path, [line for line in lines if name not in _names([line], path)])
+
+
+@contextlib.contextmanager
+def _change_alone(path: Path) -> Iterator[None]:
+    """Wait until no other command changes a file of this folder: of two changes at once one would be lost."""
+    import fcntl  # noqa: PLC0415 Windows has none, and servers do not change the file
+
+    try:
+        folder = os.open(path.resolve().parent, os.O_RDONLY)
+    except OSError as error:
+        raise SecurityError(f"{path}: cannot be written: {error.strerror}") from error
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _duplicates(column: str, values: dict[int, object]) -> list[str]:
@@ -175,7 +195,7 @@ def _duplicates(column: str, values: dict[int, object]) -> list[str]:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

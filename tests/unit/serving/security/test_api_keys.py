@@ -1,6 +1,7 @@
 """The file of API keys: parsing, errors, and changes."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def test_expiry(expires: str, last: datetime, first: datetime) -> None:
         (f"app infer {HASH[:-1]}", "the hash must be sha256: and 64"),
         (f"app infer {HASH} tomorrow", "the last day must look like 2027-06-30"),
         (f"app infer {HASH} 2027-02-30", "the last day must look like 2027-06-30"),
+        (f"app infer {HASH} 2027-06-30;12:00:00Z", "the last day must look like 2027-06-30"),
         (f"app infer {HASH} 9999-12-31", "the last day must look like 2027-06-30"),
         (f"app infer {HASH} 2027-06-30T12:00:00", "the moment of expiry has no time zone"),
     ],
@@ -130,9 +132,21 @@ def test_changes_keep_other_lines_permissions_and_links(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def test_no_change_is_lost_to_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"old infer {HASH}\n", encoding="utf-8-sig")
+    names = [f"k{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names) + 1) as pool:
+        changes = [pool.submit(add_key, path, name, Role.INFER) for name in names] + [pool.submit(remove_key, path, "old")]
+        for change in changes:
+            change.result()
+    assert sorted(key.name for key in read_keys(path)) == names
+
+
 @pytest.mark.parametrize(
     ("name", "expires", "fault"),
-    [("app", "", "key 'app' exists"), ("a b", "", "the name must be"), ("new", "2020-01-01", "is in the past")],
+    [("app", "", "key 'app' exists"), ("a b", "", "the name must be"), ("new", "2020-01-01", "is in the past")]
+    + [("new", f"2999-01-31{mark}12:00:00Z", "the last day must look like") for mark in " #\u2028"],
 )
 def test_invalid_new_key_changes_nothing(tmp_path: Path, name: str, expires: str, fault: str) -> None:
     path = tmp_path / "keys"
