@@ -157,6 +157,8 @@ class OipTarget(GrpcTarget):
 
     async def _only_model(self) -> str:
         """Return the server's only model, if the user names none."""
+        # If no server answers at all, that is also UNAVAILABLE, which is not a missing extension then.
+        await self._ask("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse)
         index = await self._optional("RepositoryIndex", pb.RepositoryIndexRequest(ready=True), pb.RepositoryIndexResponse)
         names: list[str] = sorted({model.name for model in index.models if model.state in ("", "READY")}) if index else []
         if len(names) != 1:

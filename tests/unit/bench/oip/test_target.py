@@ -259,6 +259,18 @@ def test_a_target_that_cannot_be_opened(fake: FakeV2, spec: dict[str, Any], mess
         described(fake, **spec)
 
 
+def test_a_server_that_cannot_be_reached_is_not_one_without_extensions() -> None:
+    async def run() -> None:
+        target = OipTarget(Settings(address="127.0.0.1:1", timeout_seconds=20), RequestSpec(task="infer"))
+        try:
+            await target.open()
+        finally:
+            await target.close()
+
+    with pytest.raises(TargetError, match=r"^127\.0\.0\.1:1: ServerMetadata: UNAVAILABLE: "):
+        asyncio.run(run())
+
+
 def test_data_files_of_perf_analyzer(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     raw = base64.b64encode(b"\2\0\0\0hi").decode()
