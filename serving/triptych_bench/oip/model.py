@@ -138,6 +138,12 @@ TASK_TENSORS: Mapping[str, TaskTensors] = {
         ("translated_text", "token_count"),
         ("piece", "piece_index", "translated_text", "token_count"),
     ),
+    "text-generation": TaskTensors(
+        ("text",),
+        "generated_text",
+        ("generated_text", "token_count"),
+        ("piece", "piece_index", "generated_text", "token_count"),
+    ),
     "fill-mask": TaskTensors(("text",), "token_str"),
     "embedding": TaskTensors(("text",), "embedding"),
     "text-classification": TaskTensors(("text", "text_pair"), "label"),

@@ -15,8 +15,10 @@ import pytest
 from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip import OipTarget
 from triptych_bench.oip.inputdata import InputTensor, read
+from triptych_bench.oip.model import TASK_TENSORS
 from triptych_bench.oip.responses import tokens
 from triptych_bench.target import RequestSpec, Sample, TargetError
+from triptych_bench.tasks import TASKS
 from triptych_client.connection import Settings
 
 from .fake_v2 import FakeV2, running
@@ -269,6 +271,10 @@ def test_a_server_that_cannot_be_reached_is_not_one_without_extensions() -> None
 
     with pytest.raises(TargetError, match=r"^127\.0\.0\.1:1: ServerMetadata: UNAVAILABLE: "):
         asyncio.run(run())
+
+
+def test_every_task_but_score_has_tensors() -> None:
+    assert {task.capability for name, task in TASKS.items() if name != "infer"} == set(TASK_TENSORS)
 
 
 def test_data_files_of_perf_analyzer(tmp_path: Path) -> None:
