@@ -56,7 +56,7 @@ class ReloadedFiles(Generic[Value]):
         self._signature = signature
         try:
             value = self._read()
-        except SecurityError as error:
+        except (SecurityError, OSError) as error:  # ssl reads the files by name: one may have just gone
             if str(error) != self._fault:  # log each fault once, not at each check
                 logger.error("%s: reload failed, keeping the last good version: %s", self._name, error)
             self._fault = str(error)

@@ -75,6 +75,13 @@ def test_bad_change_is_logged_once_and_ignored(path: Path, files: ReloadedFiles[
     assert files.get() == "good"
 
 
+def test_a_file_that_goes_while_it_is_read_is_a_bad_change(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = ReloadedFiles("the file", [path], path.read_text)
+    path.unlink()
+    assert files.get() == "one"
+    assert "reload failed, keeping the last good version" in caplog.text
+
+
 def test_least_time_between_checks(path: Path) -> None:
     files = ReloadedFiles("", [path], lambda: read(path), every_seconds=3600)
     path.write_text("two")
