@@ -3,6 +3,7 @@
 Python's ssl does the checks: gRPC itself accepts a key of another certificate, and then fails with every client.
 """
 
+import codecs
 import contextlib
 import logging
 import ssl
@@ -151,7 +152,7 @@ def _read_pem(path: Path, label: str) -> bytes:
         raise SecurityError(f"{path}: {error.strerror}") from error
     if f"{label}-----".encode() not in content:
         raise SecurityError(f"{path}: no {label.lower()} found; it must be a PEM file with a line -----BEGIN {label}-----")
-    return content
+    return content.removeprefix(codecs.BOM_UTF8)  # with it gRPC finds no certificate, but ssl does
 
 
 def _server_context(chain: Path, key: Path) -> ssl.SSLContext:

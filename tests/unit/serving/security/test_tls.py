@@ -1,5 +1,6 @@
 """Certificates are checked before they are used."""
 
+import codecs
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -35,6 +36,13 @@ def test_contents_and_names(authority: Authority) -> None:
     assert "BEGIN PRIVATE KEY" not in repr(found)
     unnamed = authority.sign("server")
     assert read_certificates(unnamed.certificate, unnamed.key).subject.startswith("server until ")
+
+
+def test_a_byte_order_mark_is_left_out(authority: Authority) -> None:
+    pair = authority.sign("server", *LOCAL)
+    content = pair.certificate.read_bytes()
+    pair.certificate.write_bytes(codecs.BOM_UTF8 + content)
+    assert read_certificates(pair.certificate, pair.key).chain == content
 
 
 @pytest.mark.parametrize(
