@@ -1,5 +1,6 @@
 """Flags of `triptych bench`."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,16 @@ DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s)")
 SHAPE = re.compile(r"([^:\s]+):(\d+(?:,\d+)*)")
 
 
+class FloatRange(click.FloatRange):
+    """click's accepts nan in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
 def duration(value: str) -> float:
     """Parse a time with a unit, such as 200ms, into seconds."""
     match = DURATION.fullmatch(value.strip())
@@ -32,9 +43,10 @@ def duration(value: str) -> float:
 def counts(value: str) -> Sequence[int]:
     """Parse a list, 1,2,4, or a range as in perf_analyzer, START:END or START:END:STEP, including the end."""
     try:
-        numbers = _range(value) if ":" in value else tuple(int(part) for part in value.split(","))
+        given = _range(value) if ":" in value else tuple(int(part) for part in value.split(","))
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is neither a list such as 1,2,4 nor a range such as 1:16:2") from error
+    numbers = given[: MOST_VALUES + 1]  # `len` of a longer range may overflow
     if not 1 <= len(numbers) <= MOST_VALUES or not all(1 <= number <= MOST_CALLERS for number in numbers):
         raise click.BadParameter(f"{value!r}: it takes up to {MOST_VALUES} numbers from 1 to {MOST_CALLERS:,}")
     return numbers
@@ -67,7 +79,7 @@ def shape(value: str) -> tuple[str, tuple[int, ...]]:
 
 
 _path = click.Path(path_type=Path)
-_seconds = click.FloatRange(min=0.01, max=86_400)
+_seconds = FloatRange(min=0.01, max=86_400)
 server_flags = several(
     options.models,
     options.model,
@@ -111,12 +123,12 @@ load_flags = several(
         help="Inputs per request.  [default: 1; multi-stream 8; offline 64, or 16 images]",
     ),
     option("--measure-secs", type=_seconds, default=5.0, help="Length of a window; three in a row must agree."),
-    option("--warm-up-secs", type=click.FloatRange(0, 86_400), default=2.0, help="Time under load before a run counts."),
+    option("--warm-up-secs", type=FloatRange(0, 86_400), default=2.0, help="Time under load before a run counts."),
     option("--max-windows", type=click.IntRange(3, 10_000), default=10, help="Windows of a closed loop that does not settle."),
-    option("--stability-percent", type=click.FloatRange(0.1, 100), default=10.0, help="How closely windows must agree."),
+    option("--stability-percent", type=FloatRange(0.1, 100), default=10.0, help="How closely windows must agree."),
     option(
         "--resolution-percent",
-        type=click.FloatRange(0.1, 50),
+        type=FloatRange(0.1, 50),
         default=3.0,
         help="Precision when searching the highest rate.",
     ),

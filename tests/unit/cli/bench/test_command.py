@@ -41,6 +41,8 @@ WRONG = [
     (["--concurrency", "1:2:3:4"], "is neither a list"),
     (["--concurrency", "0"], "it takes up to 1000 numbers from 1 to 10,000"),
     (["--concurrency", "8:1"], "it takes up to 1000 numbers"),
+    (["--concurrency", f"1:{10**20}"], "it takes up to 1000 numbers"),
+    (["--measure-secs", "nan"], "nan is not in the range 0.01<=x<=86400"),
     (["--scenario", "server", "--rate", "-1"], "rates are above 0"),
     (["--scenario", "server", "--rate", "x"], "'x' is not a list of rates such as 50,100"),
     (["--scenario", "server"], "--scenario server needs --latency-limit, to search the highest rate within it, or --rate"),
