@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from triptych_bench import reports
 from triptych_bench.inputs.reading import bundled, masked, read_inputs
@@ -235,12 +236,13 @@ def _source_text(task: str, source: Path | None) -> str:
 
 
 def _shown(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return every flag that has a value, for the report."""
-    shown = {name: value for name, value in values.items() if name not in NOT_SHOWN}
+    """Return every flag that has a value, for the report; those that are off only if the user turned them off."""
+    source = click.get_current_context().get_parameter_source
+    shown = {name: value for name, value in values.items() if name not in NOT_SHOWN and value not in (None, "", ())}
     return {
         name.replace("_", "-"): ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         for name, value in shown.items()
-        if value not in (None, "", (), False)
+        if value is not False or source(name) is not ParameterSource.DEFAULT
     }
 
 

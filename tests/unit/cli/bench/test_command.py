@@ -7,6 +7,8 @@ import pytest
 
 from triptych_bench.reports.summary import SCENARIOS
 from triptych_bench.results import Report
+from triptych_bench.session import BenchmarkSpec
+from triptych_bench.target import TargetError
 from triptych_bench.tasks import TASKS
 from triptych_cli.bench.command import BenchGroup, command
 from triptych_cli.bench.flags import SCENARIOS as CHOICES
@@ -85,6 +87,22 @@ def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> Non
     result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
     assert result.code == 1
     assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")
+
+
+def test_settings_of_a_report_have_zeros_and_what_is_turned_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, str] = {}
+
+    def measure(spec: BenchmarkSpec, *_: object) -> None:
+        settings.update(spec.settings)
+        raise TargetError("enough")
+
+    monkeypatch.setattr("triptych_cli.bench.run.measure", measure)
+    run("bench", "embed", "--server", "localhost:1", "--no-normalize", "--warm-up-secs", "0")
+    assert (settings["normalize"], settings["warm-up-secs"]) == ("False", "0.0")
+    settings.clear()
+    run("bench", "translate", "--server", "localhost:1", "--length-penalty", "0")
+    assert settings["length-penalty"] == "0.0"
+    assert not settings.keys() & {"stream", "beam-size", "quiet"}
 
 
 def test_values_of_flags() -> None:
