@@ -27,7 +27,8 @@ def pairs(tmp_path: Path) -> Path:
 def test_own_server(pairs: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"report.{kind}" for kind in ("json", "csv", "html")]
     written = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
-    result = run_command("bench", "translate", "--models", MODELS, "--input", pairs, "--concurrency", "1,3", *SHORT, *written)
+    flags = ("--concurrency", "1,3", "--serve-flags", "--log-level warning --no-metrics")
+    result = run_command("bench", "translate", "--models", MODELS, "--input", pairs, *flags, *SHORT, *written)
     report = json.loads(files[0].read_text(encoding="utf-8"))
     assert report["target"]["model"] == "toy"
     assert report["inputs"]["count"] == str(len(PAIRS))

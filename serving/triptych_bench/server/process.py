@@ -124,9 +124,11 @@ class TriptychServer(ServerProcess):
     """
 
     def __init__(self, flags: Sequence[str]) -> None:
-        serve = [sys.executable, "-m", "triptych_cli", "serve", "--host", "127.0.0.1", "--port", "0", "--metrics-port", "0"]
+        serve = [sys.executable, "-m", "triptych_cli", "serve", "--host", "127.0.0.1", "--port", "0"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(OWN_VARIABLES)}
-        super().__init__([*serve, *flags], READY, environment)
+        environment["TRIPTYCH_METRICS_PORT"] = "0"  # the flag would be refused beside --no-metrics
+        # Last, so that it counts: the server says at this level that it is ready.
+        super().__init__([*serve, *flags, "--log-level", "info"], READY, environment)
         self.metrics_url = ""
 
     def line(self, text: str) -> None:
