@@ -54,9 +54,7 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
 )
 @options.connection
 @click.option("--service", default="", help="Such as triptych.v1.TranslationService.  [default: the server as a whole]")
-@click.option(
-    "--timeout-secs", type=click.FloatRange(min=0, min_open=True), default=5.0, show_default=True, help="Time to wait."
-)
+@click.option("--timeout-secs", type=options.TIMEOUT, default=5.0, show_default=True, help="Time to wait.")
 def health(server: str, service: str, timeout_secs: float) -> None:
     """Check once whether a server is ready: exit code 0 if so, 1 while it loads or drains or if there is no response."""
     local = f"127.0.0.1:{os.environ.get('TRIPTYCH_PORT') or DEFAULT_PORT}"

@@ -1,6 +1,5 @@
 """Flags of `triptych bench`."""
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.decoding import decoding_options, generation_options
-from triptych_cli.common.options import option, optional, several
+from triptych_cli.common.options import FloatRange, option, optional, several
 
 SCENARIOS = ("closed-loop", "single-stream", "multi-stream", "server", "offline")
 PROTOCOLS = ("triptych", "oip")
@@ -20,16 +19,6 @@ MOST_RATE = 1_000_000
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s)")
 SHAPE = re.compile(r"([^:\s]+):(\d+(?:,\d+)*)")
-
-
-class FloatRange(click.FloatRange):
-    """click's accepts nan in every range."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
-        return number
 
 
 def duration(value: str) -> float:

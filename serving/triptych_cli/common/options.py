@@ -1,5 +1,6 @@
 """Options that several commands share. `--help` shows the default and the environment variable of each."""
 
+import math
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_file", "allow_plaintext_keys")
 NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+class FloatRange(click.FloatRange):
+    """click's accepts nan in every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+TIMEOUT = FloatRange(min=0, max=1_000_000_000, min_open=True)  # as in the client
 
 
 def option(name: str, *names: str, **settings: Any) -> Callable[[Function], Function]:
@@ -137,9 +151,7 @@ def take_choice(values: dict[str, Any]) -> ModelChoice:
     return ModelChoice(**{name: values.pop(name) for name in ModelChoice.__dataclass_fields__})
 
 
-load_timeout = click.option(
-    "--timeout-secs", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, help="Time to wait."
-)
+load_timeout = click.option("--timeout-secs", type=TIMEOUT, default=600.0, show_default=True, help="Time to wait.")
 
 
 def asks_server() -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.options import is_given, option, optional, several
+from triptych_cli.common.options import FloatRange, is_given, option, optional, several
 from triptych_embedded.request import embedded_repository
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(min=1)
 PORT = click.IntRange(0, 65_535)
-SECONDS = click.FloatRange(min=0)
+LONGEST_SECONDS = 2_000_000  # gRPC has milliseconds in 32 bits
+SECONDS = FloatRange(0, LONGEST_SECONDS)
 FILE = click.Path(path_type=Path)
 POLL_SECONDS = 15.0
 HELP_ALL = "triptych.help-all"
@@ -67,7 +68,7 @@ models = several(
     ),
     optional(
         "--poll-interval-secs",
-        type=click.FloatRange(min=0.1),
+        type=FloatRange(0.1, LONGEST_SECONDS),
         help=f"Time between two scans of the repository, with --model-control poll.  [default: {POLL_SECONDS:g}]",
     ),
     option(
@@ -114,7 +115,9 @@ limits = several(
     ),
     option("--max-documents", type=COUNT, default=8, help="Documents that are translated concurrently."),
     option("--max-document-bytes", type=COUNT, default=64 << 20, help="Largest document to translate."),
-    option("--max-document-secs", type=click.FloatRange(min=1), default=3_600.0, help="Longest time for a document, in all."),
+    option(
+        "--max-document-secs", type=FloatRange(1, LONGEST_SECONDS), default=3_600.0, help="Longest time for a document, in all."
+    ),
     option("--max-health-watchers", type=COUNT, default=1_000, help="Open streams of health checks and reflection."),
 )
 lifecycle = several(

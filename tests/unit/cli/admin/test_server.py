@@ -15,8 +15,9 @@ def test_without_a_server_health_is_not_serving(run: Run, monkeypatch: pytest.Mo
     assert result.out.startswith("not serving: UNAVAILABLE: failed to connect")
     monkeypatch.setenv("TRIPTYCH_PORT", "1")
     assert run("health").code == 1
-    result = run("health", "--timeout-secs", "0")
-    assert (result.code, "--timeout-secs" in result.error) == (2, True)
+    for seconds in ("0", "nan", "inf"):
+        result = run("health", "--timeout-secs", seconds)
+        assert (result.code, "--timeout-secs" in result.error) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["load", "unload"])
