@@ -147,6 +147,7 @@ async def highest_rate(runner: LoadRunner, batches: Sequence[SampleBatch], done:
     pilot = await runner.closed(load, batches, most_windows=WINDOWS)
     capacity = pilot.request_rate
     if runner.interrupted or not capacity:
+        done(pilot)
         return {}
     probe_seconds = runner.plan.warm_up + runner.plan.open_seconds(FIRST * capacity)
     minutes = (runner.plan.most_probes + 2) * probe_seconds / 60  # the confirmation takes twice as long as a probe

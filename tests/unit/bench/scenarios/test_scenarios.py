@@ -130,7 +130,7 @@ def test_a_server_that_rejects_everything_ends_the_benchmark() -> None:
         do(work, FakeTarget(code="UNAVAILABLE"), replace(PLAN, warm_up=60.0))
 
 
-@pytest.mark.parametrize("scenario", ["closed", "open", "offline", "warm-up"])
+@pytest.mark.parametrize("scenario", ["closed", "open", "offline", "warm-up", "search"])
 def test_ctrl_c_keeps_the_measurement(scenario: str) -> None:
     runs: list[Run] = []
     target = FakeTarget()
@@ -143,6 +143,8 @@ def test_ctrl_c_keeps_the_measurement(scenario: str) -> None:
             return await at_rates(runner, batches(), (200.0, 300.0), runs.append)
         if scenario == "offline":
             return await offline(runner, batches(), runs.append)
+        if scenario == "search":
+            return await highest_rate(runner, batches(), runs.append)
         return await closed_loop(runner, batches(), (1, 2), runs.append)
 
     runner, headline = do(work, target, plan)
