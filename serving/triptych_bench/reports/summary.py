@@ -84,7 +84,7 @@ def run_remarks(run: Run) -> Iterator[str]:
         yield f"invalid: {run.problem or 'it does not meet the requirements of its scenario'}"
     elif run.problem:
         yield run.problem
-    if not run.steady and "steady" not in run.problem and "settle" not in run.problem:
+    if run.valid and not run.steady:
         yield "throughput and latency did not settle; the figures are of an unsteady server"
     if failed := sum(run.failed.values()):
         codes = ", ".join(f"{code} {count:,}" for code, count in run.failed.items() if count)

@@ -52,6 +52,11 @@ FOUND, PROBE = opened(50.0, 0.05), opened(80.0, 0.5)
             "concurrency 1 !",
         ),
         (
+            report(closed(1, 10.0, 0.01, steady=False, valid=False, problem="interrupted: measured until then")),
+            "\n! concurrency 1: invalid: interrupted: measured until then",
+            "did not settle",
+        ),
+        (
             report(closed(1, 10.0, 0.01, completed=98, failed={"UNAVAILABLE": 1, "INTERNAL": 1})),
             "2 of 100 requests failed (2.00 %): UNAVAILABLE 1, INTERNAL 1",
             "invalid",
