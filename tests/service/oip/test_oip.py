@@ -91,6 +91,8 @@ def test_metadata_and_configuration_say_the_same(client: Client, name: str) -> N
         assert [list(tensor.shape) for tensor in tensors] == [[-1, *tensor.dims] for tensor in configured]
     assert config.max_batch_size > 1
     assert config.parameters["task"].string_value in name or name in ("toy", "pairs", "cross-encoder", "words")
+    has_masks = "fill-mask" in config.parameters["tasks"].string_value
+    assert config.parameters["mask_token"].string_value == ("[MASK]" if has_masks else "")
 
 
 def test_translation(client: Client) -> None:

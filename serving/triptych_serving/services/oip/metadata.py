@@ -8,6 +8,8 @@ from triptych_serving.bundle.manifest import TENSORS, TextManifest, TranslationM
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
+from triptych_serving.models.text.tasks import FILL_MASK_TASK
+from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.services.oip.plain_tensors import config, metadata
 from triptych_serving.services.oip.task import InferTask, OutputTensor
 from triptych_serving.services.oip.tasks import TASKS, tasks_of
@@ -82,4 +84,7 @@ def _parameters(model: Model) -> dict[str, str]:
         parameters["max_target_tokens"] = str(manifest.limits.max_target_tokens)
     if isinstance(manifest, TextManifest):
         parameters["max_source_tokens"] = str(manifest.limits.max_tokens)
+    if FILL_MASK_TASK.name in names:
+        assert isinstance(model, TextModel)
+        parameters["mask_token"] = model.tokenizer.mask
     return parameters
