@@ -239,6 +239,7 @@ def test_libretranslate_file(served: Served) -> None:
         served.post("/translate_file", multipart(parts, "x.exe", b""), content_type="multipart/form-data; boundary=edge")[0]
         == 400
     )
+    assert served.post("/translate_file", multipart([*parts, ("model", "no")], "a.md", b"Hi"), content_type=kind)[0] == 404
     assert served.get("/download_file/unknown")[0] == 404
 
 

@@ -76,7 +76,8 @@ class LibreTranslate:
         fields, file = await call.form()
         given = _with_key(call, fields)
         languages = source_code(given.take("source", str)), given.take("target", str)
-        document = await self._documents.upload(call, file, "", *languages)
+        model = given.take("model", str, "")  # not in LibreTranslate; the playground names it
+        document = await self._documents.upload(call, file, "", *languages, model)
         try:
             await call.while_connected(asyncio.wait((document.work,)))
             document.response()  # or the error

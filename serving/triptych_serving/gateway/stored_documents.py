@@ -62,12 +62,14 @@ class StoredDocuments:
         self._clock = clock
         self._documents: dict[str, StoredDocument] = {}  # in the order of their times
 
-    async def upload(self, call: HttpCall, file: UploadFile | None, name: str, source: str, target: str) -> StoredDocument:
+    async def upload(
+        self, call: HttpCall, file: UploadFile | None, name: str, source: str, target: str, model: str = ""
+    ) -> StoredDocument:
         """Start to translate a form's file; `name` is its own by default. Raises RpcError: it is missing."""
         if file is None:
             raise invalid("file: missing")
         config = translation_pb2.DocumentConfig(
-            file_name=name or file.filename or "", source_language_code=source, target_language_code=target
+            file_name=name or file.filename or "", source_language_code=source, target_language_code=target, model=model
         )
         return self.add(config.file_name, translate_document(call, await file.read(), config))
 
