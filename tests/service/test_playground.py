@@ -82,6 +82,20 @@ def test_translations_follow_the_typing(page: Page) -> None:
     page.locator("#copy").click()
     expect(page.locator("#status")).to_have_text("The translation was copied.")
     assert page.evaluate("navigator.clipboard.readText()") == "Ich habe eine Katze."
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {})")  # as over HTTP from another machine
+    page.locator("#copy").click()
+    expect(page.locator("#status")).to_contain_text("press Ctrl+C")
+    assert page.evaluate("getSelection().toString().trim()") == "Ich habe eine Katze."
+
+
+def test_texts_of_any_length_and_direction_are_seen_whole(page: Page) -> None:
+    page.fill("#source", "I have a cat. " * 40)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("source.scrollHeight === source.clientHeight")
+    for text, direction in (("لدي قطة. (1)", "rtl"), ("I have a cat.", "ltr")):
+        page.fill("#source", text)
+        for name in ("source", "source-words"):  # one lies over the other
+            assert page.evaluate(f"getComputedStyle(document.getElementById('{name}')).direction") == direction
 
 
 def test_translations_stream_and_further_typing_cancels_them(page: Page, served: tuple[Server, Pace]) -> None:
@@ -99,6 +113,21 @@ def test_translations_stream_and_further_typing_cancels_them(page: Page, served:
     expect(page.locator("#target")).to_have_text("")
 
 
+def test_a_tab_shows_its_own_command_alone(page: Page, served: tuple[Server, Pace]) -> None:
+    server, pace = served
+    pace.slow.set()
+    try:
+        page.fill("#source", "I have a cat.")
+        expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))
+        choose(page, "Fill in")
+    finally:
+        pace.slow.clear()
+    expect(page.locator("#fill-result .result")).to_have_count(8)
+    eventually(lambda: server.calls.count == 0)
+    page.locator("#request summary").click()
+    expect(page.locator("#request-code")).to_contain_text("FillMask")
+
+
 def running(server: Server) -> Mapping[Any, float]:
     """The models with rows, by the metrics."""
     return Scrape(f"127.0.0.1:{server.observability.port}").series("num_requests_running")
@@ -107,9 +136,13 @@ def running(server: Server) -> Mapping[Any, float]:
 def test_errors_are_shown(page: Page) -> None:
     page.fill("#source", "word " * 2_000)
     expect(page.locator("#status.error")).to_contain_text("contents[0]")
+    expect(page.locator("#target")).to_be_empty()  # not the translation of an earlier text
     page.fill("#source", "I have a cat.")
     expect(page.locator("#target")).to_have_text("Ich habe eine Katze.")
     expect(page.locator("#status")).to_have_text("")
+    page.route("**/TranslateStream", lambda route: route.abort())
+    page.fill("#source", "I have a dog.")
+    expect(page.locator("#status.error")).to_have_text("The server does not answer. Is it still running?")
 
 
 def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
@@ -131,6 +164,15 @@ def test_words_are_hidden_and_filled_in(page: Page) -> None:
     name = page.locator("#fill-result .result button").first.text_content()
     page.locator("#fill-result .result button").first.click()
     assert name in page.input_value("#fill-text")
+
+
+def test_masks_are_written_as_the_model_writes_them(page: Page) -> None:
+    config = {"parameters": {"mask_token": {"string_value": "<mask>"}}}
+    page.route("**/v2/models/bert-en/config", lambda route: route.fulfill(json=config))
+    with page.expect_request("**/FillMask") as sent:
+        choose(page, "Fill in")
+    assert sent.value.post_data_json["contents"] == ["The war ended in the 19th <mask>."]
+    expect(page.locator("#fill-words [aria-pressed=true]")).to_have_text("<mask>")
 
 
 def test_pictures_are_classified(page: Page, tmp_path: Path) -> None:
@@ -194,4 +236,4 @@ def test_the_request_is_shown_as_commands(page: Page, served: tuple[Server, Pace
     page.get_by_role("button", name="grpcurl").click()
     expect(code).to_contain_text(f"localhost:{served[0].port} triptych.v1.TranslationService/Translate")
     page.get_by_role("button", name="Python").click()
-    expect(code).to_contain_text("client.translate(")
+    expect(code).to_contain_text('three years later.", model="en-de", source_language="en", target_language="de")')

@@ -16,6 +16,10 @@ export function useKey(value) {
   key = value;
 }
 
+export function hasKey() {
+  return key !== "";
+}
+
 function headers(type) {
   return { "content-type": type, ...(key && { authorization: `Bearer ${key}` }) };
 }
@@ -25,10 +29,19 @@ async function failed(response) {
   return new CallError(error.code ?? String(response.status), error.message ?? error.error ?? response.statusText);
 }
 
+async function send(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    throw new CallError("unavailable", "The server does not answer. Is it still running?");
+  }
+}
+
 /** Call a method with one response; `signal` aborts it. */
 export async function call(service, method, request, signal) {
   const options = { method: "POST", headers: headers("application/json"), body: JSON.stringify(request), signal };
-  const response = await fetch(`triptych.v1.${service}/${method}`, options);
+  const response = await send(`triptych.v1.${service}/${method}`, options);
   if (!response.ok) throw await failed(response);
   return response.json();
 }
@@ -40,7 +53,7 @@ export async function* stream(service, method, request, signal) {
   new DataView(body.buffer).setUint32(1, message.length);
   body.set(message, FETCHED_BYTES);
   const options = { method: "POST", headers: headers("application/connect+json"), body, signal };
-  const response = await fetch(`triptych.v1.${service}/${method}`, options);
+  const response = await send(`triptych.v1.${service}/${method}`, options);
   if (!response.ok) throw await failed(response);
   const reader = response.body.getReader();
   let received = new Uint8Array();
@@ -65,17 +78,25 @@ export async function* stream(service, method, request, signal) {
   }
 }
 
-/** Translate a document; returns the name and the content of the result. */
-export async function translateFile(file, source, target) {
+/** The parameters of a model's configuration in the Open Inference Protocol. */
+export async function parametersOf(model) {
+  const response = await send(`v2/models/${encodeURIComponent(model)}/config`, { headers: headers("application/json") });
+  if (!response.ok) throw await failed(response);
+  return (await response.json()).parameters;
+}
+
+/** Translate a document; returns the content of the result. */
+export async function translateFile(file, model, source, target) {
   const form = new FormData();
+  form.append("model", model);
   form.append("source", source);
   form.append("target", target);
   if (key) form.append("api_key", key);
   form.append("file", file);
-  const response = await fetch("translate_file", { method: "POST", body: form });
+  const response = await send("translate_file", { method: "POST", body: form });
   if (!response.ok) throw await failed(response);
   const path = new URL((await response.json()).translatedFileUrl).pathname.replace(/^.*\/download_file/, "download_file");
-  const content = await fetch(path);
+  const content = await send(path);
   if (!content.ok) throw await failed(content);
   return content.blob();
 }

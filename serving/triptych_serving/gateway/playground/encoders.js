@@ -1,11 +1,10 @@
 // The tabs for masked words, pictures, embeddings and questions.
 
-import { call } from "./api.js";
-import { bars, byId, element, latest, say, timeOf } from "./page.js";
+import { call, parametersOf } from "./api.js";
+import { bars, byId, element, latest, timeOf } from "./page.js";
 import * as request from "./request.js";
 
 const CANDIDATES = 8;
-const MASK = "[MASK]";
 const TYPING_MILLISECONDS = 250;
 const MOST_SENTENCES = 40;
 
@@ -13,21 +12,24 @@ function modelOf(task) {
   return byId(task).querySelector(".model").value;
 }
 
-/** Show a request for several inputs as commands. */
-function showRequest(service, method, message, python) {
-  request.show({ service, method, request: message, python });
+/** Show a request as commands; `expression` is the Python client's call, but for the model. */
+function showRequest(tab, service, method, message, expression) {
+  request.show({ tab, service, method, request: message, python: `${expression}, model=${request.python(message.model)})` });
 }
 
 export function startFill() {
+  const masks = {}; // by model: "[MASK]", or "<mask>"
+  let mask = "[MASK]";
   let masked = -1;
-  const words = () => byId("fill-text").value.match(/\[MASK\]|[\p{L}\p{N}\p{M}]+|[^\s\p{L}\p{N}\p{M}]/gu) ?? [];
+  const pattern = () => new RegExp(`${mask.replace(/[[\]|]/g, "\\$&")}|[\\p{L}\\p{N}\\p{M}]+|[^\\s\\p{L}\\p{N}\\p{M}]`, "gu");
+  const words = () => byId("fill-text").value.match(pattern()) ?? [];
 
   const fill = latest(async (signal) => {
     const result = byId("fill-result");
-    const text = masked < 0 ? byId("fill-text").value : replaced(byId("fill-text").value, masked, MASK);
-    if (!text.includes(MASK)) return result.replaceChildren();
+    const text = masked < 0 ? byId("fill-text").value : replaced(byId("fill-text").value, masked, mask);
+    if (!text.includes(mask)) return result.replaceChildren();
     const message = { contents: [text], model: modelOf("fill"), topK: CANDIDATES };
-    showRequest("FillMaskService", "FillMask", message, `client.fill_mask(${request.python(text)})`);
+    showRequest("fill", "FillMaskService", "FillMask", message, `client.fill_mask(${request.python(text)}`);
     const began = performance.now();
     const found = await call("FillMaskService", "FillMask", message, signal);
     const rows = (found.results[0].masks ?? []).flatMap(({ candidates }) =>
@@ -43,7 +45,7 @@ export function startFill() {
     byId("fill-result").replaceChildren();
   }
 
-  function mask(index) {
+  function hide(index) {
     masked = index;
     showChips();
     fill();
@@ -51,9 +53,9 @@ export function startFill() {
 
   function showChips() {
     const chips = words().map((word, index) => {
-      const chip = element("button", { type: "button", "aria-pressed": String(index === masked) }, index === masked ? MASK : word);
+      const chip = element("button", { type: "button", "aria-pressed": String(index === masked) }, index === masked ? mask : word);
       chip.addEventListener("click", () => {
-        mask(index === masked ? -1 : index);
+        hide(index === masked ? -1 : index);
         byId("fill-words").children[index].focus(); // the button was replaced
       });
       return chip;
@@ -63,51 +65,63 @@ export function startFill() {
 
   function replaced(text, index, by) {
     let at = -1;
-    return text.replace(/\[MASK\]|[\p{L}\p{N}\p{M}]+|[^\s\p{L}\p{N}\p{M}]/gu, (word) => (++at === index ? by : word));
+    return text.replace(pattern(), (word) => (++at === index ? by : word));
   }
 
   byId("fill-text").addEventListener("input", () => {
-    mask(-1);
+    hide(-1);
   });
-  return () => {
-    if (masked < 0 && words().length > 1) mask(words().length - 2);
-    else fill();
-  };
+  return latest(async (signal) => {
+    const model = modelOf("fill");
+    masks[model] ??= (await parametersOf(model)).mask_token.string_value;
+    if (signal.aborted) return;
+    const others = Object.values(masks).filter((one) => one !== masks[model]);
+    for (const one of others) byId("fill-text").value = byId("fill-text").value.replaceAll(one, masks[model]);
+    mask = masks[model];
+    hide(masked < 0 && words().length > 1 ? words().length - 2 : masked);
+  });
 }
 
-export function startClassify() {
-  const classify = async (file) => {
-    try {
-      byId("picture").src = URL.createObjectURL(file);
-      byId("picture").hidden = false;
-      const bytes = new Uint8Array(await file.arrayBuffer());
-      let binary = "";
-      for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
-      const message = { images: [btoa(binary)], model: modelOf("classify"), topK: 5 };
-      showRequest("ImageClassificationService", "ClassifyImage", message, `client.classify_image(${request.python(file.name)})`);
-      const began = performance.now();
-      const found = await call("ImageClassificationService", "ClassifyImage", message);
-      const labels = found.results[0].labels.map(({ label, score }) => ({ label, score: score ?? 0 }));
-      byId("classify-result").replaceChildren(...bars(labels), element("p", { class: "note" }, timeOf(found.timing, began)));
-      say("");
-    } catch (error) {
-      say(error.message, true);
-    }
-  };
-  byId("image").addEventListener("change", () => byId("image").files[0] && classify(byId("image").files[0]));
-  document.addEventListener("paste", (event) => {
-    const file = [...event.clipboardData.files].find((one) => one.type.startsWith("image/"));
-    if (file && !byId("classify").hidden) classify(file);
+export function startClassify(models) {
+  let file = null;
+  const classify = latest(async (signal) => {
+    const { labels: known } = models.find((one) => one.name === modelOf("classify"));
+    byId("classify-note").textContent = `The model knows ${known.length} kinds of things: ${known.slice(0, 20).join(", ")}.`;
+    byId("classify-result").replaceChildren();
+    if (!file) return;
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    let binary = "";
+    for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+    const message = { images: [btoa(binary)], model: modelOf("classify"), topK: 5 };
+    showRequest("classify", "ImageClassificationService", "ClassifyImage", message, `client.classify_image(${request.python(file.name)}`);
+    const began = performance.now();
+    const found = await call("ImageClassificationService", "ClassifyImage", message, signal);
+    const labels = found.results[0].labels.map(({ label, score }) => ({ label, score: score ?? 0 }));
+    byId("classify-result").replaceChildren(...bars(labels), element("p", { class: "note" }, timeOf(found.timing, began)));
   });
-  return () => {};
+
+  function use(chosen) {
+    if (!chosen) return;
+    file = chosen;
+    byId("picture").src = URL.createObjectURL(file);
+    byId("picture").hidden = false;
+    classify();
+  }
+
+  byId("image").addEventListener("change", () => use(byId("image").files[0]));
+  document.addEventListener("paste", (event) => {
+    if (!byId("classify").hidden) use([...event.clipboardData.files].find((one) => one.type.startsWith("image/")));
+  });
+  return classify;
 }
 
 export function startEmbed() {
   return latest(async (signal) => {
-    const sentences = byId("sentences").value.split("\n").map((line) => line.trim()).filter(Boolean).slice(0, MOST_SENTENCES);
+    const given = byId("sentences").value.split("\n").map((line) => line.trim()).filter(Boolean);
+    const sentences = given.slice(0, MOST_SENTENCES);
     if (!sentences.length) return byId("embed-result").replaceChildren();
     const message = { contents: sentences, model: modelOf("embed"), normalize: true };
-    showRequest("EmbeddingService", "EmbedText", message, `client.embed_many(${request.python(sentences)}, normalize=True)`);
+    showRequest("embed", "EmbeddingService", "EmbedText", message, `client.embed_many(${request.python(sentences)}, normalize=True`);
     const began = performance.now();
     const found = await call("EmbeddingService", "EmbedText", message, signal);
     const vectors = found.embeddings.map((one) => one.values);
@@ -121,7 +135,8 @@ export function startEmbed() {
       });
       return element("tr", {}, element("th", { scope: "row" }, `${index + 1}. ${sentence}`), ...cells);
     });
-    const caption = element("caption", { class: "note" }, `Cosine similarity. ${timeOf(found.timing, began)}`);
+    const part = given.length > sentences.length ? ` of the first ${sentences.length} sentences of ${given.length}` : "";
+    const caption = element("caption", { class: "note" }, `Cosine similarity${part}. ${timeOf(found.timing, began)}`);
     byId("embed-result").replaceChildren(element("table", {}, caption, head, ...rows));
   }, TYPING_MILLISECONDS);
 }
@@ -131,7 +146,7 @@ export function startAnswer() {
     const [question, context] = [byId("question").value, byId("context").value];
     if (!question.trim() || !context.trim()) return byId("answer-result").replaceChildren();
     const message = { inputs: [{ question, context }], model: modelOf("answer"), topK: 3 };
-    showRequest("QuestionAnsweringService", "AnswerQuestion", message, `client.answer(${request.python(question)}, ${request.python(context)})`);
+    showRequest("answer", "QuestionAnsweringService", "AnswerQuestion", message, `client.answer(${request.python(question)}, ${request.python(context)}`);
     const began = performance.now();
     const found = await call("QuestionAnsweringService", "AnswerQuestion", message, signal);
     const answers = (found.results[0].answers ?? []).map(({ text, score }) => ({ label: text ?? "", score: score ?? 0 }));

@@ -20,8 +20,8 @@ async function generate(signal) {
   const maxTokens = Number(byId("max-tokens").value) || undefined;
   const message = { ...given, model: byId("generate").querySelector(".model").value, maxTokens, options: options() };
   const prompt = isChat ? `[{"role": "user", "content": ${request.python(text)}}]` : request.python(text);
-  const python = `client.generate(${prompt}, max_tokens=${maxTokens ?? "None"}, ${sampling(message.options)}).text`;
-  request.show({ service: "TextGenerationService", method: "Generate", request: message, python });
+  const python = `client.generate(${prompt}, model=${request.python(message.model)}, max_tokens=${maxTokens ?? "None"}, ${sampling(message.options)}).text`;
+  request.show({ tab: "generate", service: "TextGenerationService", method: "Generate", request: message, python });
   const result = byId("generated");
   const began = performance.now();
   let shown = isChat ? "" : text;

@@ -66,9 +66,6 @@ function show(models) {
     if (name !== "translate") choice.addEventListener("change", update);
     for (const id of task.inputs) byId(id).addEventListener("input", update);
     if (name in DROPPED) acceptDrops(byId(name), DROPPED[name]);
-    if (name === "classify") {
-      byId("classify-note").textContent = `The model knows ${own[0].labels.length} kinds of things: ${own[0].labels.slice(0, 20).join(", ")}.`;
-    }
     const button = element("button", { type: "button", role: "tab", "aria-controls": name, "data-task": name }, task.title);
     byId(name).setAttribute("aria-label", task.title);
     button.addEventListener("click", () => select(name, updates));

@@ -43,6 +43,7 @@ export function bars(results) {
 export function latest(work, delay = 0) {
   let controller = null;
   let timer = 0;
+  let hasFailed = false;
   return () => {
     controller?.abort();
     clearTimeout(timer);
@@ -50,9 +51,13 @@ export function latest(work, delay = 0) {
     timer = setTimeout(async () => {
       try {
         await work(own.signal);
-        if (!own.signal.aborted && byId("status").classList.contains("error")) say("");
+        if (own.signal.aborted) return;
+        if (hasFailed) say("");
+        hasFailed = false;
       } catch (error) {
-        if (!own.signal.aborted) say(error.message, true);
+        if (own.signal.aborted) return;
+        hasFailed = true;
+        say(error.message, true);
       }
     }, delay);
   };

@@ -1,5 +1,6 @@
 // The request that the page made last, as commands for other programs.
 
+import { hasKey } from "./api.js";
 import { element } from "./page.js";
 
 const KINDS = { curl: asCurl, Python: asPython, grpcurl: asGrpcurl };
@@ -15,21 +16,29 @@ function shortened(value) {
   return JSON.stringify(value, (_, one) => (typeof one === "string" && one.length > 2000 ? `${one.slice(0, 40)}...` : one));
 }
 
+/** The header with the key, which is never shown: the Python client takes it from the same variable. */
+function keyHeader() {
+  return hasKey() ? ' -H "authorization: Bearer $TRIPTYCH_API_KEY"' : "";
+}
+
+const isSecure = location.protocol === "https:";
+
 function asCurl({ service, method, request }) {
   const url = new URL(`triptych.v1.${service}/${method}`, location.href);
-  return `curl ${url} -H 'content-type: application/json' \\\n  -d ${quoted(shortened(request))}`;
+  return `curl ${url} -H 'content-type: application/json'${keyHeader()} \\\n  -d ${quoted(shortened(request))}`;
 }
 
 function asGrpcurl({ service, method, request }) {
-  return `grpcurl -plaintext -d ${quoted(shortened(request))} \\\n  ${location.hostname}:${port} triptych.v1.${service}/${method}`;
+  return `grpcurl${isSecure ? "" : " -plaintext"}${keyHeader()} -d ${quoted(shortened(request))} \\\n  ${location.hostname}:${port} triptych.v1.${service}/${method}`;
 }
 
 function asPython({ python }) {
-  return `from triptych_client import Client, DecodingOptions\n\nwith Client("${location.hostname}:${port}") as client:\n    print(${python})`;
+  return `from triptych_client import Client\n\nwith Client("${isSecure ? "https://" : ""}${location.hostname}:${port}") as client:\n    print(${python})`;
 }
 
-/** Show a request: service, method, message, and the expression of the Python client. */
+/** Show a request: tab, service, method, message, and the expression of the Python client; that of another tab is not shown. */
 export function show(request) {
+  if (document.getElementById(request.tab).hidden) return;
   last = request;
   document.getElementById("request").hidden = false;
   document.dispatchEvent(new CustomEvent("request", { detail: request }));

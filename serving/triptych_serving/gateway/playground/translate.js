@@ -118,15 +118,15 @@ async function translate(signal) {
   const text = byId("source").value;
   const target = byId("target");
   byId("count").textContent = `${[...text].length.toLocaleString("en")} characters`;
-  byId("source-words").replaceChildren(text, "\n");
   byId("alternatives").querySelector("ol").replaceChildren();
   if (!text.trim()) {
     target.replaceChildren();
     return;
   }
   const message = { ...chosen(), contents: [text], options: { returnAlignment: true } };
-  const python = `client.translate(${request.python(text)}, target_language=${request.python(message.targetLanguageCode)}).text`;
-  const made = { service: "TranslationService", method: "Translate", request: { ...message, options: undefined }, python };
+  const [model, source, language] = [message.model, message.sourceLanguageCode, message.targetLanguageCode].map(request.python);
+  const python = `client.translate(${request.python(text)}, model=${model}, source_language=${source}, target_language=${language}).text`;
+  const made = { tab: "translate", service: "TranslationService", method: "Translate", request: { ...message, options: undefined }, python };
   request.show(made);
   const began = performance.now();
   target.classList.add("busy");
@@ -142,7 +142,11 @@ async function translate(signal) {
       if (event.summary) byId("translate-time").textContent = timeOf(event.summary.timing, began);
     }
   } catch (error) {
-    if (!signal.aborted) request.show({ ...made, target: "" });
+    if (!signal.aborted) {
+      request.show({ ...made, target: "" });
+      target.replaceChildren(); // it would be taken for the translation of this text
+      byId("translate-time").textContent = "";
+    }
     throw error;
   } finally {
     if (!signal.aborted) target.classList.remove("busy");
@@ -173,9 +177,10 @@ async function showAlternatives(signal) {
 async function translateDocument(file) {
   const result = byId("file-result");
   result.textContent = `Translating ${file.name}…`;
+  say("");
   try {
-    const { sourceLanguageCode, targetLanguageCode } = chosen();
-    const content = await translateFile(file, sourceLanguageCode, targetLanguageCode);
+    const { model, sourceLanguageCode, targetLanguageCode } = chosen();
+    const content = await translateFile(file, model, sourceLanguageCode, targetLanguageCode);
     const name = file.name.replace(/(\.[^.]*)?$/, (suffix) => `_${targetLanguageCode}${suffix}`);
     const link = element("a", { href: URL.createObjectURL(content), download: name }, name);
     result.replaceChildren("Translated: ", link);
@@ -194,16 +199,22 @@ export function start(found) {
   });
   fillLanguages();
   for (const id of ["source-language", "target-language"]) byId(id).addEventListener("change", update);
+  const mirror = () => byId("source-words").replaceChildren(byId("source").value, "\n"); // gives the field its height
   byId("source").addEventListener("input", () => {
-    byId("source").style.height = "auto";
-    byId("source").style.height = `${byId("source").scrollHeight}px`;
+    mirror();
     update();
   });
+  mirror();
   const again = latest(showAlternatives);
   byId("alternatives").addEventListener("toggle", () => byId("alternatives").open && again());
   byId("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(byId("target").textContent.trimEnd());
-    say("The translation was copied.");
+    try {
+      await navigator.clipboard.writeText(byId("target").textContent.trimEnd());
+      say("The translation was copied.");
+    } catch { // browsers let pages copy over HTTPS or from localhost only
+      getSelection().selectAllChildren(byId("target"));
+      say("The browser does not let this page copy: the translation is selected, press Ctrl+C.");
+    }
   });
   for (const input of document.querySelectorAll("input[name=input]")) {
     input.addEventListener("change", () => {
