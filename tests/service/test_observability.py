@@ -74,6 +74,7 @@ class Observed:
     before: Scrape
     after: Scrape
     page: Page
+    unreadable: Page  # for an Accept header that prometheus_client cannot read
     spans: list[Any]
     resources: list[dict[str, str]]
     lines: list[dict[str, Any]]
@@ -183,8 +184,9 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
                 after = settled(server)
                 over.set()
             page = fetch(server.metrics_address, "/metrics", Accept="application/openmetrics-text")
+            unreadable = fetch(server.metrics_address, "/metrics", Accept='application/openmetrics-text; version="1.0.0"')
         lines = [json.loads(line) for line in server.log.splitlines()]
-        return Observed(before, after, page, collector.spans, collector.resources, lines, seconds)
+        return Observed(before, after, page, unreadable, collector.spans, collector.resources, lines, seconds)
 
 
 def settled(server: ServerProcess) -> Scrape:
@@ -272,6 +274,7 @@ def test_the_process_is_measured(observed: Observed) -> None:
 def test_openmetrics_is_spoken(observed: Observed) -> None:
     assert observed.page.content_type.startswith("application/openmetrics-text")
     assert observed.page.text.endswith("# EOF\n")
+    assert (observed.unreadable.status, observed.unreadable.content_type.split(";")[0]) == (200, "text/plain")
 
 
 def dashboard_expressions() -> Iterator[str]:

@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics, make_wsgi_app
+from prometheus_client.exposition import choose_encoder
 
 from triptych_serving.observability.collectors import MetricSources, engine_collector, state_collector
 from triptych_serving.observability.http_server import HttpRequest, HttpResponse, HttpServer
@@ -52,7 +53,16 @@ class MetricsServer(HttpServer):
             "REQUEST_METHOD": "GET",
             "PATH_INFO": request.path,
             "QUERY_STRING": request.query,
-            "HTTP_ACCEPT": request.headers.get("accept", ""),
+            "HTTP_ACCEPT": _readable(request.headers.get("accept", "")),
             "HTTP_ACCEPT_ENCODING": request.headers.get("accept-encoding", ""),
         }
         return HttpResponse(200, b"".join(self._application(environment, start_response)), headers)
+
+
+def _readable(accept: str) -> str:
+    """Return an Accept header, or none if prometheus_client cannot compare its versions, such as `version="1.0.0"`."""
+    try:
+        choose_encoder(accept)
+    except TypeError:
+        return ""
+    return accept
