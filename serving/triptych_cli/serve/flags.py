@@ -10,6 +10,7 @@ import re
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -348,6 +349,10 @@ def _endpoint(url: str) -> str:
     if not url:
         return ""
     whole = url if "://" in url else f"http://{url}"
-    if not ENDPOINT.fullmatch(whole):
+    try:
+        usable = ENDPOINT.fullmatch(whole) and urlsplit(whole).port
+    except ValueError:  # such as half of an IPv6 address
+        usable = False
+    if not usable:
         raise click.UsageError(f"--otlp-endpoint: {url!r} is not http://host:port or https://host:port")
     return whole

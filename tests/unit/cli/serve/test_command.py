@@ -91,7 +91,19 @@ def test_observability(run: Run, served: list[ServerOptions], monkeypatch: pytes
     assert none.metrics_port is None
 
 
-@pytest.mark.parametrize("url", ["ftp://collector:4317", "http://", "collector", "http://collector", "grpc://collector:4317"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[::1",
+        "http://a:b:1",
+        "collector:65536",
+        "ftp://collector:4317",
+        "http://",
+        "collector",
+        "http://collector",
+        "grpc://collector:4317",
+    ],
+)
 def test_a_malformed_collector_address_is_an_error(run: Run, served: list[ServerOptions], url: str) -> None:
     result = run("serve", "--otlp-endpoint", url)
     assert result.code == 2
