@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+LARGEST = 2**31 - 1  # integer that messages can hold
+
 Value = TypeVar("Value", int, float, str, bool)
 Record = TypeVar("Record", bound="DataclassInstance")
 
@@ -33,19 +35,20 @@ class JsonFields:
             return kind()
         return value
 
-    def positive(self, name: str) -> int:
-        """Read an integer of at least 1."""
-        value = self.get(name, int)
-        if name in self.values and type(self.values[name]) is int and value < 1:
-            self.faults.append(f"{self._at(name)} is {value}, expected at least 1")
-        return value
+    def positive(self, name: str, most: float = LARGEST) -> int:
+        """Read an integer from 1 to `most`, which is returned in place of a larger one."""
+        return self._integer(name, 1, most)
 
     def natural(self, name: str) -> int:
-        """Read an integer of at least 0."""
+        """Read an integer from 0."""
+        return self._integer(name, 0, LARGEST)
+
+    def _integer(self, name: str, least: int, most: float) -> int:
         value = self.get(name, int)
-        if value < 0:
-            self.faults.append(f"{self._at(name)} is {value}, expected at least 0")
-        return value
+        if type(self.values.get(name)) is int and not least <= value <= most:
+            limit = f"at least {least}" if value < least else f"at most {most:,}"
+            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected {limit}")
+        return value if value <= most else int(most)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         """Read one of several strings; `default` if it is absent."""

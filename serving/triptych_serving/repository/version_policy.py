@@ -6,6 +6,7 @@ labels      (optional) names of versions, such as {"stable": 3, "canary": 4}; a 
 """
 
 import json
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -100,4 +101,4 @@ def _labels(fields: JsonFields) -> dict[str, int]:
     fields.faults.extend(
         f"labels: {name!r:.80} is not a label: a letter, then up to 62 letters, digits, '.', '_' or '-'" for name in bad
     )
-    return {name: fields.positive(name) for name in fields.values}
+    return {name: fields.positive(name, math.inf) for name in fields.values}

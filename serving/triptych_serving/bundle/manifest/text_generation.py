@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.base import Manifest, check_common, parse_common
 from triptych_serving.bundle.manifest.image import INTERPOLATIONS
-from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE, DecoderShape, Generation, parse_generation
+from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE, DecoderShape, Generation, parse_generation, parse_shape
 
 TEXT_GENERATION = "text-generation"
 IMAGE_GENERATION = "image-generation"
@@ -110,7 +110,7 @@ def parse_text_generation(fields: JsonFields, faults: list[str]) -> TextGenerati
             tokens.natural("pad"), tokens.ids("ends"), tokens.natural("start") if "start" in tokens.values else None
         ),
         limits=GenerationLimits(fields.object("limits").positive("max_context")),
-        decoder=DecoderShape(decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")),
+        decoder=parse_shape(decoder),
         generation=parse_generation(fields.object("generation"), GenerationDefaults),
         chat=_parse_chat(chat) if "chat" in given else None,
         colours=_parse_colours(colours) if "colours" in given else None,

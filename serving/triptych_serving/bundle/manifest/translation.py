@@ -68,6 +68,7 @@ def _check_together(generation: Generation, values: JsonFields) -> None:
 
 TRANSLATION = "translation"
 TOKENIZER_FILE = "tokenizer.json"
+MOST_LAYERS, MOST_HEADS = 10_000, 10_000  # each layer has arrays of its own
 SHORT = ("shortlist", "short_step", "short_search", "projection")
 
 
@@ -172,8 +173,7 @@ class TranslationManifest(Manifest):
 def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManifest:
     """Read and check the manifest; errors are added to `faults`."""
     tokens, limits, decoder, generation = (fields.object(n) for n in ("tokens", "limits", "decoder", "generation"))
-    sizes = decoder.positive("layers"), decoder.positive("heads"), decoder.positive("head_dim")
-    shape = DecoderShape(*sizes, decoder.positive("state_vectors") if "state_vectors" in decoder.values else 0)
+    shape = parse_shape(decoder, decoder.positive("state_vectors") if "state_vectors" in decoder.values else 0)
     manifest = TranslationManifest(
         **parse_common(fields),
         precisions=fields.records("precisions", TranslationGraphs),
@@ -191,6 +191,12 @@ def parse_translation(fields: JsonFields, faults: list[str]) -> TranslationManif
     check_common(manifest, set(manifest.tokenizers), faults)
     _check(manifest, faults)
     return manifest
+
+
+def parse_shape(decoder: JsonFields, state_vectors: int = 0) -> DecoderShape:
+    """Read the shape of the caches."""
+    layers, heads = decoder.positive("layers", MOST_LAYERS), decoder.positive("heads", MOST_HEADS)
+    return DecoderShape(layers, heads, decoder.positive("head_dim"), state_vectors)
 
 
 def _parse_alignment(fields: JsonFields, decoder: DecoderShape) -> AlignmentHeads:

@@ -99,6 +99,19 @@ def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None
     assert expected <= set(faults_of(read, edit))
 
 
+def test_integers_are_those_that_messages_and_caches_can_have(read: Callable[[Edit], Manifest]) -> None:
+    def edit(raw: dict[str, Any]) -> None:
+        raw["limits"] = {"max_source_tokens": 10**30, "max_target_tokens": 2**31}
+        raw["decoder"] |= {"layers": 2**31 - 1, "heads": 10**30}
+
+    assert faults_of(read, edit) == [
+        f"decoder.layers is {2**31 - 1}, expected at most 10,000",
+        f"decoder.heads is {10**30}, expected at most 10,000",
+        f"limits.max_source_tokens is {10**30}, expected at most 2,147,483,647",
+        f"limits.max_target_tokens is {2**31}, expected at most 2,147,483,647",
+    ]
+
+
 def test_an_empty_object_lacks_everything(read: Callable[[Edit], Manifest]) -> None:
     faults = faults_of(read, dict.clear)
     for name in ("format", "task", "family", "source_languages", "tokens", "limits", "decoder", "precisions", "files"):
