@@ -126,8 +126,8 @@ load_flags = several(
 )
 report_flags = several(
     optional("--json", "json_file", type=_path, help="Write the report for `triptych bench compare`; - is standard output."),
-    optional("--csv", "csv_file", type=_path, help="Write a table with the columns of perf_analyzer."),
-    optional("--html", "html_file", type=_path, help="Write one self-contained page with plots."),
+    optional("--csv", "csv_file", type=_path, help="Write a table with the columns of perf_analyzer; - as well."),
+    optional("--html", "html_file", type=_path, help="Write one self-contained page with plots; - as well."),
     option("--quiet/--no-quiet", default=False, help="Print neither progress nor the table."),
 )
 input_flag = optional("--input", "-i", "source", type=_path, help="File with one input per line.  [default: bundled ones]")

@@ -248,8 +248,11 @@ def _shown(values: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_files(files: Iterable[Path | None]) -> None:
     """Check before an hour of measuring that the files can be written. Raises click.UsageError: one cannot."""
-    for path in files:
-        if path and path != STDOUT and (why := _obstacle(path)):
+    given = [path for path in files if path]
+    for path in given:
+        if given.count(path) > 1:
+            raise click.UsageError(f"{path}: only one of --json, --csv and --html can be written there")
+        if path != STDOUT and (why := _obstacle(path)):
             raise click.UsageError(f"{path}: {why}")
 
 
@@ -268,20 +271,19 @@ def _obstacle(path: Path) -> str:
 
 
 def _show(report: Report, files: Mapping[str, Path | None], quiet: bool) -> None:
-    """Print the table and write the files; with JSON on standard output the table goes to standard error.
+    """Print the table and write the files; the table goes to standard error if one of them is standard output.
 
     Raises:
         click.ClickException: some of the files could not be written; the others are.
     """
-    prints_json = files["json_file"] == STDOUT
     if not quiet:
-        click.echo(table.render(report), err=prints_json)
-    if prints_json:
-        click.echo(jsonfile.dumps(report), nl=False)
+        click.echo(table.render(report), err=STDOUT in files.values())
     problems = []
     for name, path in files.items():
         try:
-            if path and not (prints_json and name == "json_file"):
+            if path == STDOUT:
+                click.echo(_text(name, report).encode("utf-8", errors="replace"), nl=False)
+            elif path:
                 reports.write(path, _text(name, report))
         except OSError as error:
             problems.append(f"{path}: {error.strerror or error}")

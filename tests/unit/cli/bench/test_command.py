@@ -56,6 +56,7 @@ WRONG = [
     (["--scenario", "offline", "--warm-up-secs", "1"], "--warm-up-secs is for --scenario closed-loop"),
     (["--csv", "/no/where/report.csv"], "/no/where/report.csv: there is no folder /no/where"),
     (["--html", "/"], "/: is a folder"),
+    (["--json", "a", "--html", "a"], "a: only one of --json, --csv and --html can be written there"),
     (["--references", "x"], "--references needs --input"),
     (["--server", "localhost:1", "--serve-flags", "--slots 4"], "--serve-flags is for a server that is started here"),
     (["--serve-flags", '"'], "--serve-flags: No closing quotation"),
@@ -74,6 +75,14 @@ def test_each_file_is_written_even_if_others_fail(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException, match=r"a\.json: No such file or directory"):
         _show(Report(), files, quiet=True)
     assert (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize(("name", "begins"), [("json_file", "{"), ("csv_file", "Concurrency,"), ("html_file", "<!doctype")])
+def test_each_file_can_be_standard_output(name: str, begins: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _show(Report(), {"json_file": None, "csv_file": None, "html_file": None, name: Path("-")}, quiet=False)
+    captured = capsys.readouterr()
+    assert captured.out.lower().startswith(begins.lower())
+    assert captured.err.startswith("benchmark")
 
 
 def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> None:
