@@ -17,7 +17,8 @@ from triptych_serving.observability.options import JSON, ObservabilityOptions
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 REPEATING_LOGGER = "opentelemetry"  # its exporter repeats a line over and over while the collector is down
 REPEAT_SECONDS = 60.0
-CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+# Control characters and line separators of Unicode.
+CONTROLS = {code: ascii(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 logger = logging.getLogger(__name__)
 

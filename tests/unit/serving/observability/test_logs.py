@@ -48,8 +48,8 @@ def test_text_ends_with_the_ids_of_the_call() -> None:
 
 
 def test_control_characters_are_escaped() -> None:
-    line = TEXT.format(a_record("bad\nvalue\r\x1b[31m", fields={"peer": "a\nb"}))
-    assert line.endswith(": bad\\nvalue\\r\\x1b[31m peer=a\\nb")
+    line = TEXT.format(a_record("bad\nvalue\r\x1b[31m\x9b31m\u2028", fields={"peer": "a\nb"}))
+    assert line.endswith(": bad\\nvalue\\r\\x1b[31m\\x9b31m\\u2028 peer=a\\nb")
 
 
 @pytest.mark.usefixtures("in_call")
