@@ -118,6 +118,16 @@ def test_streams_send_whole_characters_and_hold_back_stop_sequences(served: Serv
     assert ended.token_count < whole.choices[0].token_count
 
 
+def test_a_space_at_the_start_of_a_continuation_belongs_to_the_text(served: Served) -> None:
+    def first(seed: int, **options: Any) -> str:
+        return served.client.generate("A man", sampling_topk=0, seed=seed, max_tokens=1, **options).text
+
+    seed, word = next((seed, text) for seed in range(1_000) if (text := first(seed))[:1] == " " != text)
+    stopped = served.client.generate("A man", sampling_topk=0, seed=seed, max_tokens=40, stop=[word]).choices[0]
+    assert (stopped.text, stopped.finish_reason, stopped.token_count) == ("", FinishReason.STOP, 1)
+    assert word not in first(seed, suppress_sequences=[word])
+
+
 def test_equal_beginnings_are_computed_once(served: Served) -> None:
     prompt = "Equal beginnings of prompts are computed once. " * 2
     first, second = (served.client.generate(prompt + end, **GREEDY) for end in ("a", "b"))

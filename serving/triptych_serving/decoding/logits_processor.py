@@ -44,9 +44,12 @@ class LogitsProcessor:
     Args:
         vocabulary: bytes of each token.
         forced: number of tokens at the start of every translation that belong to the model's frame, not to the text.
+        begins: a space before the first word is not part of the text, if the vocabulary has it so: no text precedes.
     """
 
-    def __init__(self, search: SearchParams, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0) -> None:
+    def __init__(
+        self, search: SearchParams, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0, begins: bool = True
+    ) -> None:
         transformers = search.rules is SearchRules.TRANSFORMERS
         self._start = np.array([tokens.start] if transformers else [], np.int64)
         sign = -1 if transformers and search.beam_size == 1 else 1
@@ -55,7 +58,7 @@ class LogitsProcessor:
         self._run = search.no_repeat_ngram_size
         self._min_length = len(self._start) + search.min_length
         self._hidden = len(self._start) + forced
-        self._vocabulary = vocabulary
+        self._vocabulary, self._strips = vocabulary, begins and vocabulary.strips
         patterns = [vocabulary.pattern(text) for text in search.suppressed if text]
         self._suppresses = bool(patterns)
         self._after = _completions(patterns)
@@ -68,7 +71,8 @@ class LogitsProcessor:
         within, first = always, always
         if patterns:
             within = np.unique(np.concatenate([always, *(pattern.within for pattern in patterns)]))
-            first = np.unique(np.concatenate([always, *(pattern.within_first for pattern in patterns)]))
+            starts = [pattern.within_first if self._strips else pattern.within for pattern in patterns]
+            first = np.unique(np.concatenate([always, *starts]))
         ends = np.array([*tokens.ends], np.int64)
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
         self._always: dict[tuple[bool, bool], tuple[LogitEdits, frozenset[int]]] = {}
@@ -88,7 +92,7 @@ class LogitsProcessor:
         if len(self._start):
             history = np.concatenate((self._start, history))
         tokens: list[int] = history.tolist()
-        tail = self._vocabulary.tail(tokens[self._hidden :], self._tail) if self._suppresses else b""
+        tail = self._vocabulary.tail(tokens[self._hidden :], self._tail, self._strips) if self._suppresses else b""
         key = tail is None, len(tokens) < self._min_length
         always, banned = self._always[key]
         head = self._longest_head(tail) if tail else b""
@@ -134,9 +138,9 @@ def _of_bans(count: int) -> tuple[Floats, Floats]:
     return np.ones(count, np.float32), np.full(count, BAN, np.float32)
 
 
-def make_processor(row: Row, tokens: SpecialTokens, vocabulary: Vocabulary) -> LogitsProcessor | None:
+def make_processor(row: Row, tokens: SpecialTokens, vocabulary: Vocabulary, begins: bool = True) -> LogitsProcessor | None:
     """Return the processor of a row, and of all rows of its request; None if its options need none."""
-    return LogitsProcessor(row.search, tokens, vocabulary, row.frame.forced) if row.search.constrained else None
+    return LogitsProcessor(row.search, tokens, vocabulary, row.frame.forced, begins) if row.search.constrained else None
 
 
 def single_tokens(runs: Iterable[Sequence[int]]) -> frozenset[int]:

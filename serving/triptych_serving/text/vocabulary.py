@@ -35,10 +35,11 @@ class Vocabulary:
 
     Args:
         surfaces: the bytes of each id, including a space before a word; empty for tokens that are not part of a text.
+        strips: texts are decoded without the space before their first word.
     """
 
-    def __init__(self, surfaces: Sequence[bytes]) -> None:
-        self._surfaces = surfaces
+    def __init__(self, surfaces: Sequence[bytes], strips: bool = True) -> None:
+        self._surfaces, self.strips = surfaces, strips
         self._longest = max(map(len, surfaces), default=0)
         self._joined = b"".join(surfaces)
         self._ends = np.cumsum([len(surface) for surface in surfaces])
@@ -62,14 +63,14 @@ class Vocabulary:
                 surfaces[index] = _surface(piece, steps)
             elif not added[index].special:
                 surfaces[index] = piece.encode()
-        return cls(surfaces)
+        return cls(surfaces, "ByteLevel" not in steps or not steps.keys().isdisjoint(("Metaspace", "Strip")))
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none if it is not part of a text."""
         return self._surfaces[token] if 0 <= token < len(self._surfaces) else b""
 
-    def tail(self, history: Sequence[int], size: int) -> bytes | None:
-        """Return at least the last `size` bytes of a translation without its leading space, or all; None if it is empty."""
+    def tail(self, history: Sequence[int], size: int, strips: bool = True) -> bytes | None:
+        """Return at least the last `size` bytes of a text, or all; None if it is empty. `strips`: without its leading space."""
         parts: list[bytes] = []
         for token in reversed(history):
             if size <= 0:
@@ -78,7 +79,7 @@ class Vocabulary:
                 parts.append(self._surfaces[token])
                 size -= len(parts[-1])
         whole = b"".join(reversed(parts))
-        return whole.removeprefix(b" ") if whole else None
+        return (whole.removeprefix(b" ") if strips else whole) if whole else None
 
     def _compile(self, text: str) -> Pattern:
         """Find the tokens that would make `text`, which is not empty, occur; `pattern` caches the result."""

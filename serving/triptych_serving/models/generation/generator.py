@@ -20,6 +20,7 @@ from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
 from triptych_serving.models.generation.text import (
+    TAIL,
     GeneratedChoice,
     Generation,
     GrowingChoice,
@@ -250,7 +251,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
 
     def _row(self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest) -> Row:
-        prompt = len(ids) - 1
+        prompt, vocabulary = len(ids) - 1, self.lanes.vocabulary
+        begins = not any(map(vocabulary.bytes_of, ids[-TAIL:]))
         if search.min_length:
             search = replace(search, min_length=prompt + search.min_length)
         row = Row(
@@ -261,7 +263,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             FrameTokens(forced=prompt),
             prompt=prompt,
             scored=request.echo and request.top_logprobs is not None,
-            is_stopped=StopCheck(request.stop, prompt, self.lanes.vocabulary) if request.stop else None,
+            is_stopped=StopCheck(request.stop, prompt, vocabulary, begins) if request.stop else None,
         )
-        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), self.lanes.vocabulary)
+        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), vocabulary, begins)
         return row

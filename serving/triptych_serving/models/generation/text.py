@@ -81,19 +81,20 @@ class StopCheck:
         stop: the sequences.
         prompt: number of tokens at the start that belong to the prompt.
         vocabulary: bytes of each token.
+        begins: see LogitsProcessor.
     """
 
-    def __init__(self, stop: Sequence[str], prompt: int, vocabulary: Vocabulary) -> None:
+    def __init__(self, stop: Sequence[str], prompt: int, vocabulary: Vocabulary, begins: bool = True) -> None:
         self._stop = [text.encode() for text in stop]
         self._size = max(map(len, self._stop))
-        self._prompt, self._vocabulary = prompt, vocabulary
+        self._prompt, self._vocabulary, self._strips = prompt, vocabulary, begins and vocabulary.strips
 
     def __call__(self, tokens: Sequence[int]) -> bool:
         if len(tokens) <= self._prompt:
             return False
         last = self._vocabulary.bytes_of(tokens[-1])
         recent = tokens[max(self._prompt, len(tokens) - self._size - TAIL) :]
-        tail = self._vocabulary.tail(recent, self._size + len(last) - 1) or b""
+        tail = self._vocabulary.tail(recent, self._size + len(last) - 1, self._strips) or b""
         return any(stop in tail for stop in self._stop)
 
 

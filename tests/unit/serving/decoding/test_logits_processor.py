@@ -219,6 +219,15 @@ def test_forced_first_tokens_are_not_part_of_a_text(rules: SearchRules) -> None:
     assert sorted(set(shown.tokens.tolist()) - set(hidden.tokens.tolist())) == [4, 6]
 
 
+def test_the_space_before_the_first_word_counts_where_it_is_shown() -> None:
+    search, none = SearchParams(suppressed=(" a",)), np.array([], np.int64)
+    assert banned([], suppressed=(" a",)) == []
+    shown = Vocabulary([LETTERS.bytes_of(token) for token in range(10)], strips=False)
+    for processor in (LogitsProcessor(search, TOKENS, LETTERS, begins=False), LogitsProcessor(search, TOKENS, shown)):
+        assert processor.edits(none).tokens.tolist() == [7]
+        assert sorted(processor.edits(np.array([9])).tokens.tolist()) == [3, 5, 7, 8]
+
+
 def test_ban_makes_edits() -> None:
     found = ban(np.array([7, 5]))
     assert found.tokens.tolist() == [7, 5]

@@ -32,6 +32,7 @@ def test_surfaces_joined_are_the_text(kind: str) -> None:
     count = tokenizer.get_vocab_size() - (1 if kind == "bytes" else 0)
     whole = Vocabulary.of(tokenizer).tail(range(count), 100)
     assert whole is not None
+    assert Vocabulary.of(tokenizer).strips == (kind != "bytes")
     assert whole.decode() == expected.removeprefix(" ")
     assert whole.decode() == tokenizer.decode(list(range(count))).removeprefix(" ")
 
