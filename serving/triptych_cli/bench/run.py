@@ -224,7 +224,11 @@ def _own_inputs(task: str, target: Target, values: Mapping[str, Any]) -> list[Sa
 
 
 def _masked(task: str, samples: list[Sample], values: Mapping[str, Any]) -> list[Sample]:
-    return masked(samples, values["mask_token"], values["random_seed"]) if task == "fill" else samples
+    if task != "fill":
+        return samples
+    if found := masked(samples, values["mask_token"], values["random_seed"]):
+        return found
+    raise TargetError(f"{values['source']}: no line has a word to mask")
 
 
 def _source_text(task: str, source: Path | None) -> str:

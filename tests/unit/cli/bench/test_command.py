@@ -93,6 +93,9 @@ def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> Non
     result = run("bench", "translate", "--input", tmp_path / "nothing.txt")
     assert result.code == 1
     assert "nothing.txt: cannot be read" in result.error
+    (tmp_path / "numbers.txt").write_text("1\n2\n", encoding="utf-8")
+    result = run("bench", "fill", "--input", tmp_path / "numbers.txt")
+    assert (result.code, "numbers.txt: no line has a word to mask" in result.error) == (1, True)
     result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
     assert result.code == 1
     assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")
