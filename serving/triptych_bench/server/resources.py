@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPException, InvalidURL
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
@@ -92,7 +92,7 @@ class MetricsMeter:
         """Fetch all metrics. Raises TargetError."""
         try:
             return parse_metrics(await asyncio.to_thread(_fetch, self.source))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, InvalidURL) as error:
             raise TargetError(f"{self.source}: no metrics: {error}") from error
         except HTTPException as error:
             raise TargetError(f"{self.source}: the server does not speak HTTP: {error!r}") from error
