@@ -157,9 +157,9 @@ class VersionTable:
             self._let_go(version)
 
     async def retired(self, versions: Iterable[VersionRecord]) -> None:
-        """Wait until the models that leave these versions are closed."""
-        leaving = {version.leaving for version in versions}
-        if tasks := [task for model, task in self._retiring.items() if model in leaving]:
+        """Wait until the models that leave these versions, or were replaced before, are closed."""
+        leaving = {(version.entry.name, version.entry.version) for version in versions}
+        if tasks := [task for model, task in self._retiring.items() if (model.name, model.version) in leaving]:
             await asyncio.wait(tasks)
 
     async def close(self, drain: bool) -> None:

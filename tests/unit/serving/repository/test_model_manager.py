@@ -416,6 +416,23 @@ async def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> No
 
 
 @in_loop
+async def test_an_unload_waits_for_replaced_models_too(repository: Path) -> None:
+    add(repository, 1, "old")
+    async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
+        in_use = bench.users.busy[1] = asyncio.Event()
+        for content in ("new", "newest"):
+            add(repository, 1, content)
+            await bench.manager.load("m")
+            bench.users.busy.clear()
+        unload = asyncio.create_task(bench.manager.unload("m"))
+        await bench.polls()
+        assert not unload.done()
+        in_use.set()
+        await unload
+        assert all(model.closed for model in bench.loader.models)
+
+
+@in_loop
 async def test_a_model_that_fails_is_taken_out_of_service_until_it_is_loaded_again(repository: Path) -> None:
     add(repository, 1)
     async with Bench(repository, ModelControl.EXPLICIT, load=("*",)) as bench:
