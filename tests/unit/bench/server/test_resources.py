@@ -117,7 +117,7 @@ async def test_metrics_are_fetched(url: str) -> None:
     assert (sample.cpu, sample.memory) == (12.5, 1_048_576)
     assert await MetricsMeter(f"{url}/nothing").sample() is None
     with pytest.raises(TargetError, match="no metrics: nonnumeric port: 'abc'"):
-        asyncio.run(MetricsMeter("http://localhost:abc/metrics").metrics())
+        await MetricsMeter("http://localhost:abc/metrics").metrics()
     with pytest.raises(TargetError, match="no metrics: HTTP Error 404"):
         await MetricsMeter(f"{url}/nothing").metrics()
     with pytest.raises(TargetError, match="must begin with http"):
