@@ -40,7 +40,7 @@ class BeamOptions:
     @property
     def enough(self) -> int:
         """Number of finished hypotheses that ends the search; halves are rounded up."""
-        return math.floor(self.beam_size * self.patience + 0.5)
+        return math.floor(self.beam_size * self.patience + 0.5) if self.beam_size > 1 else 1
 
     @property
     def exits_early(self) -> bool:

@@ -105,6 +105,13 @@ def test_the_searches_differ(mixed: dict[str, list[Row]]) -> None:
     assert all(len(different) == 5 for different in best)
 
 
+def test_one_beam_is_greedy_search_whatever_the_patience(translator: Translator, sources: list[list[int]]) -> None:
+    greedy_rows = [Row(source[:size], LIMIT) for source in sources for size in range(1, len(source))]
+    patient = [make_row(row.source, patience=8.0, length_penalty=2.0) for row in greedy_rows]
+    translator.run([*greedy_rows, *patient])
+    assert [row.tokens for row in patient] == [row.tokens for row in greedy_rows]
+
+
 @pytest.mark.parametrize("max_tokens", [1, 5])
 def test_the_limit_ends_all_beams(
     max_tokens: int, translator: Translator, sources: list[list[int]], model: Transformer

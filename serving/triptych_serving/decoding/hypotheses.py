@@ -96,7 +96,8 @@ class HypothesisGroup:
         search = self.search
         if search.length_penalty == 0 and search.coverage_penalty == 0:  # nothing can overtake a finished leader
             return self._led and self._ended >= search.num_hypotheses
-        return self._ended >= max(search.num_hypotheses, math.floor(self.width * search.patience + 0.5))
+        patience = search.patience if self.width > 1 else 1  # one beam is greedy search
+        return self._ended >= max(search.num_hypotheses, math.floor(self.width * patience + 0.5))
 
     def _cannot_improve(self, length: int) -> bool:
         """Apply the rule of transformers' `generate()`; its greedy search ends with the first hypothesis."""
