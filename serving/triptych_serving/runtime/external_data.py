@@ -79,6 +79,8 @@ def _fields(content: Buffer, span: Span) -> Iterator[tuple[int, Span]]:
     place, end = span
     while place < end:
         key, place = _varint(content, place, end)
+        if key >= 1 << 32:  # of which protobuf's own parsers read the lower bits alone
+            raise ValueError(f"a field's key before byte {place:,} has more than 32 bits")
         number, wire = key >> 3, key & 7
         if wire == VARINT:
             _, place = _varint(content, place, end)

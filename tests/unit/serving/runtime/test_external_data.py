@@ -97,6 +97,15 @@ def nested_graphs(levels: int = 40) -> bytes:
     return message
 
 
+def with_a_long_key() -> bytes:
+    """A graph whose external data has the key 13 << 3 | 2 in 33 bits."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    entry = onnx.StringStringEntryProto(key="location", value="../secret").SerializeToString()
+    message = tensor.SerializeToString() + bytes([0xEA, 0x80, 0x80, 0x80, 0x10, len(entry)]) + entry
+    message = bytes([5 << 3 | 2, len(message)]) + message
+    return bytes([7 << 3 | 2, len(message)]) + message
+
+
 def with_a_malformed_length() -> bytes:
     tensor = outside("w.bin")
     tensor.external_data[2].value = "long"
@@ -107,6 +116,7 @@ def with_a_malformed_length() -> bytes:
     ("content", "fault"),
     [
         *[(content, "not a graph") for content in (b"", b"\xff" * 40, b"\x3a\x7f", b"\x3b", b"\x3a\x03\x0a\x7f\x00")],
+        (with_a_long_key(), "a field's key before byte .* has more than 32 bits"),
         (nested_graphs(), "nested more than 100 deep"),
         (with_a_malformed_length(), r"model\.onnx: not a graph: .*long"),
     ],
