@@ -35,8 +35,8 @@ from triptych_serving.server import ServerOptions
 from ..fixtures.certificates import LOCAL, Authority
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle
 from ..fixtures.framed import copy_framed
-from ..fixtures.toy import HERE
-from .support.in_process import OPTIONS, Pace, options_of, serving
+from ..fixtures.toy import HERE, copy_bundle
+from .support.in_process import OPTIONS, Pace, options_of, options_of_flags, serving
 from .support.messages import png
 from .support.processes import PATIENCE_SECONDS, eventually
 
@@ -451,6 +451,24 @@ def test_triton_client(served: Served, binary: bool) -> None:
     assert decoded == [one.text for one in served.client.translate_many(TEXTS, target_language="de")]
     with pytest.raises(tritonclient.http.InferenceServerException if binary else Exception, match="not found"):
         client.infer("other", [texts])
+
+
+def test_open_inference_loads_the_named_version(tmp_path: Path) -> None:
+    for version in (1, 2):
+        copy_bundle(tmp_path, version=version)
+    options = options_of_flags(tmp_path, "--model-control", "explicit", "--allow-admin")
+    with opened(options) as served:
+
+        def versions() -> list[str]:
+            return [one["version"] for one in served.post("/v2/repository/index", {"ready": True})[1]]
+
+        assert served.post("/v2/repository/models/toy/load", {"parameters": {"version": "9"}})[0] == 404
+        assert served.post("/v2/repository/models/toy/load", {"parameters": {"version": "1"}})[0] == 200
+        assert versions() == ["1"]
+        assert served.post("/v2/repository/models/toy/load", b"")[0] == 200
+        assert versions() == ["2"]
+        status, error, _ = served.post("/v2/repository/models/toy/unload", {"parameters": {"version": 2.5}})
+        assert (status, error["error"].partition(":")[0]) == (400, "parameters.version")
 
 
 @pytest.mark.parametrize("length", ["-1", "9", "9" * 5_000])

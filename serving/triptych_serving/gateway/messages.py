@@ -17,9 +17,12 @@ def to_dict(message: Message, plain: bool = False) -> dict[str, Any]:
     """Return a message as protobuf's JSON has it, without fields that have their default.
 
     Args:
-        plain: names as in the proto, and numbers where protobuf's JSON has strings for 64 bits.
+        plain: names as in the proto, with defaults, and numbers where protobuf's JSON has strings for 64 bits.
     """
-    return {field.name if plain else field.json_name: _value(field, value, plain) for field, value in message.ListFields()}
+    if not plain:
+        return {field.json_name: _value(field, value, plain) for field, value in message.ListFields()}
+    fields: list[Any] = [field for field in message.DESCRIPTOR.fields if not field.has_presence or message.HasField(field.name)]
+    return {field.name: _value(field, getattr(message, field.name), plain) for field in fields}
 
 
 def _value(field: FieldDescriptor, value: Any, plain: bool) -> Any:

@@ -41,6 +41,18 @@ def _query(request: Callable[..., Message], member: str = "") -> Any:
     return query
 
 
+def _change(request: Callable[..., Any]) -> Any:
+    """Make the function of a route that loads or unloads the model in its path; the body may have parameters."""
+
+    async def change(call: HttpCall) -> dict[str, Any]:
+        given = parse_object(await call.body() or b"{}", call.parts.json_tokens(False))
+        message = request(**call.request.path_params)
+        _set_parameters(message.parameters, given.take("parameters", dict, {}))
+        return to_dict(await call.ask(message), plain=True)
+
+    return change
+
+
 async def index(call: HttpCall) -> list[Any]:
     request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
     found = await call.ask(request)
@@ -88,7 +100,11 @@ def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tu
 
 
 def response_to(found: pb.ModelInferResponse, wanted: Wanted) -> Response:
-    """Convert a response: JSON, and the tensors that are wanted in binary after it."""
+    """Convert a response: JSON, and the tensors that are wanted in binary after it.
+
+    Raises:
+        RpcError: JSON cannot have a tensor's values.
+    """
     outputs, binary = [], []
     for output, raw in zip(found.outputs, found.raw_output_contents, strict=True):
         tensor: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.shape)}
@@ -96,7 +112,7 @@ def response_to(found: pb.ModelInferResponse, wanted: Wanted) -> Response:
             tensor["parameters"] = {BINARY_SIZE: len(raw)}
             binary.append(raw)
         else:
-            tensor["data"] = _values(output.datatype, raw, int(np.prod(output.shape)))
+            tensor["data"] = _values(output, raw)
         outputs.append(tensor)
     body: dict[str, Any] = {"model_name": found.model_name, "model_version": found.model_version, "outputs": outputs}
     if found.id:
@@ -157,24 +173,36 @@ def _flat(data: list[Any]) -> Iterator[Any]:
             lists.pop()
 
 
-def _values(datatype: str, raw: bytes, count: int) -> list[Any]:
-    if datatype == BYTES:
-        return [one.decode(errors="replace") for one in unpack("", raw, count)]
-    return list(np.frombuffer(raw, NUMPY[datatype]).tolist())
+def _values(output: pb.ModelInferResponse.InferOutputTensor, raw: bytes) -> list[Any]:
+    if output.datatype == BYTES:
+        try:
+            return [one.decode() for one in unpack("", raw, int(np.prod(output.shape)))]
+        except UnicodeDecodeError:
+            raise _not_json(output.name, "bytes that are no text") from None
+    values = np.frombuffer(raw, NUMPY[output.datatype])
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise _not_json(output.name, "values that are infinite or not a number")
+    return list(values.tolist())
+
+
+def _not_json(name: str, what: str) -> RpcError:
+    return invalid(f"outputs: {name} has {what}, which JSON cannot have; request it with the parameter {BINARY_DATA}")
 
 
 def _set_parameters(target: Any, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
-        if isinstance(value, bool):
-            target[name].bool_param = value
-        elif isinstance(value, int) and -(2**63) <= value < 2**63:
-            target[name].int64_param = value
-        elif isinstance(value, float):
-            target[name].double_param = value
-        elif isinstance(value, str):
-            target[name].string_param = value
-        else:
-            raise invalid(f"parameters.{name}: must be a string, a number or a boolean")
+        member = _member(value)
+        if not hasattr(target[name], member):
+            problem = "must be a string, a boolean, or a number of at most 64 bits; write a list as a string of JSON"
+            raise invalid(f"parameters.{name}: {problem}")
+        setattr(target[name], member, value)
+
+
+def _member(value: Any) -> str:
+    """Return the member of a parameter that holds a value; empty if there is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "int64_param" if -(2**63) <= value < 2**63 else "uint64_param" if 0 <= value < 2**64 else ""
+    return {bool: "bool_param", float: "double_param", str: "string_param"}.get(type(value), "")
 
 
 def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: str) -> tuple[ApiRoute, ApiRoute]:
@@ -187,6 +215,7 @@ def _versioned(suffix: str, function: Any, methods: tuple[str, ...], summary: st
 GET, POST = ("GET",), ("POST",)
 ready = _query(pb.ServerReadyRequest, "ready")
 METADATA = _query(pb.ModelMetadataRequest)
+LOAD, UNLOAD = map(_change, (pb.RepositoryModelLoadRequest, pb.RepositoryModelUnloadRequest))
 STATISTICS = _query(pb.ModelStatisticsRequest)
 API = Api(
     "Open Inference Protocol",
@@ -195,8 +224,8 @@ API = Api(
         ApiRoute("/v2/health/live", _query(pb.ServerLiveRequest, "live"), GET, "Whether the server runs."),
         ApiRoute("/v2/health/ready", ready, GET, "Whether the server is ready."),
         ApiRoute("/v2/repository/index", index, POST, "List models."),
-        ApiRoute("/v2/repository/models/{model_name}/load", _query(pb.RepositoryModelLoadRequest), POST, "Load a model."),
-        ApiRoute("/v2/repository/models/{model_name}/unload", _query(pb.RepositoryModelUnloadRequest), POST, "Unload a model."),
+        ApiRoute("/v2/repository/models/{model_name}/load", LOAD, POST, "Load a model."),
+        ApiRoute("/v2/repository/models/{model_name}/unload", UNLOAD, POST, "Unload a model."),
         ApiRoute("/v2/models/stats", STATISTICS, GET, "Statistics."),
         *_versioned("", METADATA, GET, "Describe a model's tensors."),
         *_versioned("/ready", _query(pb.ModelReadyRequest, "ready"), GET, "Whether a model is ready."),

@@ -71,7 +71,7 @@ class Statistics(Observer):
     def message(self, model: Model) -> pb.ModelStatistics:
         """Convert the statistics of one version to a message."""
         version = self._versions[model.name, str(model.version)]
-        durations = dict(version.durations)
+        durations = {name: DurationSum() for name in pb.InferStatistics.DESCRIPTOR.fields_by_name} | version.durations
         if version.computed:
             sums = {name: sum(version.seconds[stage] for stage in stages) for name, stages in STAGES.items()}
             durations |= {name: DurationSum(version.computed, seconds) for name, seconds in sums.items()}

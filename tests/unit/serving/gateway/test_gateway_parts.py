@@ -178,6 +178,27 @@ def test_tensors_are_json_or_follow_it() -> None:
     assert b'"data": [1.0, 2.0]' in bytes(found.body)[:size]
 
 
+@pytest.mark.parametrize(
+    ("datatype", "raw"),
+    [("FP32", np.float32([1, np.inf]).tobytes()), ("FP64", np.array([np.nan, 1]).tobytes()), ("BYTES", b"\1\0\0\0\xff" * 2)],
+)
+def test_values_that_json_does_not_have_are_sent_in_binary_only(datatype: str, raw: bytes) -> None:
+    response = pb.ModelInferResponse(raw_output_contents=[raw])
+    response.outputs.add(name="a", datatype=datatype, shape=[2])
+    with pytest.raises(RpcError, match=r"^outputs: a has .*, which JSON cannot have; request it with the parameter"):
+        response_to(response, lambda _: False)
+    assert bytes(response_to(response, lambda _: True).body).endswith(raw)
+
+
+def test_parameters_have_up_to_64_bits() -> None:
+    request, _ = request_from(b'{"inputs": [], "parameters": {"a": 18446744073709551615, "b": -1, "c": true}}', b"", "m")
+    parameters = request.parameters
+    assert (parameters["a"].uint64_param, parameters["b"].int64_param, parameters["c"].bool_param) == (2**64 - 1, -1, True)
+    for value in ("18446744073709551616", '["x"]', "null"):
+        with pytest.raises(RpcError, match=r"^parameters\.a: must be a string, a boolean, or a number of at most 64 bits"):
+            request_from(b'{"inputs": [], "parameters": {"a": %s}}' % value.encode(), b"", "m")
+
+
 def test_nested_values_take_linear_time() -> None:
     def raw(data: str) -> bytes:
         body = f'{{"inputs": [{{"name": "a", "shape": [4], "datatype": "INT32", "data": {data}}}]}}'
@@ -219,4 +240,6 @@ def test_messages_are_protobuf_s_json() -> None:
     score = translation_pb2.TranslationScore(log_probability=float("-inf"), token_log_probabilities=[float("nan"), 1.0])
     for message in (response, statistics, config, chunk, score):
         assert to_dict(message) == json_format.MessageToDict(message)
-    assert to_dict(statistics, plain=True)["model_stats"][0]["inference_count"] == 2**40
+    [plain] = to_dict(statistics, plain=True)["model_stats"]
+    assert (plain["inference_count"], plain["execution_count"], plain["memory_usage"]) == (2**40, 0, [])
+    assert "inference_stats" not in plain  # it has presence

@@ -49,6 +49,7 @@ def test_unused_model() -> None:
     message = counted(Statistics())
     assert (message.name, message.version, message.inference_count, message.last_inference) == ("toy", "1", 0, 0)
     assert message.inference_stats.success.count == 0
+    assert len(message.inference_stats.ListFields()) == len(message.inference_stats.DESCRIPTOR.fields)  # JSON has them all
     [memory] = message.memory_usage
     assert (memory.type, memory.byte_size) == ("CPU", 2_500)
 
