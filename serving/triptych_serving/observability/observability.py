@@ -31,7 +31,7 @@ class Observability:
         sources: read by metrics and probes.
 
     Raises:
-        UnsupportedError: traces are wanted, and the extra `otel` is not installed.
+        UnsupportedError: traces are wanted, and the extra `otel` is not installed, or a variable has an unusable value.
     """
 
     def __init__(self, options: ObservabilityOptions, sources: MetricSources) -> None:
@@ -73,7 +73,7 @@ class Tracing:
         endpoint: see ObservabilityOptions.otlp_endpoint.
 
     Raises:
-        UnsupportedError: the extra is not installed.
+        UnsupportedError: the extra is not installed, or a variable has an unusable value.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -81,7 +81,11 @@ class Tracing:
             from triptych_serving.observability import spans  # noqa: PLC0415 needs the extra
         except ModuleNotFoundError as error:
             raise UnsupportedError(f"traces: {error.name} is not installed; run: {install_command('otel')}") from error
-        self._provider = spans.make_provider(endpoint)
+        try:
+            self._provider = spans.make_provider(endpoint)
+        except Exception as error:  # of various types; they rarely name the variable
+            given = ", ".join(sorted(name for name in os.environ if name.startswith("OTEL_")))
+            raise UnsupportedError(f"traces: a variable of OpenTelemetry cannot be used: {error}; set are {given}") from error
         self.observer = spans.TracingObserver(self._provider.get_tracer("triptych", __version__))
 
     async def stop(self) -> None:
