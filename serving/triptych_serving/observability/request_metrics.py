@@ -26,7 +26,7 @@ CODES = (
 )  # fmt: skip
 
 COUNTERS = {
-    "prompt_tokens": "Source tokens of successful inferences",
+    "prompt_tokens": "Source tokens of successful inferences, without those from the response cache",
     "generation_tokens": "Tokens of translations and generated texts",
     "cache_hits": "Inferences answered from the response cache or by an equal request",
 }
@@ -176,7 +176,7 @@ class ModelSeries:
 METHOD_COUNTERS = {
     "inferences": "Inferences: unary calls, messages of streams",
     "inference_failures": "Inferences that failed or were cancelled",
-    "rows": "Texts or images of successful inferences",
+    "rows": "Texts or images of successful inferences, without those from the response cache",
 }
 
 
