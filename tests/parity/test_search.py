@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.decoding.search_lane import MAX_CANDIDATES
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.scheduling.request import Finish, Row
@@ -110,6 +112,18 @@ def test_one_beam_is_greedy_search_whatever_the_patience(translator: Translator,
     patient = [make_row(row.source, patience=8.0, length_penalty=2.0) for row in greedy_rows]
     translator.run([*greedy_rows, *patient])
     assert [row.tokens for row in patient] == [row.tokens for row in greedy_rows]
+
+
+@pytest.mark.parametrize("beam_size", [140, 180])
+def test_beams_may_have_more_continuations_than_samples(beam_size: int, sources: list[list[int]], model: Transformer) -> None:
+    """And more than the vocabulary has tokens."""
+    assert MAX_CANDIDATES < 2 * 140 < model.config.vocabulary_size < 2 * 180
+    rows = [make_row(source, 5, beam_size=beam_size, num_hypotheses=beam_size) for source in sources[:2]]
+    options = DecodeModelOptions("fp32", EngineOptions(workers=1, slots=beam_size))
+    with closing(Translator("toy", 1, open_bundle(BUNDLE), options)) as translator:
+        translator.run(rows)
+    for row in rows:
+        assert_found(row, expected(model, row))
 
 
 @pytest.mark.parametrize("max_tokens", [1, 5])

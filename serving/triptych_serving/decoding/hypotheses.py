@@ -117,13 +117,14 @@ class HypothesisGroup:
         Of those that do not end it, the `k` best go on.
 
         Args:
-            totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`;
-                a list of lists, or an array where the search `is_wide`.
+            totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`
+                or all; a list of lists, or an array where the search `is_wide`.
             tokens: by slot, the tokens that continue it, likewise.
             ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
-        count = self.choices * width  # the batch may have more, for other rows
+        count = self.choices * width  # the batch may have more, for other rows, and a small vocabulary fewer
+        columns = min(count, len(totals[0]))
         flat: Any
         if self.is_wide:
             flat = totals[self.slots, :count].ravel()
@@ -133,7 +134,7 @@ class HypothesisGroup:
             best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         step = SearchStep()
         for rank, index in enumerate(best):
-            beam, candidate = divmod(index, count)
+            beam, candidate = divmod(index, columns)
             slot = self.slots[beam]
             continuation = Continuation(slot, int(tokens[slot][candidate]), float(flat[index]))
             is_end = continuation.token in ends

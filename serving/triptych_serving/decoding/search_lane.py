@@ -18,7 +18,7 @@ from triptych_serving.scheduling.request import Row, TokenLogProbability
 from triptych_serving.text.vocabulary import Vocabulary
 
 MIN_CANDIDATES = 8
-MAX_CANDIDATES = 256  # searches that need more read all log-probabilities
+MAX_CANDIDATES = 256  # samples that need more read all log-probabilities
 
 
 class SearchLane:
@@ -108,7 +108,8 @@ class SearchLane:
                 forced[group.slots[0]] = token if subset is None else subset.column(token)
 
     def _candidates(self) -> int:
-        wanted = max((group.candidates for group in self._groups if group.candidates <= MAX_CANDIDATES), default=0)
+        groups = (group for group in self._groups if not group.search.samples or group.candidates <= MAX_CANDIDATES)
+        wanted = max((group.candidates for group in groups), default=0)
         wanted = max((wanted, *(group.search.top_log_probabilities or 0 for group in self._groups)))
         power = 1 << max(0, wanted - 1).bit_length()  # few different numbers: each has buffers of its own
         return min(self._slots.vocabulary_size, max(MIN_CANDIDATES, power))
