@@ -106,9 +106,13 @@ class JsonFields:
         """Read a member that maps names to objects with the fields of a dataclass, which are strings, numbers or flags."""
         types = get_type_hints(kind)
         defaults = {each.name: None if each.default is MISSING else each.default for each in fields(kind)}
+        needed = [member for member, default in defaults.items() if default is None]
+        found = self.objects(name)
+        for given in found.values():
+            self.faults.extend(f"{given._at(member)} is empty" for member in needed if given.values.get(member) == "")
         return {
             key: kind(**{member: given.get(member, types[member], default) for member, default in defaults.items()})
-            for key, given in self.objects(name).items()
+            for key, given in found.items()
         }
 
     def _at(self, name: str) -> str:

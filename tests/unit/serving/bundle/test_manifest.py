@@ -78,6 +78,7 @@ def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None
         raw["limits"]["max_source_tokens"] = 0
         raw["decoder"] = None
         raw["precisions"]["int8"]["step"] = "lost.onnx"
+        raw["precisions"]["fp32"]["encoder"] = ""
         raw["default_precision"] = "fp16"
         raw["generation"]["max_length"] = 64
         raw["files"]["weights.int8.bin"]["bytes"] = True
@@ -91,6 +92,7 @@ def test_every_fault_is_listed_at_once(read: Callable[[Edit], Manifest]) -> None
         "limits.max_source_tokens is 0, expected at least 1",
         "decoder is not an object",
         "files lists no 'lost.onnx'",
+        "precisions.fp32.encoder is empty",
         "default_precision 'fp16' is not among precisions ['fp32', 'int8']",
         "generation.max_length 64 is not below limits.max_target_tokens 64",
         "files.weights.int8.bin.bytes is True, expected int",
