@@ -3,6 +3,7 @@
 import math
 import random
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +38,9 @@ NUMBERS = {
         for code, size in zip("bhiq", (1, 2, 4, 8), strict=True)
     },
     "FP16": NumberType("e", 2, -65504, 65504),
-    "BF16": NumberType("z", 2, -3.3895e38, 3.3895e38),
-    "FP32": NumberType("f", 4, -3.4028234e38, 3.4028234e38),
-    "FP64": NumberType("d", 8, -math.inf, math.inf),
+    "BF16": NumberType("z", 2, -3.3895314e38, 3.3895314e38),  # the shortest decimals that are rounded to the largest numbers
+    "FP32": NumberType("f", 4, -3.4028235e38, 3.4028235e38),
+    "FP64": NumberType("d", 8, -sys.float_info.max, sys.float_info.max),
 }
 
 
@@ -132,9 +133,9 @@ def _elements(raw: bytes) -> Iterator[bytes]:
 def _checked(element: Any, number: NumberType, datatype: str) -> Any:
     if isinstance(element, str) or not isinstance(element, int | float):
         raise ElementError(f"{element!r} is not a number, as {datatype} requires")
-    if number.whole and not float(element).is_integer():
+    if number.whole and isinstance(element, float) and not element.is_integer():
         raise ElementError(f"{element!r} is not a whole number, as {datatype} requires")
-    if math.isfinite(element) and not number.low <= element <= number.high:
+    if not number.low <= element <= number.high and (isinstance(element, int) or math.isfinite(element)):
         raise ElementError(f"{element!r} is out of the range of {datatype}")
     return bool(element) if datatype == BOOL else int(element) if number.whole else float(element)
 

@@ -14,6 +14,7 @@ import pytest
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip import OipTarget
+from triptych_bench.oip.datatypes import ElementError, encode
 from triptych_bench.oip.inputdata import InputTensor, read
 from triptych_bench.oip.model import TASK_TENSORS
 from triptych_bench.oip.responses import tokens
@@ -149,6 +150,17 @@ def test_open_dimensions_come_from_the_user_or_the_data() -> None:
 )
 def test_tensors_that_do_not_fit_are_rejected(model: str, values: Mapping[str, Any], message: str) -> None:
     assert rejection([tensors(**values)], model=model).startswith(message)
+
+
+def test_the_largest_numbers_as_programs_print_them() -> None:
+    largest = {"FP32": (3.4028235e38, b"\xff\xff\x7f\x7f"), "BF16": (3.3895314e38, b"\x7f\x7f"), "FP16": (65504, b"\xff\x7b")}
+    for datatype, (number, raw) in largest.items():
+        assert encode(datatype, [number]) == raw
+        with pytest.raises(ElementError, match=f"out of the range of {datatype}"):
+            encode(datatype, [number * 1.001])
+    for datatype in ("INT64", "FP64", "FP32"):
+        with pytest.raises(ElementError, match=f"out of the range of {datatype}"):
+            encode(datatype, [10**400])
 
 
 @pytest.mark.parametrize(
