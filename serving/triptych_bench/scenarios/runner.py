@@ -160,7 +160,7 @@ class LoadRunner:
             end = running.read_clock()
             last = max((record.received for record in running.log.records), default=end)
         # The end of a span is exclusive.
-        return self._run(load, batches, running, Span(start, last + 1e-9), steady=not running.interrupted)
+        return self._run(load, batches, running, Span(start, math.nextafter(last, math.inf)), steady=not running.interrupted)
 
     def log_of(self, run: Run) -> Log:
         """Return the log of a run that was measured here; the run may have been replaced by one with the same latency."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -90,6 +91,14 @@ def test_offline_sends_all_inputs_or_those_of_a_short_run() -> None:
     do(lambda runner: offline(runner, batches(2, 4), runs.append), target, replace(PLAN, offline_in_flight=64))
     assert len(runs) == 1
     assert runs[0].completed < target.sent
+
+
+def test_all_requests_count_on_a_machine_that_runs_for_years(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, runs = time.perf_counter, list[Run]()
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + 2.0**28)  # eight years
+    plan = replace(PLAN, offline_inputs=40, offline_in_flight=8)
+    do(lambda runner: offline(runner, batches(5, 2), runs.append), FakeTarget(), plan)
+    assert runs[0].completed == 20
 
 
 def test_rates_are_measured_with_and_without_success() -> None:
