@@ -102,7 +102,8 @@ class TextBuilder:
     """Decodes a growing list of tokens, a few at a time, up to the first stop sequence.
 
     The text before the newest tokens is decoded again with them: what they add is the difference. An unfinished character is
-    withheld, and what may be the beginning of a stop sequence.
+    withheld, and what may be the beginning of a stop sequence. Where there are bytes that are no text, tokens are decoded one
+    by one, so that the result does not depend on the pieces: a decoder with single bytes takes a run of them as a whole.
 
     Args:
         row: begins with its prompt.
@@ -128,17 +129,31 @@ class TextBuilder:
         """
         if self.stopped:
             return ""
-        self._new += tokens[self._count :]
-        self._count = max(self._count, len(tokens))
-        whole = self._decode([*self._before, *self._new])
-        if whole.endswith(REPLACEMENT) and not is_last:
-            return ""
-        self._withheld += whole[len(self._known) :]
-        if self._new:
-            self._before, self._known, self._new = self._new, self._decode(self._new), []
+        more = list(tokens[self._count :])
+        self._count += len(more)
+        one_by_one = len(more) > 1 and REPLACEMENT in self._decode(more)
+        for part in [[token] for token in more] if one_by_one else [more]:
+            self._read(part)
+        if is_last:
+            self._withheld += self._added()
         piece = self._cut(is_last)
         self.text += piece
         return piece
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        self._new += tokens
+        added = self._added()
+        if added.endswith(REPLACEMENT):
+            return
+        self._withheld += added
+        if added or not self._known:  # else all are special tokens
+            self._before, self._known = self._new, self._decode(self._new)
+        self._new = []
+
+    def _added(self) -> str:
+        """Return what the new tokens add to the text."""
+        whole = self._decode([*self._before, *self._new])
+        return whole[len(self._known) :] if whole.startswith(self._known) else self._decode(self._new)
 
     def _cut(self, is_last: bool) -> str:
         """Return what can be shown of the withheld text."""
