@@ -136,6 +136,7 @@ class TextBuilder:
             self._read(part)
         if is_last:
             self._withheld += self._added()
+            self._new = []
         piece = self._cut(is_last)
         self.text += piece
         return piece

@@ -41,4 +41,5 @@ def test_pieces_add_up_to_the_text(tokenizer: Tokenizer, prompt: list[int], toke
         builder = TextBuilder(tokenizer, row, ())
         pieces = [builder.add(tokens[:end]) for end in range(size, len(tokens) + 1, size)]
         assert "".join([*pieces, builder.add(tokens, is_last=True)]) == builder.text == text
+        assert builder.add(tokens, is_last=True) == ""
     assert [*map(TextBuilder(tokenizer, row, ()).add, ([UNKNOWN], [UNKNOWN, *EURO]))] == ["", "€"]
