@@ -3,7 +3,9 @@
 import shutil
 import threading
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,16 @@ from playwright.sync_api import expect, sync_playwright
 from tokenizers import Tokenizer
 from torch import nn
 
+from triptych.decoding import DecodingOptions
 from triptych_client import Client, DeadlineExceededError, FailedPreconditionError, InvalidArgumentError
 from triptych_client.results import FinishReason
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.models.generation.chat import ChatEncoder, ChatMessage, ChatTemplate
 from triptych_serving.models.generation.generator import Generator
+from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
+from triptych_serving.services.generation_calls import GenerationQuery
 
 from ..fixtures.decoders import decoder_source
 from ..fixtures.toy import TEXT_GENERATION_MODELS
@@ -134,6 +140,16 @@ def test_equal_beginnings_are_computed_once(served: Served) -> None:
     assert first.cached_token_count == 0
     assert second.cached_token_count >= 16
     assert second.text == served.tokenizer.decode(served.greedy(prompt + "b", 12))
+
+
+def test_chats_whose_template_writes_the_time_are_not_cached(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "dated").write_text("{{ strftime_now('%d') }}{{ messages[0].content }}")
+    dated = copy(served.generator)
+    dated._chat = ChatEncoder(ChatTemplate(tmp_path / "dated", {}), dated.tokenizer, dated.tokenizer)
+    chat, text = GenerationRequest(messages=(ChatMessage("user", "Hi"),)), GenerationRequest(prompts=("Hi",))
+    for generator, request, is_cached in ((served.generator, chat, True), (dated, chat, False), (dated, text, True)):
+        content = GenerationQuery(ModelSelector(), replace(request, options=DecodingOptions(beam_size=2))).content(generator)
+        assert (content is not None) == is_cached
 
 
 def test_a_chat_is_rendered_by_the_models_template(served: Served) -> None:

@@ -48,9 +48,9 @@ class GenerationQuery:
         return generator.admit_steps(deadline, self.request)
 
     def content(self, generator: Generator) -> RequestContent | None:
-        """Return all that the results depend on, except the model; None if they are random."""
+        """Return all that the results depend on, except the model; None if they vary."""
         request = self.request
-        if generator.samples(request):
+        if generator.may_vary(request):
             return None
         messages = [astuple(message) for message in request.messages]
         inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop)

@@ -56,6 +56,7 @@ class ChatTemplate:
         except (OSError, ValueError, TemplateError) as error:
             raise BundleError(path, [f"not a chat template: {error}"]) from error
         self._variables = dict(variables)
+        self.may_write_time = "strftime_now" in source  # equal chats may then become different prompts
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
         """Return the prompt, up to where the assistant's answer begins.
@@ -88,6 +89,7 @@ class ChatEncoder:
 
     def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, aware: Tokenizer) -> None:
         self._template, self._tokenizer, self._aware = template, tokenizer, aware
+        self.may_write_time = template.may_write_time
         special = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
         self._special = special
         self._pattern = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)")

@@ -121,9 +121,10 @@ class Generator(DecodeModel[PromptLaneFactory]):
             for choice in range(len(prompt.rows))
         ]
 
-    def samples(self, request: GenerationRequest) -> bool:
-        """Return True if the results of a request are drawn at random."""
-        return resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.samples
+    def may_vary(self, request: GenerationRequest) -> bool:
+        """Return True if a repeated request may get other results: drawn at random, or of a prompt with the time."""
+        has_time = bool(request.messages) and self._chat is not None and self._chat.may_write_time
+        return has_time or resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.samples
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none if it is not part of a text."""
