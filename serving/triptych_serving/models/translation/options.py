@@ -130,7 +130,7 @@ def _check_ranges(options: DecodingOptions) -> None:
 def _check_texts(options: DecodingOptions, texts: int) -> None:
     """Check the options that are texts themselves."""
     suppressed, prefixes = options.suppress_sequences, options.target_prefix
-    check_phrases("options.suppress_sequences", [text.strip() and text for text in suppressed], MAX_SUPPRESSED)
+    check_phrases("options.suppress_sequences", suppressed, MAX_SUPPRESSED)
     if len(prefixes) not in (0, texts):
         raise _invalid("target_prefix", f"{len(prefixes)} prefixes for {texts} texts, it must be none or one for each")
     for index, prefix in enumerate(prefixes):

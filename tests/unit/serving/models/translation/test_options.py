@@ -33,7 +33,7 @@ GOOD: dict[str, list[Any]] = {
     "coverage_penalty": [0.0, 0.2],
     "repetition_penalty": [0.001, 1.0, 1.2, 1000.0],
     "no_repeat_ngram_size": [0, 3],
-    "suppress_sequences": [[], ["Haus", " x"], ["a" * 256]],
+    "suppress_sequences": [[], ["Haus", " x", "\n"], ["a" * 256]],
     "min_length": [0, 5, 60],
     "max_length": [1, 10, 63],
     "target_prefix": [[], ["Der"], [""]],
