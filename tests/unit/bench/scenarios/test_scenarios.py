@@ -117,6 +117,13 @@ def test_rates_are_measured_with_and_without_success() -> None:
     assert all(not one.valid and ("above 0.001 ms" in one.problem or "load generator" in one.problem) for one in runs)
 
 
+def test_the_generator_is_observed_while_requests_are_due_not_until_the_last_response() -> None:
+    runs: list[Run] = []
+    do(lambda runner: at_rates(runner, batches(), (100.0,), runs.append), FakeTarget(seconds=0.8))
+    assert runs[0].generator
+    assert runs[0].generator.cpu_cores > 0
+
+
 def test_late_requests_and_late_generators_invalidate_a_run() -> None:
     good = [record(1.0 + number / 1_000, 0.1) for number in range(297)]
     for late, passes in ((3, True), (4, False)):
