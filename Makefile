@@ -30,5 +30,5 @@ format:
 stubs:  ## regenerate protos/triptych/v1/*_pb2*.py
 	python protos/generate.py
 
-fixtures:  ## retrain the tests' toy model
+fixtures:  ## retrain the tests' toy translation model, and the toy models in half precision
 	python -m tests.fixtures.make translation half
