@@ -254,3 +254,18 @@ def test_every_extra_that_a_page_installs_exists() -> None:
     for page in (*QUICK_PAGES, *SLOW_PAGES):
         for names in re.findall(r'-e "?\.\[([\w,]+)\]', (ROOT / page).read_text(encoding="utf-8")):
             assert set(names.split(",")) <= set(extras), page
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*QUICK_PAGES, *SLOW_PAGES])
+def test_links_lead_to_a_file_and_a_heading(page: str) -> None:
+    path = ROOT / page
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors_of(linked.read_text(encoding="utf-8")), f"{target}#{anchor}"
