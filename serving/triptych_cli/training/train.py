@@ -53,7 +53,7 @@ def command() -> None:
 
 
 def _option(*names: str, **settings: Any) -> Callable[[Function], Function]:
-    return click.option(*names, show_default=True, **settings)
+    return click.option(*names, show_default=settings.get("default") != "", **settings)
 
 
 VECTORS = "Word vectors (word2vec or GloVe) with which the tokens that are words begin."

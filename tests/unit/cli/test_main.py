@@ -37,6 +37,11 @@ def test_every_command_has_help(run: Run, name: str) -> None:
     assert run(name, "--help").success.startswith(f"Usage: triptych {name} ")
 
 
+@pytest.mark.parametrize("task", ["translation", "gpt", "elmo"])
+def test_the_help_of_a_training_names_no_empty_default(run: Run, task: str) -> None:
+    assert 'default: ""' not in run("train", task, "--help").success
+
+
 def options_of(name: str) -> list[click.Option]:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
