@@ -12,8 +12,8 @@ from triptych_cli.common.options import refuse_given
 @click.command(name="export")
 @click.argument("checkpoint")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Model repository to write into.")
-@click.option("--name", default="", help="Name of the model.  [default: SOURCE-TARGET languages, or the task]")
-@click.option("--version", type=click.IntRange(min=1), default=None, help="[default: the next free number]")
+@click.option("--name", default="", help="Name of the model.  [default: SOURCE-TARGET, the architecture or the task]")
+@click.option("--version", type=click.IntRange(min=1), default=None, help="Version to write.  [default: the next free number]")
 @click.option(
     "--precision",
     "precisions",
@@ -21,7 +21,7 @@ from triptych_cli.common.options import refuse_given
     multiple=True,
     help="Precisions to include; the first is the default, or the next if that is fp16, which is for CUDA. Repeatable.  "
     "[default: int8, fp32; translation also int8-caches, with --shortlist int8-shortlist; embeddings: int8-weights, fp32; "
-    "recurrent models, ELMo and autoencoders have fp32 only]",
+    "recurrent models, ELMo, tables of vectors and autoencoders have fp32 only]",
 )
 @click.option(
     "--shortlist",
@@ -92,12 +92,12 @@ def command(
 
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
     tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
-    CamemBERT and ModernBERT; ViT, DeiT, Swin and PVT. The fp32 graphs must give the same results as PyTorch, or nothing is
-    written.
+    CamemBERT and ModernBERT; ViT, DeiT, Swin, PVT and ImageGPT; GPT-2, Llama, Qwen2 and Mistral; Model2Vec. The fp32 graphs
+    must give the same results as PyTorch, or nothing is written.
 
-    CHECKPOINT may also be an ONNX file, or a folder with model.onnx or onnx/model*.onnx: an encoder if config.json and a
-    tokenizer or image processor are there, else a model of plain tensors, whose graphs are kept as they are; or a bundle of an
-    older release, of which a copy with attention graphs is written.
+    CHECKPOINT may also be a GGUF file, a file of word vectors (word2vec, GloVe), an ONNX file, or a folder with model.onnx or
+    onnx/model*.onnx: an encoder if config.json and a tokenizer or image processor are there, else a model of plain tensors,
+    whose graphs are kept as they are; or a bundle of an older release, of which a copy with attention graphs is written.
     """
     needs("triptych_export.exporter", "export")
     from triptych_export.errors import ExportError
