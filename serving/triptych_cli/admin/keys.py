@@ -31,7 +31,9 @@ def command() -> None:
 @click.option(
     "--role", type=click.Choice(["infer", "admin"]), default="infer", show_default=True, help="admin may also load models."
 )
-@click.option("--expires", default="", metavar="DATE", help="Last day, UTC, such as 2027-06-30.  [default: never]")
+@click.option(
+    "--expires", default="", metavar="DATE", help="Last day, UTC, or a moment such as 2027-06-30T12:00:00Z.  [default: never]"
+)
 def create(name: str, api_keys: Path, role: str, expires: str) -> None:
     """Create a key for NAME and print it.
 

@@ -12,9 +12,10 @@ from triptych.decoding import Bounds, DecodingOptions, SplitSentences
 from triptych_cli.common.options import Function, optional, several
 
 LARGEST = 2**32 - 1  # that the wire carries, unless an option has a limit of its own
-# What the command line says differently: one prefix for all texts, and a default that is not the model's.
+# What the command line says differently: one prefix for all texts, other defaults, and words that suit generated texts too.
 HELP = {
-    "suppress_sequences": "Text that must not occur in a translation; repeatable. The variable has one per line.",
+    "suppress_sequences": "Text that must not occur in the result; repeatable. The variable has one per line.",
+    "min_length": "Minimum number of tokens in the translation of a sentence, or in a generated text.",
     "target_prefix": "Start every translation with this text.",
     "sampling_temperature": "Divides the logits before sampling.",
     "num_hypotheses": "Translations returned for each text, best first; needs --json.",
