@@ -75,7 +75,8 @@ def resolve_options(options: DecodingOptions, texts: int, defaults: ModelDefault
     """Check options and fill in the model's defaults.
 
     A default never contradicts the request: a `beam_size` of 1 returns one hypothesis, whatever the model's `num_hypotheses`,
-    and a model whose default is beam search still samples. Without a seed, each sample gets a random one.
+    and a model whose default is beam search still samples. Nor does it contradict the engine: beams are at most its slots.
+    Without a seed, the request gets a random one.
 
     Args:
         texts: number of texts in the request.
@@ -167,7 +168,7 @@ def _lengths(options: DecodingOptions, defaults: ModelDefaults) -> tuple[int, in
 
 def _hypotheses(options: DecodingOptions, generation: Generation, samples: bool, slots: int) -> tuple[int, int]:
     """Return beam size and number of hypotheses."""
-    beam_size = _given(options.beam_size, 1 if samples else generation.beam_size)
+    beam_size = _given(options.beam_size, 1 if samples else min(generation.beam_size, slots))
     if samples and beam_size > 1:
         raise _invalid("beam_size", f"{beam_size} is not for sampling (sampling_topk, sampling_topp), it must be 1")
     if beam_size > slots:

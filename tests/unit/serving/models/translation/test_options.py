@@ -146,6 +146,11 @@ def test_a_request_overrides_the_models_defaults() -> None:
     assert resolve(generation, max_length=10).search.min_length == 10
 
 
+def test_a_models_beams_are_at_most_the_slots() -> None:
+    search = resolve(replace(GENERATION, beam_size=SLOTS + 1, num_hypotheses=SLOTS + 1)).search
+    assert (search.beam_size, search.num_hypotheses) == (SLOTS, SLOTS)
+
+
 def test_search_rules_come_from_the_model_alone() -> None:
     rules: dict[str, Any] = {
         "rules": SearchRules.TRANSFORMERS,
