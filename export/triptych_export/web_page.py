@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from tokenizers import Tokenizer
 
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.checks import replace_fields
@@ -65,7 +66,7 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
             **common,
             **_graphs(bundle, encoder=graphs.encoder, step=graphs.step),
             "tokenizers": manifest.tokenizers,
-            "language": manifest.source_languages[0] if manifest.splits else "",
+            "language": manifest.source_languages[0].replace("_", "-") if manifest.splits else "",  # as browsers write it
             "layers": manifest.decoder.layers,
             "heads": manifest.decoder.heads,
             "head_dim": manifest.decoder.head_dim,
@@ -75,7 +76,8 @@ def _settings(bundle: Bundle, precision: str) -> dict[str, Any]:
             "most_target": manifest.limits.max_target_tokens,
         }
     if isinstance(manifest, TextManifest) and manifest.task == FILL_MASK:
-        tokens = {"mask": manifest.tokens.mask, "most_tokens": manifest.limits.max_tokens}
+        mask = Tokenizer.from_file(str(bundle.path(TOKENIZER_FILE))).id_to_token(manifest.tokens.mask)
+        tokens = {"mask": manifest.tokens.mask, "mask_token": mask, "most_tokens": manifest.limits.max_tokens}
         graphs_of = _graphs(bundle, graph=manifest.precisions[precision].graph)
         return {**common, **graphs_of, "tokenizers": [TOKENIZER_FILE], **tokens}
     if isinstance(manifest, ImageManifest):

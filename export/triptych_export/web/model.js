@@ -76,7 +76,7 @@ function fillMask({ settings, graphs, tokenizers: [tokenizer], tensor }) {
     const ids = tokenizer.encode(text).ids;
     if (ids.length > settings.most_tokens) throw new Error(`the text has ${ids.length} tokens; the model takes at most ${settings.most_tokens}`);
     const places = ids.flatMap((id, place) => (id === settings.mask ? [place] : []));
-    if (!places.length) throw new Error(`write ${tokenizer.decode([settings.mask])} in place of a word`);
+    if (!places.length) throw new Error(`write ${settings.mask_token} in place of a word`);
     const inputs = {
       ids: tensor("int32", Int32Array.from(ids), [1, ids.length]),
       segments: tensor("int32", new Int32Array(ids.length), [1, ids.length]),

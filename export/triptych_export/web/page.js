@@ -32,6 +32,7 @@ async function show(work) {
     byId("result").textContent = await work();
     byId("status").textContent = `${Math.round(performance.now() - began)} ms`;
   } catch (error) {
+    byId("result").textContent = ""; // it would be taken for the result of this input
     byId("status").textContent = error.message;
   }
 }
@@ -42,7 +43,10 @@ function start({ settings, run }) {
   if (settings.task === "image-classification") {
     byId("text-label").hidden = true;
     byId("image-label").hidden = false;
-    byId("image").addEventListener("change", () => show(async () => lines(await run(await pixelsOf(byId("image").files[0], settings)))));
+    byId("image").addEventListener("change", () => {
+      const [file] = byId("image").files;
+      if (file) show(async () => lines(await run(await pixelsOf(file, settings))));
+    });
     byId("status").textContent = "Ready";
     return;
   }
@@ -63,16 +67,18 @@ function start({ settings, run }) {
       }));
     }, TYPING_MILLISECONDS);
   };
-  byId("text").value = EXAMPLES[settings.task];
+  byId("text").value = EXAMPLES[settings.task].replace("[MASK]", settings.mask_token);
   byId("text").addEventListener("input", update);
   update();
 }
 
+const missing = (error) => Promise.reject(new Error(`${error.message}. Run npm install in the folder of this page.`));
+
 try {
-  const ort = await import("./node_modules/onnxruntime-web/dist/ort.wasm.min.mjs");
-  const { Tokenizer } = await import("./node_modules/@huggingface/tokenizers/dist/tokenizers.min.mjs");
+  const ort = await import("./node_modules/onnxruntime-web/dist/ort.wasm.min.mjs").catch(missing);
+  const { Tokenizer } = await import("./node_modules/@huggingface/tokenizers/dist/tokenizers.min.mjs").catch(missing);
   ort.env.wasm.numThreads = 1; // more need headers that plain file servers do not send
   start(await open(ort, Tokenizer, read));
 } catch (error) {
-  byId("status").textContent = `${error.message}. Run npm install in the folder of this page, and serve it over HTTP.`;
+  byId("status").textContent = error.message;
 }
