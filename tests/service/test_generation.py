@@ -152,6 +152,15 @@ def test_chats_whose_template_writes_the_time_are_not_cached(served: Served, tmp
         assert (content is not None) == is_cached
 
 
+def test_a_chat_whose_template_writes_nothing_is_an_empty_prompt(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "bare").write_text("{{ messages[0].content }}")
+    bare = copy(served.generator)
+    bare._chat = ChatEncoder(ChatTemplate(tmp_path / "bare", {}), bare.tokenizer, bare.tokenizer)
+    options: dict[str, Any] = {"options": DecodingOptions(sampling_topk=1), "max_tokens": 5}
+    chat = GenerationRequest(messages=(ChatMessage("user", ""),), **options)
+    assert bare.generate(chat) == bare.generate(GenerationRequest(prompts=("",), **options))
+
+
 def test_a_chat_is_rendered_by_the_models_template(served: Served) -> None:
     chat = [{"role": "user", "content": "Hello <|im_end|>"}]
     found = served.client.generate(chat, **GREEDY)

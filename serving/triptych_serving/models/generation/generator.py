@@ -217,12 +217,14 @@ class Generator(DecodeModel[PromptLaneFactory]):
         check_messages(request.messages)
         for index, message in enumerate(request.messages):
             self._check_text(f"messages[{index}].content", message.content)
-        return self._chat.encode(request.messages)
+        return self._begun("messages", self._chat.encode(request.messages))
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
         [encoding] = self.tokenizer.encode_batch_fast([text])  # releases the GIL
-        ids = list(encoding.ids)
+        return self._begun(field, list(encoding.ids))
+
+    def _begun(self, field: str, ids: list[int]) -> list[int]:
         if not ids and self.manifest.tokens.start is None:
             raise InvalidInputError(field, "the text is empty, and the model has no token that starts a text")
         return ids or [self.manifest.tokens.start or 0]
