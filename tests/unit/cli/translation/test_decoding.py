@@ -69,7 +69,7 @@ BAD = [
     (["--beam-size", "0"], 2, "0 is not in the range"),
     (["--beam-size", "4294967296"], 2, "4294967296 is not in the range"),
     (["--length-penalty", "nan"], 1, "options.length_penalty: nan is out of range"),
-    (["--suppress", " "], 1, "options.suppress_sequences[0]: the text is empty"),
+    (["--suppress", ""], 1, "options.suppress_sequences[0]: the text is empty"),
     (["--split-sentences", "maybe"], 2, "'maybe' is not one of 'auto', 'off'"),
 ]
 
