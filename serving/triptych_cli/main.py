@@ -99,8 +99,9 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        help_command = f"{error.ctx.command_path if error.ctx else 'triptych'} --help"
-        _fail(f"{error.format_message().rstrip('.')} (see {help_command})", error.exit_code)
+        path, options = (error.ctx.command_path, error.ctx.command.params) if error.ctx else ("triptych", [])
+        flag = "--help-all" if any("--help-all" in option.opts for option in options) else "--help"
+        _fail(f"{error.format_message().rstrip('.')} (see {path} {flag})", error.exit_code)
     except click.ClickException as error:
         _fail(error.format_message() + _remedy(error), error.exit_code)
     except click.Abort:

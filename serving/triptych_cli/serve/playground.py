@@ -24,7 +24,7 @@ LOCAL = "127.0.0.1"
 
 @click.command(name="playground")
 @options.models
-@option("--port", type=flags.PORT, default=8000, help="Port of the page; 0: any free one.")
+@option("--port", envvar="TRIPTYCH_HTTP_PORT", type=flags.PORT, default=8000, help="Port of the page; 0: any free one.")
 @option("--browser/--no-browser", default=True, help="Open the page in a browser.")
 def command(models: Path | None, port: int, browser: bool) -> None:
     """Serve models on this machine alone, and open a page for trying them."""

@@ -72,6 +72,7 @@ def test_variables_are_consistent_and_checked(run: Run, monkeypatch: pytest.Monk
     result = run("serve")
     assert result.code == 2
     assert "TRIPTYCH_PORT" in result.error
+    assert result.error.endswith("(see triptych serve --help-all)")  # --help leaves options out
 
 
 @pytest.mark.parametrize("failure", [click.Abort, KeyboardInterrupt])
