@@ -35,7 +35,8 @@ LINE_END = re.compile(r"\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")  # as str.spl
 INNER_END = re.compile(r"""[.!?…]["'”’»)\]]*\s+|[。！？।؟]["'”’」』）]*\s*""")
 # Abbreviations that sentencex takes for the end of a sentence, also before a number.
 _ABBREVIATED = re.compile(
-    r"\b(?:app|approx|cap|ch|chap|cols?|eds?|eqs?|est|excl|figs?|incl|max|paras?|refs?|resp|sect?s?|tab|tel|vers?|vols?)\.\s+$",
+    r"\b(?:alg|app|approx|cap|ch|chap|cols?|cor|def|eds?|eqs?|est|excl|figs?|incl|lem|max|paras?|prop|refs?|resp|sect?s?|tab|tbl|tel|thm"
+    r"|vers?|vols?)\.\s+$",
     re.IGNORECASE,
 )
 _ITEM = re.compile(r"\s*\(?(?:[A-Za-z]|[ivx]+|[IVX]+)[.)]\s+")  # a letter or Roman number before an item of a list
