@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
-from triptych_documents.segments.protected import ProtectedKind
+from triptych_documents.segments.protected import WORD_KINDS, ProtectedKind
 from triptych_documents.segments.segment import InlineTag, Segment, with_tail
 from triptych_documents.unit import Role
 from triptych_text.sentences import UNSPACED, Splitter
@@ -101,7 +101,7 @@ def _columns(segment: Segment) -> list[Cut]:
 
 def _labels(segment: Segment) -> Iterator[Cut]:
     """Yield cuts after a leading and before a trailing protected item that punctuation separates from the text."""
-    protected = [item for item in segment.protected if item.kind not in (ProtectedKind.TERM, ProtectedKind.KEEP)]
+    protected = [item for item in segment.protected if item.kind not in WORD_KINDS]
     if not protected:
         return
     first, last, text, end = protected[0], protected[-1], segment.text, 0

@@ -10,6 +10,7 @@ from operator import attrgetter
 from triptych_documents.segments.protected import (
     SEPARATOR,
     SYMBOL,
+    WORD_KINDS,
     ProtectedFinder,
     ProtectedKind,
     ProtectedMatch,
@@ -287,8 +288,8 @@ def _one(group: Sequence[ProtectedSpan], text: str) -> ProtectedSpan:
 
 
 def _mergeable(left: ProtectedSpan, right: ProtectedSpan, places: set[int], text: str) -> bool:
-    apart = (ProtectedKind.KEEP, ProtectedKind.TERM)
-    if left.kind in apart or right.kind in apart or (left.kind is ProtectedKind.NUMBER and right.kind is ProtectedKind.NUMBER):
+    numbers = left.kind is ProtectedKind.NUMBER and right.kind is ProtectedKind.NUMBER
+    if left.kind in WORD_KINDS or right.kind in WORD_KINDS or numbers:
         return False
     between = text[left.end : right.start]
     if ProtectedKind.NUMBER in (left.kind, right.kind) and between:

@@ -18,7 +18,11 @@ class ProtectedKind(Enum):
     COUNT = "count"  # replaces a number: %d
     NUMBER = "number"
     KEEP = "keep"  # a coined name, or another word that must not be translated
+    ACRONYM = "acronym"  # may be translated, but must not lose or gain letters
     TERM = "term"  # a word with a required translation
+
+
+WORD_KINDS = (ProtectedKind.KEEP, ProtectedKind.ACRONYM, ProtectedKind.TERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,7 @@ _HINT = re.compile(
     rf"[\d{{}}%$<>&@`_/\\#{_SIGN}:.(w*-](?:(?<=[\d{{}}%$<>&@`_/\\#{_SIGN}])|(?<=-)-|(?<=\*)\*|(?<=w)ww\.|(?<=\()\)|(?<=\w:)\w|(?<=:)[a-z][\w+-]*:"
     rf"|(?<=\.)(?:{_DOMAIN}\b|\.\.\.| \. \.))"
 )
-_INNER_CAPITAL = re.compile(r"[A-Z](?<=[a-z].)")
+_CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or three in a row
 
 # Repetitions that can match the same characters are bounded; otherwise a document could cause quadratic time. So are
 # patterns that can start in many places and scan far before they fail.
@@ -88,6 +92,7 @@ _LATIN = frozenset(
 _LATIN |= {"lv", "ms", "mt", "nb", "nl", "no", "pl", "pt", "ro", "sk", "sl", "sq", "sv", "sw", "tl", "tr", "vi"}
 _LATIN_LETTERS = r"\W\d_A-Za-z\u00aa-\u036f\u1d00-\u1eff\u2071-\u209c\u2c60-\u2c7f\ua720-\ua7ff\ufb00-\ufb06\uff21-\uff5a"
 _FOREIGN = re.compile(rf"[^{_LATIN_LETTERS}](?:[^{_LATIN_LETTERS}]|[\u0590-\u10ff\u1780-\u17ff])*")  # with signs on letters
+ACRONYM = re.compile(r"(?<![^\W_])[A-Z]{2,}(?![^\W_])")
 _LONG = 5  # letters; of shorter words two capitals are too few: "PhD" and "WiFi" have translations
 _GENDERED = ("In", "Innen")  # German: MitarbeiterInnen
 
@@ -108,7 +113,7 @@ class ProtectedFinder:
         """Return False if `find` cannot find anything; fast."""
         if self._has_foreign and not text.isascii() and _FOREIGN.search(text) is not None:
             return True
-        return self._always or _HINT.search(text) is not None or _INNER_CAPITAL.search(text) is not None
+        return self._always or _HINT.search(text) is not None or _CAPITALS.search(text) is not None
 
     def hints_at(self, text: str) -> bool:
         """Return False if the text has no number, placeholder, address or code name; fast."""
@@ -136,7 +141,9 @@ class ProtectedFinder:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
         coined = (ProtectedMatch(*match.span(), ProtectedKind.KEEP) for match in _COINED.finditer(text) if _is_coined(match[0]))
-        return merged(merged(kept, terms), coined)
+        acronyms = () if text.isupper() else ACRONYM.finditer(text)
+        capitals = (ProtectedMatch(*match.span(), ProtectedKind.ACRONYM) for match in acronyms if len(match[0]) > 2)
+        return merged(merged(merged(kept, terms), coined), capitals)
 
     def _foreign(self, text: str) -> Iterator[ProtectedMatch]:
         found = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()

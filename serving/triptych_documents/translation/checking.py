@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from triptych_documents.rules import Term
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind, is_word
+from triptych_documents.segments.protected import ACRONYM, ProtectedFinder, ProtectedKind, is_word
 from triptych_documents.sentences import Alignment, Span
 from triptych_documents.translation.masking import MaskedSentence, MaskedSpan, Substitution
 from triptych_documents.translation.tag_placement import TagNode, TagPlacer
@@ -76,8 +76,11 @@ def _ascii(digits: Iterable[str]) -> str:
     return "".join(str(int(sign)) if sign.isdecimal() else sign for sign in digits)
 
 
+_KEPT = (ProtectedKind.KEEP, ProtectedKind.ACRONYM)
 _ENDINGS = 3  # additional letters of an inflected term
 _SMALL = 3  # maximum length of words such as articles, stripped from an aligned term
+_REPEATED, _TRIPLED = re.compile(r"(.)\1+"), re.compile(r"(.)\1\1")
+_SHORT = 3  # letters of an acronym that others may begin with: US and USA
 _MORE_WORDS = 2  # words that the translation of a term may have more than its source
 
 
@@ -108,7 +111,10 @@ class TranslationChecker:
         for index, masked in enumerate(sentence.spans):
             if masked.substitution in (Substitution.NAME, Substitution.NUMBER):
                 self._check_stand_in(checked, index, masked, text)
-            elif masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.KEEP:
+            elif masked.substitution is Substitution.UNCHANGED and masked.item.kind in (
+                ProtectedKind.KEEP,
+                ProtectedKind.ACRONYM,
+            ):
                 self._check_kept(checked, index, masked, sentence, text)
         for index, masked in enumerate(sentence.spans):
             if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.TERM and masked.item.term:
@@ -129,7 +135,8 @@ class TranslationChecker:
         same = [other for other in sentence.spans if other.word == masked.word]
         found = _occurrences(masked.word, text)
         if len(found) != len(same):
-            checked.failed.add(index)
+            if masked.item.kind is ProtectedKind.KEEP or _is_misspelt(masked.word, text):
+                checked.failed.add(index)
         else:
             checked.anchors[found[same.index(masked)]] = masked.span
 
@@ -172,6 +179,17 @@ class TranslationChecker:
                 if _takes(missing, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)
         checked.invented += additional
+
+
+def _is_misspelt(acronym: str, text: str) -> bool:
+    """Return whether a translation has an acronym with other repetitions of letters, or without its last ones."""
+    for found in {match[0] for match in ACRONYM.finditer(text)}:
+        repeats = len(found) < len(acronym) or _TRIPLED.search(found) is not None  # PROGRAM may become PROGRAMM
+        if repeats and _REPEATED.sub(r"\1", found) == _REPEATED.sub(r"\1", acronym):
+            return True
+        if len(acronym) > _SHORT and acronym.startswith(found) and acronym not in (found, f"{found}S"):
+            return True
+    return False
 
 
 def _without_small(words: Sequence[Span]) -> Sequence[Span]:

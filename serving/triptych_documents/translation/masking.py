@@ -34,6 +34,7 @@ SUBSTITUTIONS = {
     ProtectedKind.COUNT: (Substitution.NUMBER, Substitution.NAME, Substitution.OUT),
     ProtectedKind.NUMBER: (Substitution.UNCHANGED, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.KEEP: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
+    ProtectedKind.ACRONYM: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
     ProtectedKind.TERM: (Substitution.UNCHANGED, Substitution.NAME, Substitution.UNCHANGED),
 }
 

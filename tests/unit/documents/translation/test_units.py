@@ -212,6 +212,25 @@ def test_a_changed_name_is_replaced_by_a_word_and_put_back() -> None:
     assert requested("Open PyTorch here", swapping) == ["Open PyTorch here", "Open Tom here"]
 
 
+@pytest.mark.parametrize(
+    ("acronym", "became", "good"),
+    [
+        ("ONNX", "ONNX", True),
+        ("ONNX", "ONX", False),
+        ("ONNX", "ONNNX", False),
+        ("VNNI", "VN", False),
+        ("DNA", "DNS", True),
+        ("USA", "US", True),
+        ("PROGRAM", "PROGRAMM", True),
+        ("TESTS", "TEST", True),
+    ],
+)
+def test_a_misspelt_acronym_is_requested_again(acronym: str, became: str, good: bool) -> None:
+    source = f"The {acronym} file"
+    requests = requested(source, lambda request: aligned(request, request.text.replace(acronym, became)))
+    assert (len(requests) == 1) is good
+
+
 def test_user_rules_protect_words_and_patterns() -> None:
     found = done("Open Settings in the Settings menu", swapping, keep=("Settings",))
     assert found.pieces == ("oPEN Settings IN THE Settings MENU",)
