@@ -29,8 +29,8 @@ from triptych_serving.models.translation.translator import Translator
 from triptych_training.data.batches import pad
 from triptych_training.decoding.greedy import greedy
 
+from ..fixtures.archives import unpacked
 from ..fixtures.huggingface import VARIANTS, small_model
-from ..fixtures.optimum import optimum
 from ..fixtures.sentences import SENTENCES
 
 WORDS = 25  # of a sentence, which is then short enough for all models
@@ -100,7 +100,7 @@ class Loaded:
             self.model.generation_config = transformers.GenerationConfig(**special, **case.generation)
             self.model.generation_config.save_pretrained(path)
         self.folder = open_folder(str(path))
-        loaded = keep_files(self.folder, weight_graphs(optimum() / case.family)) if case.kept else load(self.folder)
+        loaded = keep_files(self.folder, weight_graphs(unpacked("optimum") / case.family)) if case.kept else load(self.folder)
         assert isinstance(loaded, TranslationSource)
         self.source = loaded
 

@@ -15,7 +15,7 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
 
-from ..fixtures.optimum import optimum
+from ..fixtures.archives import unpacked
 from ..fixtures.sentences import SENTENCES
 from .test_huggingface_images import as_png, pictures
 from .text_checkpoints import save_checkpoint, word_pieces
@@ -47,7 +47,7 @@ def small_vit() -> transformers.PreTrainedModel:
 def bundle_of(folder: Path, name: str) -> Path:
     """Put the model's ONNX file in place of its weights, and export the folder."""
     (folder / "model.safetensors").unlink()
-    shutil.copy(optimum() / name / "model.onnx", folder)
+    shutil.copy(unpacked("optimum") / name / "model.onnx", folder)
     bundle = export(folder, ExportOptions(folder.parent / "models", name=name), lambda _: None)
     assert read_manifest(bundle).parity["fp32"]["samples"] >= 32
     return bundle

@@ -27,8 +27,8 @@ from triptych_serving.runtime.session import SessionPlace
 from triptych_serving.scheduling.engine import run_rows
 from triptych_text.steps import finish
 
+from ..fixtures.archives import unpacked
 from ..fixtures.decoders import decoder_source, small_decoder
-from ..fixtures.optimum import optimum
 from ..fixtures.sentences import SENTENCES
 from ..fixtures.toy import TEXT_GENERATION_MODELS
 
@@ -56,7 +56,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     kept = request.param == "file"
     model = small_decoder("gpt2" if kept else request.param, folder / "checkpoint")
     settings = Folder(folder / "checkpoint")
-    source = keep_files(settings, [optimum() / "gpt2/model.onnx"]) if kept else load(settings)
+    source = keep_files(settings, [unpacked("optimum") / "gpt2/model.onnx"]) if kept else load(settings)
     assert isinstance(source, GenerationSource)
     write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
     bundle = open_bundle(folder / "bundle")

@@ -17,9 +17,9 @@ from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.loading import open_checkpoint
 from triptych_serving.bundle.manifest import read_manifest
 
+from ....fixtures.archives import unpacked
 from ....fixtures.decoders import small_decoder
 from ....fixtures.huggingface import small_model
-from ....fixtures.optimum import optimum
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_all_weights_are_found_and_equal(family: str, variant: str, tmp_path: Pa
     """Marian's decoder is merged with the one with a past, T5's is not; GPT-2 is one file."""
     make = small_decoder if family == "gpt2" else partial(small_model, family)
     make(variant, tmp_path)
-    wanted, found = open_weights(tmp_path), open_weights(optimum() / family)
+    wanted, found = open_weights(tmp_path), open_weights(unpacked("optimum") / family)
     assert not wanted.keys() - found.keys()
     assert not [name for name in wanted if not torch.equal(wanted.tensor(name), found.tensor(name))]
 
@@ -43,7 +43,7 @@ def test_all_weights_are_found_and_equal(family: str, variant: str, tmp_path: Pa
 def test_a_decoder_only_file_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     small_decoder("gpt2", tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    shutil.copy(optimum() / "gpt2/model.onnx", tmp_path)
+    shutil.copy(unpacked("optimum") / "gpt2/model.onnx", tmp_path)
     opened = open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
     assert opened.family.default_name == "gpt2"
     assert opened.origin["original"].startswith("8 outputs as in the ONNX files")
@@ -65,7 +65,7 @@ def test_a_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path)
     (tmp_path / "model.safetensors").unlink()
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "gpt_new"}), encoding="utf-8")
-    model = onnx.load(optimum() / "gpt2/model.onnx")
+    model = onnx.load(unpacked("optimum") / "gpt2/model.onnx")
     name = "decoder_model_merged.onnx"
     onnx.save(merged(model), tmp_path / name)
     manifest = read_manifest(export(tmp_path, ExportOptions(tmp_path / "models"), lambda _: None))
@@ -82,7 +82,7 @@ def test_a_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path)
 def test_an_encoder_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path) -> None:
     folder = small_model("pegasus", "tied", tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    for file in (optimum() / "pegasus").glob("*.onnx"):
+    for file in (unpacked("optimum") / "pegasus").glob("*.onnx"):
         shutil.copy(file, folder)
     options = ExportOptions(tmp_path / "models", source_language="en", target_language="en")
     manifest = read_manifest(export(folder, options, lambda _: None))
@@ -101,7 +101,7 @@ def test_an_encoder_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_pa
 def test_a_folder_of_optimum_becomes_a_model_of_our_own(tmp_path: Path) -> None:
     folder = small_model("marian", "tied", tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    for file in (optimum() / "marian").glob("*.onnx"):
+    for file in (unpacked("optimum") / "marian").glob("*.onnx"):
         (folder / "onnx").mkdir(exist_ok=True)
         shutil.copy(file, folder / "onnx")
     opened = open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["fp32"]))
