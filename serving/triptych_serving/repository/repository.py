@@ -125,6 +125,9 @@ def _folder(path: Path, versions: tuple[VersionFolder, ...]) -> ModelFolder:
     except BundleError as error:
         return ModelFolder(path.name, versions, fault=str(error))
     numbers = [entry.version for entry in versions]
+    for label, version in policy.labels.items():
+        if version not in numbers:
+            _warn_once(f"{path / POLICY_FILE}: label {label!r} is of version {version}, which does not exist")
     fault = "" if policy.candidates(numbers) else f"{path / POLICY_FILE}: allows none of the existing versions: {numbers}"
     return ModelFolder(path.name, versions, policy, fault)
 
@@ -157,12 +160,13 @@ def _subfolders(model: Path) -> list[Path]:
         model.name.encode()
         return [version for version in model.iterdir() if version.is_dir()] if model.is_dir() else []
     except UnicodeEncodeError:  # such a name fits into no response, and no label of a metric
-        _warn_once(str(model).encode(errors="backslashreplace").decode(), "its name is not UTF-8")
+        name = str(model).encode(errors="backslashreplace").decode()
+        _warn_once(f"{name} cannot be read and is left out: its name is not UTF-8")
     except OSError as error:
-        _warn_once(str(model), error.strerror or str(error))
+        _warn_once(f"{model} cannot be read and is left out: {error.strerror or error}")
     return []
 
 
 @cache
-def _warn_once(folder: str, reason: str) -> None:
-    logger.warning("%s cannot be read and is left out: %s", folder, reason)
+def _warn_once(message: str) -> None:
+    logger.warning("%s", message)

@@ -33,6 +33,14 @@ def test_a_name_that_is_not_utf_8_is_left_out(repository: Path, caplog: pytest.L
     assert caplog.messages == [f"{repository / 'b'}\\udcff cannot be read and is left out: its name is not UTF-8"]
 
 
+def test_a_label_of_a_missing_version_is_reported_once(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(repository, "a/1")
+    policy = repository / "a" / "model.json"
+    policy.write_text('{"labels": {"stable": 1, "canary": 2}}')
+    assert [list_models(repository)["a"].fault for _ in range(2)] == ["", ""]
+    assert caplog.messages == [f"{policy}: label 'canary' is of version 2, which does not exist"]
+
+
 @pytest.mark.parametrize("name", ["missing", "file"])
 def test_a_missing_repository_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
