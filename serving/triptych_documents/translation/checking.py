@@ -63,7 +63,7 @@ def _value(number: str, language: str) -> Value:
             value[0] += run
         else:
             value.append(run)
-    return tuple(value)
+    return tuple(value) if len(value) <= 2 else (number,)  # a version or a date keeps its separators
 
 
 def _decimal(language: str) -> str:
