@@ -2,7 +2,7 @@
 
     python mix_en_de.py DATA OUT [--exclude FILE ...]
 
-DATA is the folder of the sentence pairs listed in SHARES. Written to OUT:
+DATA is the folder of the sentence pairs listed in SHARES; those written for it are beside this file. Written to OUT:
 
 train.tsv.gz           the training pairs, shuffled
 heldout/<domain>.tsv   held-out pairs of every domain
@@ -16,6 +16,7 @@ model learns to copy them. Greetings, single words, introductions and lists come
 """
 
 import argparse
+import bz2
 import gzip
 import random
 import re
@@ -26,6 +27,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 Pair = tuple[str, str]
 
@@ -64,10 +67,14 @@ SHARES = {
     "ui-android": 2,
     "names": 1,
     "dict-ding": 0.8,
+    "software-written": 10,
+    "news-written": 10,
+    "general-written": 10,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them
 SHORTEST_HELD_OUT = 3  # words; "Save" is everywhere
+WRITTEN, WRITTEN_HELD_OUT = "-written", 24  # one in so many pairs, whichever others there are: these files grow
 
 PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES, LIST_COPIES = 8, 5, 80, 2_000
 SWAPPED = 0.4  # of the pairs with something to replace
@@ -85,6 +92,7 @@ RANGES = {
     "year": (1850, 2030),
 }
 ENTITY = re.compile(r"&[a-z.]+;|\{\{|\[\[")
+SPACED = re.compile(r" ['’,;] |\w [.,;:]$| \)")  # left by tokenizers: "Forrest ' s"
 NUMBER = re.compile(r"\d+")
 WORD = re.compile(r"[^\W\d_]+")
 TERM = re.compile(r"\w[\w.+#/-]*[A-Z][\w.+#/-]*(?<![./-])")  # technical: "OpenSSL", "IPv6", "GNU/Linux"
@@ -101,7 +109,7 @@ def main() -> None:
     parser.add_argument("--exclude", type=Path, action="append", default=[], help="text whose lines are not to be trained on")
     options = parser.parse_args()
 
-    pairs = {name: read_pairs(options.data / file_name(name)) for name in SHARES}
+    pairs = {name: read_pairs(path_of(name, options.data)) for name in SHARES}
     held_out = {name: hold_out(name, pairs[name]) for name in SHARES if name not in NEVER_HELD_OUT}
     seen = list(read_pairs(options.data / VALID)) + [pair for part in held_out.values() for pair in part]
     forbidden = {key(text) for pair in seen for text in pair}
@@ -109,7 +117,7 @@ def main() -> None:
     forbidden |= {key(line) for line in read_lines(SAMPLES) if len(line.split()) >= SHORTEST_HELD_OUT}
     write_held_out(options.out / "heldout", held_out)
 
-    usable = {name: [p for p in part if is_clean(p) and not touches(p, forbidden)] for name, part in pairs.items()}
+    usable = {name: [p for p in part if is_usable(p) and not touches(p, forbidden)] for name, part in pairs.items()}
     usable["names"] = [(english, german) for english, german in usable["names"] if german[:1].isupper()]
     usable["dict-ding"] = supported(usable["dict-ding"], usable["tatoeba.en-de.train"])
     terms = sorted({term for part in usable.values() for pair in part for term in shared_terms(pair)})
@@ -127,14 +135,16 @@ def main() -> None:
     sys.stdout.write(f"{len(rows):,} training pairs\n")
 
 
-def file_name(name: str) -> str:
-    """Return the file name of an entry of SHARES."""
-    return f"{name}.tsv.gz" if ".en-de" in name else f"{name}.en-de.tsv.gz"
+def path_of(name: str, data: Path) -> Path:
+    """Return the path of an entry of SHARES."""
+    if name.endswith(WRITTEN):
+        return HERE / f"en-de-{name}.tsv.bz2"
+    return data / (f"{name}.tsv.gz" if ".en-de" in name else f"{name}.en-de.tsv.gz")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Read the lines of a text file, compressed if its name ends in `.gz`."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    """Read the lines of a text file, compressed if its name ends in `.gz` or `.bz2`."""
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
     with opener(path, "rt", encoding="utf-8") as file:
         for line in file:
             yield line.rstrip("\n")
@@ -160,6 +170,8 @@ def touches(pair: Pair, forbidden: set[str]) -> bool:
 def hold_out(name: str, pairs: Sequence[Pair]) -> list[Pair]:
     """Draw held-out pairs of a file: no single words, and no text twice."""
     long_enough = [p for p in pairs if is_clean(p) and min(len(key(text).split()) for text in p) >= SHORTEST_HELD_OUT]
+    if name.endswith(WRITTEN):
+        return [pair for pair in long_enough if crc32(pair[0].encode()) % WRITTEN_HELD_OUT == 0]
     random.Random(f"held out/{name}").shuffle(long_enough)
     taken: list[Pair] = []
     keys: set[str] = set()
@@ -190,6 +202,11 @@ def is_clean(pair: Pair) -> bool:
     if ENTITY.search(english + german) or (english == german and words[0] > 3):
         return False
     return max(words) <= 3 * min(words) + 4
+
+
+def is_usable(pair: Pair) -> bool:
+    """Tell whether a pair is clean and has no spaces before punctuation."""
+    return is_clean(pair) and not any(SPACED.search(side) for side in pair)
 
 
 def supported(entries: Sequence[Pair], sentences: Sequence[Pair]) -> list[Pair]:
