@@ -23,7 +23,7 @@ from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 
-from ..fixtures.toy import HALF_MODELS
+from ..fixtures.half import HALF_MODELS
 from .test_encoder_export import HEADS, jpeg, save_text, save_vit
 
 HALF, SINGLE = 2e-6, 2e-2  # differences of runs in float16, whose sums of padding are in float32, and to float32

@@ -26,7 +26,8 @@ from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.decoding.greedy import greedy
 
 from ..fixtures.cuda_kernels import unfit_nodes
-from ..fixtures.toy import HALF_BUNDLE, HERE, SOURCES
+from ..fixtures.half import HALF_BUNDLE
+from ..fixtures.toy import HERE, SOURCES
 
 SLOTS, STEPS = 5, 30
 FEW = 12  # sentences

@@ -13,7 +13,8 @@ from PIL import Image
 from triptych_cli.encoders.attend import command
 from triptych_client import AsyncClient, Client, FailedPreconditionError
 
-from ..fixtures.toy import HALF_BUNDLE, HERE, SOURCE, TARGET, copy_bundle
+from ..fixtures.half import HALF_BUNDLE
+from ..fixtures.toy import HERE, SOURCE, TARGET, copy_bundle
 from .support.in_process import options_of, serving
 from .support.messages import RED
 

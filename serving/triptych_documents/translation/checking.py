@@ -54,7 +54,7 @@ def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tup
 
 
 def _value(number: str, language: str) -> Value:
-    """Split into runs of digits without grouping: 1,234.5 and 1.234,5 and 1234,5 are ("1234", "5")."""
+    """Split into runs of digits without grouping: 1,234.5 and 1.234,5 and 1234,5 are ("1234", "5"); 4.8.5 is whole."""
     decimal = _decimal(language)
     runs, signs = _SIGN.split(_ascii(number)), _SIGN.findall(number)
     value = [runs[0]]
@@ -63,7 +63,7 @@ def _value(number: str, language: str) -> Value:
             value[0] += run
         else:
             value.append(run)
-    return tuple(value) if len(value) <= 2 else (number,)  # a version or a date keeps its separators
+    return tuple(value) if len(value) <= 2 else (_ascii(number),)  # a version or a date keeps its separators
 
 
 def _decimal(language: str) -> str:
@@ -111,10 +111,7 @@ class TranslationChecker:
         for index, masked in enumerate(sentence.spans):
             if masked.substitution in (Substitution.NAME, Substitution.NUMBER):
                 self._check_stand_in(checked, index, masked, text)
-            elif masked.substitution is Substitution.UNCHANGED and masked.item.kind in (
-                ProtectedKind.KEEP,
-                ProtectedKind.ACRONYM,
-            ):
+            elif masked.substitution is Substitution.UNCHANGED and masked.item.kind in _KEPT:
                 self._check_kept(checked, index, masked, sentence, text)
         for index, masked in enumerate(sentence.spans):
             if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.TERM and masked.item.term:

@@ -45,7 +45,8 @@ def _change(request: Callable[..., Any]) -> Any:
     """Make the function of a route that loads or unloads the model in its path; the body may have parameters."""
 
     async def change(call: HttpCall) -> dict[str, Any]:
-        given = parse_object(await call.body() or b"{}", call.parts.json_tokens(False))
+        data = await call.body() or b"{}"
+        given = await call.offload(len(data), parse_object, data, call.parts.json_tokens(False))
         message = request(**call.request.path_params)
         _set_parameters(message.parameters, given.take("parameters", dict, {}))
         return to_dict(await call.ask(message), plain=True)

@@ -27,7 +27,8 @@ from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import VIT
 from triptych_training.checkpoints.translation import load_checkpoint, save_checkpoint
 
-from ...fixtures.toy import BUNDLE, HALF_BUNDLE, HERE, PAIRS
+from ...fixtures.half import HALF_BUNDLE
+from ...fixtures.toy import BUNDLE, HERE, PAIRS
 
 CHECKPOINT = HERE / "checkpoint"
 

@@ -134,7 +134,7 @@ class TextBuilder:
         one_by_one = len(more) > 1 and REPLACEMENT in self._decode(more)
         for part in [[token] for token in more] if one_by_one else [more]:
             self._read(part)
-        if is_last:
+        if is_last and self._new:  # an unfinished character
             self._withheld += self._added()
             self._new = []
         piece = self._cut(is_last)

@@ -24,7 +24,7 @@ from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_fro
 from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls, TaskResults
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
-from triptych_serving.services.oip.tensors import Buffer, encode, inputs_from
+from triptych_serving.services.oip.tensors import Buffer, check_outputs, encode, inputs_from
 
 Response = TypeVar("Response")
 
@@ -122,10 +122,7 @@ def infer_call_from(request: pb.ModelInferRequest, model: Model, streams: bool =
     chosen = {TASK_PARAMETER: given.pop(TASK_PARAMETER)} if TASK_PARAMETER in given else {}
     task = TASKS[task_from(parameters_from(chosen, {TASK_PARAMETER: TEXT}).get(TASK_PARAMETER), model)]
     values = parameters_from(given, {**task.parameters, TASK_PARAMETER: TEXT})
-    for index, output in enumerate(request.outputs):
-        if unknown := next(iter(output.parameters), None):
-            problem = f"there is {unknown!r}, outputs take none; classification and shared memory are not supported"
-            raise InvalidInputError(f"outputs[{index}].parameters", problem)
+    check_outputs(request.outputs, (), "outputs take none; classification and shared memory are not supported")
     outputs = task.select([output.name for output in request.outputs], values, streams)
     query = InferQuery(model.name, str(model.version), inputs_from(request, task.inputs), values, outputs)
     return InferCall(request, task, query)

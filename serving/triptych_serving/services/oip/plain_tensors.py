@@ -20,7 +20,15 @@ from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
 from triptych_serving.services.oip.parameters import EMPTY_FINAL
-from triptych_serving.services.oip.tensors import BYTES, Buffer, check_parameters, elements_of, encode, raw_contents
+from triptych_serving.services.oip.tensors import (
+    BYTES,
+    Buffer,
+    check_outputs,
+    check_parameters,
+    elements_of,
+    encode,
+    raw_contents,
+)
 
 # Where a tensor that is not raw has its values.
 CONTENTS: Mapping[str, str] = {
@@ -50,10 +58,7 @@ async def infer_tensors(
     arrival = Arrival.now(context)
     if unknown := next((name for name in request.parameters if name != EMPTY_FINAL), ""):
         raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
-    for index, output in enumerate(request.outputs):
-        if unknown := next((name for name in output.parameters if name != CLASSES), ""):
-            problem = f"there is {unknown!r}, there may be {CLASSES!r}; shared memory is not supported"
-            raise InvalidInputError(f"outputs[{index}].parameters", problem)
+    check_outputs(request.outputs, (CLASSES,), f"there may be {CLASSES!r}; shared memory is not supported")
     inputs, files = inputs_from(request)
     for name, images in files.items():
         inputs[name] = await asyncio.to_thread(model.read_images, name, images)

@@ -1,7 +1,7 @@
 """Tensors: input tensors are checked and unpacked, results are encoded as output tensors."""
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
 
 InferInputTensor = pb.ModelInferRequest.InferInputTensor
+InferOutput = pb.ModelInferRequest.InferRequestedOutputTensor
 
 
 @dataclass(frozen=True)
@@ -167,6 +168,13 @@ def check_parameters(tensor: InferInputTensor) -> None:
     if unknown := next(iter(tensor.parameters), None):
         problem = f"it has a parameter {unknown!r}, inputs take none; shared memory is not supported"
         raise InvalidInputError(tensor.name, problem)
+
+
+def check_outputs(outputs: Iterable[InferOutput], known: Container[str], rule: str) -> None:
+    """Check that outputs have known parameters alone. Raises InvalidInputError: one has another; `rule` is told."""
+    for index, output in enumerate(outputs):
+        if unknown := next((name for name in output.parameters if name not in known), None):
+            raise InvalidInputError(f"outputs[{index}].parameters", f"there is {unknown!r}, {rule}")
 
 
 def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:

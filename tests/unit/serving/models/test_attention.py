@@ -23,7 +23,8 @@ from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 
-from ....fixtures.toy import BUNDLE, HALF_BUNDLE, HERE, SOURCE, TARGET
+from ....fixtures.half import HALF_BUNDLE
+from ....fixtures.toy import BUNDLE, HERE, SOURCE, TARGET
 from ..encoders import photo
 
 ENCODERS = HERE / "encoder_models"

@@ -27,7 +27,8 @@ from triptych_serving.runtime.session import Session, SessionPlace
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 
-from .....fixtures.toy import HALF_BUNDLE, PAIRS, SOURCES, TARGETS
+from .....fixtures.half import HALF_BUNDLE
+from .....fixtures.toy import PAIRS, SOURCES, TARGETS
 from ...calls import decode_rows, row_of
 from ...runtime.memory.strict_memory import StrictMemory
 
