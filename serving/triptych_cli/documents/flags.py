@@ -108,7 +108,7 @@ running = options.several(
     ),
     _option(
         "--server-wait-secs",
-        type=click.FloatRange(min=0),
+        type=options.FloatRange(min=0),
         default=300.0,
         show_default=True,
         help="With --server: how long to wait for one that is full or unreachable.",

@@ -18,7 +18,7 @@ from triptych_embedded.request import BackendError, InputError, ModelChoice, Tra
 
 _hold_out = click.option(
     "--hold-out",
-    type=click.FloatRange(min=0),
+    type=options.FloatRange(min=0),
     default=0.0,
     help="Use this many files in all (below 1: this share), the last of each class; 0: every file.",
 )

@@ -235,6 +235,7 @@ def test_glossary_and_words_to_keep(translate: Translate, source: Path, tmp_path
 
 
 BAD = [
+    (("--server-wait-secs", "nan"), 2, "Invalid value for '--server-wait-secs'"),
     (("--concurrency", "3"), 2, "--concurrency is for a server: name it with --server"),
     (("--placeholder", "("), 2, "--placeholder '(': missing ), unterminated subpattern at position 0"),
     (

@@ -66,6 +66,7 @@ def test_an_image_that_cannot_be_used_is_named(run: Run, tmp_path: Path) -> None
         (tmp_path / label / "bad.png").write_bytes(b"no image")
     assert run("evaluate", "image-classification", tmp_path).error.startswith(f"{tmp_path}/cat/bad.png: it is not an image")
     assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "-1").err
+    assert "x>=0" in run("evaluate", "image-classification", tmp_path, "--hold-out", "nan").err
 
 
 def test_the_perplexity_is_of_all_tokens_but_the_first(run: Run, tmp_path: Path) -> None:
