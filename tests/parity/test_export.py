@@ -15,9 +15,15 @@ from triptych_export.parity import translation as parity
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
+from triptych_serving.decoding import kv_cache
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.decoding.greedy_lane import GreedyLane
+from triptych_serving.decoding.kv_cache import OFFSETS, HostKVCache
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
+from triptych_serving.runtime.arrays import stack_rows
+from triptych_serving.runtime.session import Session
+from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
 
 from ..fixtures.toy import BUNDLE, HERE, SOURCES, TARGETS
@@ -91,6 +97,38 @@ def test_int8_results_do_not_depend_on_other_rows(bundle: Bundle, precision: str
         translator.close()
     for alone, row in zip(rows, together, strict=True):
         assert [(h.tokens, h.score) for h in row.hypotheses] == [(h.tokens, h.score) for h in alone.hypotheses]
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-caches"])
+def test_sources_in_one_row_give_what_padded_ones_give(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    """Bit by bit; with few tokens at a time, too, and a source that is longer than that."""
+    translator = Translator("toy", 1, bundle, DecodeModelOptions(precision, EngineOptions(workers=1, slots=8)))
+    lane = translator.lanes.make(LaneKind.GREEDY)
+    assert isinstance(lane, GreedyLane)
+    cache = lane._slots.cache
+    assert isinstance(cache, HostKVCache)
+    sources = translator.tokenizer.encode(SOURCES[:6])
+    lengths = np.array([len(source) for source in sources], np.int32)
+    padded = stack_rows(sources, 0, np.int64)
+    translator.close()
+    monkeypatch.setattr(cache, "_packs", False)
+    cache.encode(padded, lengths, 1)
+    expected = cache.memory.copy()
+    if not cache._encoder.takes_sequences:
+        pytest.skip("the kernels do not read several sequences in one row on this processor")
+    monkeypatch.setattr(cache, "_packs", True)
+    for tokens in (512, int(lengths[:2].sum()), 1):
+        monkeypatch.setattr(kv_cache, "PACKED_TOKENS", tokens)
+        cache.memory[:] = 0
+        cache.encode(padded, lengths, 1)
+        for row, length in enumerate(lengths, 1):
+            np.testing.assert_array_equal(cache.memory[:, row, :, :length], expected[:, row, :, :length])
+
+
+def test_encoders_of_int8_have_an_optional_input_for_sources_in_one_row(bundle: Bundle) -> None:
+    for name, has in (("encoder.fp32.onnx", False), ("encoder.int8.onnx", True), ("encoder.int8-caches.onnx", True)):
+        session = Session(bundle.path(name))
+        assert (session.inputs, session.optional_inputs) == (("source", "lengths"), {OFFSETS} if has else set())
 
 
 def test_graphs_use_the_fast_operators(bundle: Bundle) -> None:

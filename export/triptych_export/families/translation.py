@@ -333,7 +333,7 @@ def _write_graphs(
     kinds: Sequence[str] = KINDS
     if precision == INT8_CACHES:
         folded, settings, kinds = fold_cache_scales(folded), replace(settings, int8_caches=True), CACHE_KINDS
-    folded = fuse_norms(folded)
+    folded, settings = fuse_norms(folded), replace(settings, joins_sources=precision in (INT8, INT8_CACHES))
     for kind in kinds:
         graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
         write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)

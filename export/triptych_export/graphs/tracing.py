@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
 from torch import Tensor, nn
 
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
@@ -33,6 +36,7 @@ from triptych_export.graphs.translation import (
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
 from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
+from triptych_serving.decoding.kv_cache import OFFSETS
 from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
@@ -81,6 +85,12 @@ def trace_translation(kind: str, model: Seq2Seq, settings: GraphSettings, half: 
         return _trace(RecurrentEncoderGraph(model), (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     if kind == "encoder":
         encoder = to_float16(HalfEncoderGraph(model)) if half else EncoderGraph(model, settings.int8_caches)
+        if settings.joins_sources and isinstance(encoder, EncoderGraph) and encoder.takes_sequences:
+            shapes = (shapes[0], {0: torch.export.Dim("sequences", min=1, max=65_535)}, {0: shapes[0][1]})
+            example = torch.zeros(EXAMPLE_SOURCE, dtype=torch.int64)
+            names = ["source", "lengths", OFFSETS]
+            traced = _trace(encoder, (source, lengths, example), shapes, names, ["memory"], half)
+            return _with_default(traced, OFFSETS, np.zeros(1, np.int64))
         return _trace(encoder, (source, lengths), shapes, ["source", "lengths"], ["memory"], half)
     targets = torch.zeros(EXAMPLE_ROWS, EXAMPLE_TARGET, dtype=torch.int64)
     length = torch.export.Dim("target_length", min=2, max=settings.max_target + 1)
@@ -243,6 +253,16 @@ def trace_autoencoder(model: Vae) -> dict[str, Graph]:
         kind: _trace(AutoencoderGraph(model, kind), (example,), ({0: ROWS},), [name], outputs, half=False)
         for kind, (example, name, outputs) in arguments.items()
     }
+
+
+def _with_default(graph: Graph, name: str, value: NDArray[Any]) -> Graph:
+    """Make an input optional; the default may have other dimensions, to which operators broadcast."""
+    body = graph.model.graph
+    [given] = [given for given in body.input if given.name == name]
+    for dimension in given.type.tensor_type.shape.dim:
+        dimension.dim_param = name
+    body.initializer.append(numpy_helper.from_array(value, name))
+    return graph
 
 
 def _drop_unread(graph: Graph) -> Graph:

@@ -61,6 +61,7 @@ class GraphSettings:
     edits_last: bool = False  # edit log-probabilities after the softmax, as `generate` of transformers does
     renormalizes: bool = False  # normalise edited probabilities to a sum of 1; only with `edits_last`
     int8_caches: bool = False  # keys and values are int8; the model has their scales, see `fold_cache_scales`
+    joins_sources: bool = False  # the encoder has an input `offsets`; kernels for int8 read several sources in one row
     alignment: AlignmentHeads | None = None  # cross-attention whose mean is the alignment; None: all heads of the last layer
 
 
@@ -73,9 +74,18 @@ class EncoderGraph(nn.Module):
         self.decoder = model.decoder
         self.int8_caches = int8_caches
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """`[B, S]` int64 and `[B]` int32 -> `[2L, B, H, S, D]`: layer i's keys at 2i, its values at 2i + 1."""
-        projected = [p for memory in self.decoder.project_memory(self.source(source, lengths)) for p in memory]
+    @property
+    def takes_sequences(self) -> bool:
+        """True if kernels may read several sequences in one row: nothing but positions and attention depends on the places."""
+        source = self.source
+        return source.embedding.positions is not None and all(isinstance(layer, FusedLayer) for layer in source.layers)
+
+    def forward(self, source: Tensor, lengths: Tensor, offsets: Tensor | None = None) -> Tensor:
+        """`[B, S]` int64 and `[B]` int32 -> `[2L, B, H, S, D]`: layer i's keys at 2i, its values at 2i + 1.
+
+        `offsets`, `[S]` or `[1]` int64, are added to the positions 0, 1, ...
+        """
+        projected = [p for memory in self.decoder.project_memory(self.source(source, lengths, offsets)) for p in memory]
         return torch.stack([round_to_int8(each) for each in projected] if self.int8_caches else projected)
 
 
@@ -90,9 +100,13 @@ class SourceEncoder(nn.Module):
         make = FusedLayer if is_packed(model.config.block.attention, encoder.relative) else SourceLayer
         self.layers = nn.ModuleList(make(layer) for layer in encoder.layers if isinstance(layer, EncoderLayer))
 
-    def forward(self, source: Tensor, lengths: Tensor) -> Tensor:
-        """`[B, S]` int64 and `[B]` int32 -> `[B, S, E]`."""
-        x = self.embedding(source)
+    def forward(self, source: Tensor, lengths: Tensor, offsets: Tensor | None = None) -> Tensor:
+        """`[B, S]` int64 and `[B]` int32 -> `[B, S, E]`; `offsets` as in EncoderGraph."""
+        if offsets is None or self.embedding.positions is None:
+            x = self.embedding(source)
+        else:
+            places = torch.arange(source.shape[1]) + offsets
+            x = self.embedding.at(source, functional.embedding(places, self.embedding.positions.weight))
         bias = None if self.relative is None else self.relative(torch.arange(source.shape[1]))
         for layer in self.layers:
             x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)

@@ -172,6 +172,8 @@ class DecodeEngine(Engine[Row]):
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
         make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow)
         super().__init__(make_queue, workers, "triptych-engine", options.gives_way, clock)
+        # Of their own: a thread of a low priority that is woken for nothing keeps Python's lock from others for a long time.
+        self._wide_changed = threading.Condition(self._lock)
 
     @property
     def bytes(self) -> int:
@@ -200,7 +202,13 @@ class DecodeEngine(Engine[Row]):
         return sum(len(worker.rows(kind)) for worker in self._workers)
 
     def _wake(self) -> None:
-        self._changed.notify_all()
+        self._changed.notify(self._queue.waiting)
+        if self._queue.waits(LaneKind.WIDE):
+            self._wide_changed.notify_all()
+
+    def _wake_all(self) -> None:
+        super()._wake_all()
+        self._wide_changed.notify_all()
 
     def _release(self) -> None:
         for worker in self._workers:
@@ -237,7 +245,7 @@ class DecodeEngine(Engine[Row]):
             while not (plans := self._plans(worker)) and not worker.is_busy:
                 if self._aborting or self._stopping:
                     break
-                self._changed.wait()
+                (self._wide_changed if LaneKind.WIDE in worker.kinds else self._changed).wait()
             if self._aborting:
                 calls = [*(row.call for row in worker.held), *self._queue.drain()]
                 self._fail(calls, UnavailableError(SHUTTING_DOWN))

@@ -23,6 +23,7 @@ from triptych_serving.runtime.cpu_info import int8_saturates
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.external_data import GRAPH_SUFFIX
 from triptych_serving.runtime.memory import INSTALL, DeviceArray, Memory
+from triptych_serving.runtime.native.library import takes_sequences
 from triptych_serving.runtime.session_options import cpu_entries, cuda_options, gpu_entries
 
 logger = logging.getLogger(__name__)
@@ -185,9 +186,11 @@ class Session:
         if path.suffix != GRAPH_SUFFIX:  # the runtime would take it for another format, which is not checked
             raise BundleError(path, [f"names of graphs end in {GRAPH_SUFFIX}"])
         self._run_options: RunOptions | None = None
+        self.takes_sequences = False  # attention of encoders reads several sequences in one row, if it has their lengths
         if place is None or place.memory.device.kind == "cpu":
             entries = cpu_entries(threads, exact_products=int8_saturates() and not saturation_free)
-            self._session = _open_on_cpu(path, threads, {**entries, KERNEL_SET: kernel_set}, kernels)
+            self._session, native = _open_on_cpu(path, threads, {**entries, KERNEL_SET: kernel_set}, kernels)
+            self.takes_sequences = native and takes_sequences()
         else:
             self._session = _open_on_gpu(path, place)
             self._run_options = RunOptions()
@@ -201,6 +204,11 @@ class Session:
     def outputs(self) -> tuple[str, ...]:
         """Names of the outputs."""
         return tuple(node.name for node in self._session.get_outputs())
+
+    @property
+    def optional_inputs(self) -> frozenset[str]:
+        """Names of the inputs that have a default, which are not among `inputs`."""
+        return frozenset(node.name for node in self._session.get_overridable_initializers())
 
     def shape(self, name: str) -> tuple[int | str | None, ...]:
         """Return the shape of an input or output: fixed lengths as numbers, others as names or None.
@@ -260,17 +268,20 @@ def _place_of(array: Bindable) -> tuple[str, int, type, Sequence[int], int]:
     return "cpu", 0, array.dtype.type, array.shape, array.ctypes.data
 
 
-def _open_on_cpu(path: Path, threads: int, entries: Mapping[str, str], kernels: Path | None) -> ort.InferenceSession:
+def _open_on_cpu(
+    path: Path, threads: int, entries: Mapping[str, str], kernels: Path | None
+) -> tuple[ort.InferenceSession, bool]:
+    """Return a session, and whether it has the kernels."""
     options = _session_options(threads, entries)
     try:
         if kernels is not None:
             options.register_custom_ops_library(str(kernels))
-        return ort.InferenceSession(str(path), options, providers=[CPU_PROVIDER])
+        return ort.InferenceSession(str(path), options, providers=[CPU_PROVIDER]), kernels is not None
     except RUNTIME_ERRORS as error:
         if kernels is not None:
-            session = _open_on_cpu(path, threads, entries, None)
+            opened = _open_on_cpu(path, threads, entries, None)
             logger.warning("%s: the runtime rejects the kernels of %s, its own are used: %s", path.name, kernels.name, error)
-            return session
+            return opened
         raise BundleError(path, [f"the runtime cannot load it: {error}"]) from error
 
 

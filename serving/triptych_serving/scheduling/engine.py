@@ -62,7 +62,8 @@ class Engine(ABC, Generic[RowT]):
         self._queue = make_queue()
         self._workers: tuple[Worker, ...] = tuple(workers)
         self._lowers_priority = lowers_priority
-        self._changed = threading.Condition()  # guards the queue and the flags
+        self._lock = threading.RLock()  # guards the queue and the flags
+        self._changed = threading.Condition(self._lock)
         self._stopping = False  # end when there is nothing more to do
         self._aborting = False  # end now
         self._failure = ""  # why the engine cannot go on
@@ -148,7 +149,7 @@ class Engine(ABC, Generic[RowT]):
             self._aborting = self._aborting or not drain
             if self._aborting:
                 self._fail(self._queue.drain(), UnavailableError(SHUTTING_DOWN))
-            self._changed.notify_all()
+            self._wake_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
@@ -181,7 +182,7 @@ class Engine(ABC, Generic[RowT]):
             self._give_up(f"the engine failed and could not be restarted: {cause}; load the model again")
             return False
         with self._changed:
-            self._changed.notify_all()
+            self._wake_all()
         return True
 
     def _give_up(self, failure: str) -> None:
@@ -191,7 +192,7 @@ class Engine(ABC, Generic[RowT]):
             self._queue.close(failure)
             self._stopping = True
             self._fail(self._queue.drain(), UnavailableError(failure))
-            self._changed.notify_all()
+            self._wake_all()
             listener = self._on_failure
         if listener is not None:
             listener(failure)
@@ -215,6 +216,10 @@ class Engine(ABC, Generic[RowT]):
     def _wake(self) -> None:
         """Wake the workers that a new call needs."""
 
+    def _wake_all(self) -> None:
+        """Wake all workers. Holds the lock."""
+        self._changed.notify_all()
+
     @abstractmethod
     def _release(self) -> None:
         """Give up the model's memory: references to a closed engine must not keep it."""
@@ -229,7 +234,7 @@ class Engine(ABC, Generic[RowT]):
         self._fail([row.call for row in rows if row.alone], EngineError.of(error))
         self._queue.retry(row for row in rows if not row.alone and not row.call.over)
         worker.held.difference_update(rows)
-        self._changed.notify_all()
+        self._wake_all()
 
 
 class _Waiter(Listener):

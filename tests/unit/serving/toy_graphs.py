@@ -35,6 +35,8 @@ def table(source: tuple[int, ...], history: tuple[int, ...]) -> Floats:
 class TableEncoder:
     """Graph `source, lengths -> memory [2, B, 1, S, 2]`."""
 
+    takes_sequences = False
+
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
         source = inputs["source"].astype(np.float32)
         return [np.broadcast_to(source[None, :, None, :, None], (2, source.shape[0], 1, source.shape[1], 2))]

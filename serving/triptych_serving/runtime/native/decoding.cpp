@@ -1,7 +1,7 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
-// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, and PerTokenMatMul and PerTokenGemm
-// of the domain "ai.triptych", which bundles also define as functions.
+// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, QAttention of encoders, and
+// PerTokenMatMul and PerTokenGemm of the domain "ai.triptych", which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention.
@@ -58,6 +58,7 @@ enum Place {  // in the table of functions
   RELEASE_STATUS = 93,
   RELEASE_SHAPE = 99,
   INPUT_COUNT = 230,
+  INPUT_NAME = 232,
   CONFIG_ENTRY = 238,
   CONSTANT_INPUT = 249,
   PARALLEL_FOR = 274,
@@ -125,7 +126,7 @@ struct Head {
 
 // Queries of some tokens that share a head's keys and values: of each token one after the other.
 struct Block {
-  const float* queries;  // [count, size], turned and scaled
+  const float* queries;  // [count, size], turned
   const float* keys;     // [capacity, size]
   const float* values;
   float* contexts;       // of the row's first token
@@ -133,8 +134,11 @@ struct Block {
   int64_t first, count;  // queries of the row that come before, and of this block
   int64_t start;         // position of the row's first token
   int64_t group, size, stride, width, window;  // queries of a token; channels; of the scores and contexts; 0: all keys
+  int64_t query_distance, key_distance;        // from one query, key or value to the next
+  float scale;                                 // of the queries
+  bool causal;                                 // false: all queries attend to the keys up to `start`
 
-  int64_t place_of(int64_t query) const { return start + (first + query) / group; }
+  int64_t place_of(int64_t query) const { return causal ? start + (first + query) / group : start; }
   float* context_of(int64_t query) const {
     return contexts + (first + query) / group * width + (first + query) % group * size;
   }
@@ -242,6 +246,7 @@ struct Fault {
 };
 
 struct Packed;
+struct Operands;
 
 struct Kernel {
   const void* const* api;
@@ -250,6 +255,7 @@ struct Kernel {
   bool weights;  // the last output is the attention
   const Level& level = choose();
   std::shared_ptr<const Packed> packed = nullptr;  // weights of a product; null: they are no part of the graph
+  std::shared_ptr<const Operands> operands = nullptr;  // of a product of bytes; null: some are no part of the graph
   int64_t shared_heads = 0, window = 0;  // of causal attention, as the next two
   bool has_rotary = false, interleaved = false;
   bool has_bias = false;                           // a product with floats
@@ -317,10 +323,14 @@ struct Kernel {
     if (tensor.rank <= 4) check(at<Status (*)(const void*, int64_t*, size_t)>(DIMENSIONS)(about, tensor.shape, tensor.rank));
     at<void (*)(void*)>(RELEASE_SHAPE)(about);
     if (tensor.rank > 4) throw Fault{"a tensor has more than four dimensions"};
-    void* data = nullptr;
-    check(at<Status (*)(const void*, void**)>(MUTABLE_DATA)(value, &data));
-    tensor.data = static_cast<T*>(data);
+    tensor.data = static_cast<T*>(data(value));
     return tensor;
+  }
+
+  void* data(const void* value) const {
+    void* found = nullptr;
+    check(at<Status (*)(const void*, void**)>(MUTABLE_DATA)(value, &found));
+    return found;
   }
 
   template <typename T>
@@ -330,20 +340,33 @@ struct Kernel {
     return read<T>(value);
   }
 
-  // An input of a node that is part of the graph; without data if it is computed.
-  template <typename T>
-  Tensor<T> constant(const void* info, size_t index) const {
+  bool has(const void* info, size_t index) const {
+    char name[2] = "";
+    size_t size = sizeof name;
+    if (index >= inputs(info)) return false;
+    if (Status status = at<Status (*)(const void*, size_t, char*, size_t*)>(INPUT_NAME)(info, index, name, &size)) {
+      at<void (*)(Status)>(RELEASE_STATUS)(status);  // longer
+      return true;
+    }
+    return name[0];
+  }
+
+  // The value of an input that is part of the graph; null if it is computed.
+  const void* constant_value(const void* info, size_t index) const {
     int constant = 0;
     const void* value = nullptr;
     check(at<Status (*)(const void*, size_t, int*, const void**)>(CONSTANT_INPUT)(info, index, &constant, &value));
-    return read<T>(constant ? value : nullptr);
+    return constant ? value : nullptr;
   }
+
+  template <typename T>
+  Tensor<T> constant(const void* info, size_t index) const { return read<T>(constant_value(info, index)); }
 
   template <typename T>
   T* output(void* context, size_t index, const int64_t* shape, size_t rank) const {
     void* value = nullptr;
     check(at<Status (*)(void*, size_t, const int64_t*, size_t, void**)>(OUTPUT)(context, index, shape, rank, &value));
-    return value ? read<T>(value).data : nullptr;
+    return value ? static_cast<T*>(data(value)) : nullptr;
   }
 };
 
@@ -455,6 +478,7 @@ void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function f
 
 #include "causal_attention.h"
 #include "products.h"
+#include "encoder_attention.h"
 
 template <void (*COMPUTE)(const Kernel&, void*)>
 Status compute_safely(void* kernel, void* context) {
@@ -576,10 +600,22 @@ CustomOp make_float_product_op(const char* name, size_t inputs) {
   return op;
 }
 
+CustomOp make_encoder_attention_op() {
+  CustomOp op = make_op("QAttention", 9, 2, compute_safely<compute_encoder_attention>);
+  op.input_type = [](const CustomOp*, size_t index) {
+    return index == 0 || index == 6 ? UINT8 : index == 1 || index == 7 ? INT8 : index == 5 ? INT32 : FLOAT;
+  };
+  op.output_type = [](const CustomOp*, size_t) { return FLOAT; };
+  op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 4; };
+  op.output_characteristic = [](const CustomOp*, size_t index) -> int { return index > 0; };
+  op.create2 = create_safely<make_encoder_attention>;
+  return op;
+}
+
 CustomOp make_per_token_op(const char* name, size_t inputs) {
   CustomOp op = make_op(name, inputs, 1, compute_safely<compute_per_token_product>);
   op.input_type = [](const CustomOp*, size_t index) { return index == 1 ? INT8 : FLOAT; };
-  op.create2 = create_safely<make_per_token_product>;
+  op.create2 = create_safely<make_product<PER_TOKEN_PLACES>>;
   return op;
 }
 
@@ -587,17 +623,37 @@ CustomOp make_product_op() {
   CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
   op.input_type = product_input;
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index > 3; };
-  op.create2 = create_safely<make_product>;
+  op.create2 = create_safely<make_product<PRODUCT_PLACES>>;
   return op;
 }
 
 }  // namespace
+
+// Copy positions of rows from caches `[names, rows, heads, positions, bytes]` to others, or within one, one copy after the other.
+struct Copy {
+  int64_t from_row, from_start, to_row, to_start, count;
+};
+
+extern "C" __attribute__((visibility("default"))) void triptych_copy_positions(
+    const char* from, const int64_t* from_shape, char* to, const int64_t* to_shape, const Copy* copies, int64_t count) {
+  const int64_t names = to_shape[0], heads = to_shape[2], bytes = to_shape[4];
+  for (const Copy* copy = copies; copy < copies + count; copy++)
+    for (int64_t name = 0; name < names; name++)
+      for (int64_t head = 0; head < heads; head++) {
+        const int64_t source = ((name * from_shape[1] + copy->from_row) * heads + head) * from_shape[3] + copy->from_start;
+        const int64_t target = ((name * to_shape[1] + copy->to_row) * heads + head) * to_shape[3] + copy->to_start;
+        std::memcpy(to + target * bytes, from + source * bytes, copy->count * bytes);
+      }
+}
+
+extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }
 
 extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void* options, const ApiBase* base) {
   static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter(), product = make_product_op(), causal = make_causal_op();
+  static const CustomOp encoder_attention = make_encoder_attention_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};
   const void* const* api = base->get_api(API_VERSION);
@@ -620,7 +676,8 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const bool attends = !std::strcmp(set, "generation"), generates = attends || !std::strcmp(set, "products"), multiplies = generates && choose().width;
   const bool has_bytes = choose().multiply;
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
-  Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr});
+  Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
+                                        has_bytes ? &encoder_attention : nullptr});
   if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1]});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

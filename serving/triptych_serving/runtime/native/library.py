@@ -3,16 +3,24 @@
 import ctypes
 import logging
 import os
+from array import array
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native.compiler import LIBRARY
 
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
+COPY_NUMBERS = 5
+SHORT_COPY = 1 << 20  # bytes: some ten microseconds
 
 logger = logging.getLogger(__name__)
+
+Array = NDArray[Any]
 
 
 def native_kernels(head_dim: int = HEAD_MULTIPLE) -> Path | None:
@@ -29,6 +37,42 @@ def prefers_int8_caches() -> bool:
     """
     extension = integer_extension()
     return extension in VNNI or (extension == "avx2" and native_kernels() is not None)
+
+
+def copy_positions(source: Array, target: Array, copies: "array[int]") -> None:
+    """Copy positions of rows from caches `[N, rows, H, positions, D]` to others, or within one, one copy after the other.
+
+    The library keeps Python's lock meanwhile if that is short: numpy would release it for each copy, and wait for it again.
+
+    Args:
+        copies: five 64-bit numbers for each: row and first position in the source and in the target, number of positions.
+    """
+    if (kernels := native_kernels()) is None:
+        for first in range(0, len(copies), COPY_NUMBERS):
+            from_row, start, to_row, to_start, count = copies[first : first + COPY_NUMBERS]
+            target[:, to_row, :, to_start : to_start + count] = source[:, from_row, :, start : start + count]
+        return
+    places = [value for each in (source, target) for value in (ctypes.c_void_p(each.ctypes.data), _shape_of(each))]
+    position = target.nbytes // (target.shape[1] * target.shape[3])
+    library = _library(kernels, keeps_lock=position * sum(copies[COPY_NUMBERS - 1 :: COPY_NUMBERS]) < SHORT_COPY)
+    library.triptych_copy_positions(
+        *places, ctypes.c_void_p(copies.buffer_info()[0]), ctypes.c_int64(len(copies) // COPY_NUMBERS)
+    )
+
+
+def _shape_of(caches: Array) -> "ctypes.Array[ctypes.c_int64]":
+    return (ctypes.c_int64 * caches.ndim)(*caches.shape[:-1], caches.shape[-1] * caches.itemsize)
+
+
+@cache
+def _library(path: Path, keeps_lock: bool = False) -> ctypes.CDLL:
+    return ctypes.PyDLL(str(path)) if keeps_lock else ctypes.CDLL(str(path))
+
+
+def takes_sequences() -> bool:
+    """Return True if the library has QAttention for this processor: only then it has kernels for products of bytes."""
+    kernels = native_kernels()
+    return kernels is not None and bool(_library(kernels).triptych_multiplies_bytes())
 
 
 @cache

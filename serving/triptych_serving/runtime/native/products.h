@@ -69,19 +69,44 @@ void run_panels(const Kernel& kernel, void* context, int64_t columns, int64_t wi
   });
 }
 
-// Scales of the products' columns: those of the weights times the inputs' one.
-const float* scale_columns(const Kernel::Tensor<float>& scales, int64_t columns, float step) {
-  if (scales.size() != 1 && scales.size() != columns) throw Fault{"a product of bytes: not one scale for each column"};
-  thread_local std::vector<float> products;
-  products.resize(columns);
-  for (int64_t i = 0; i < columns; i++) products[i] = step * scales.data[scales.size() == 1 ? 0 : i];
-  return products.data();
-}
+// What the bytes of a product are multiplied by.
+struct Operands {
+  std::shared_ptr<const Packed> packed;
+  int64_t depth, columns;
+  std::vector<float> scales;  // of each column: that of the weights times the inputs' one
+  const float* bias;
+  int32_t zero;
+};
 
-std::shared_ptr<const Packed> packed_weights(const Kernel& kernel, const Kernel::Tensor<int8_t>& weights) {
+// Places of the operands among a node's inputs, where they have one; the weights are at 1.
+struct Places {
+  size_t scales, bias;
+  size_t step, zero, zeros;  // 0: the inputs are rounded here, each row by its own magnitude
+};
+
+// Read the operands; `read(place, T())` returns the tensor of an input.
+template <typename Read>
+Operands read_operands(const Kernel& kernel, const Places& places, Read read) {
+  const auto weights = read(1, int8_t());
+  const auto scales = read(places.scales, float()), bias = places.bias ? read(places.bias, float()) : Kernel::Tensor<float>();
+  Operands operands{kernel.packed, weights.shape[0], weights.shape[1], {}, bias.data, TOKEN_ZERO};
   if (weights.rank != 2) throw Fault{"a product of bytes: the weights are no matrix"};
-  if (kernel.packed) return kernel.packed;
-  return std::make_shared<const Packed>(kernel.level, weights.data, weights.shape[0], weights.shape[1]);
+  if (scales.size() != 1 && scales.size() != operands.columns) throw Fault{"a product of bytes: not one scale for each column"};
+  if (bias.data && bias.size() != operands.columns) throw Fault{"a product of bytes: not one summand for each column"};
+  float factor = TOKEN_STEP;
+  if (places.step) {
+    const auto step = read(places.step, float());
+    const auto zero = read(places.zero, uint8_t());
+    const auto zeros = read(places.zeros, int8_t());
+    if (step.size() != 1 || (zero.data && zero.size() != 1)) throw Fault{"a product of bytes: the inputs have more than one scale"};
+    for (int64_t i = 0; zeros.data && i < zeros.size(); i++)
+      if (zeros.data[i]) throw Fault{"a product of bytes: the weights have zero points"};
+    factor = *step.data;
+    operands.zero = zero.data ? *zero.data : 0;
+  }
+  if (!operands.packed) operands.packed = std::make_shared<const Packed>(kernel.level, weights.data, operands.depth, operands.columns);
+  for (int64_t i = 0; i < operands.columns; i++) operands.scales.push_back(factor * scales.data[scales.size() == 1 ? 0 : i]);
+  return operands;
 }
 
 // The output for inputs of such a shape.
@@ -97,64 +122,75 @@ void multiply_bytes(const Kernel& kernel, void* context, const Product& product,
              [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
 }
 
-void compute_product(const Kernel& kernel, void* context) {
-  const auto inputs = kernel.input<uint8_t>(context, 0);
-  const auto weights = kernel.input<int8_t>(context, 1);
-  const auto step = kernel.input<float>(context, 2), scales = kernel.input<float>(context, 3), bias = kernel.input<float>(context, 6);
-  const auto zero = kernel.input<uint8_t>(context, 4);
-  const auto zeros = kernel.input<int8_t>(context, 5);
-  const auto packed = packed_weights(kernel, weights);
-  const int64_t depth = weights.shape[0], columns = weights.shape[1], rows = inputs.rows();
-  if (!inputs.rank || inputs.shape[inputs.rank - 1] != depth) throw Fault{"MatMulIntegerToFloat: unsupported shapes"};
-  if (step.size() != 1 || (zero.data && zero.size() != 1)) throw Fault{"MatMulIntegerToFloat: the inputs have more than one scale"};
-  for (int64_t i = 0; zeros.data && i < zeros.size(); i++)
-    if (zeros.data[i]) throw Fault{"MatMulIntegerToFloat: the weights have zero points"};
+// Call `function(operands)` with the operands of a product of bytes.
+template <typename Function>
+void with_operands(const Kernel& kernel, void* context, const Places& places, Function function) {
+  if (kernel.operands) return function(*kernel.operands);
+  function(read_operands(kernel, places, [&](size_t place, auto kind) { return kernel.input<decltype(kind)>(context, place); }));
+}
+
+// Multiply bytes `[rows, depth]`; `factors`: of each row, or null.
+void multiply_bytes(const Kernel& kernel, void* context, const Operands& by, const uint8_t* inputs, int64_t rows, const float* factors, float* to) {
+  const Packed& packed = *by.packed;
+  const Product product{inputs, static_cast<const int8_t*>(packed.memory.data), packed.sums.data(), by.scales.data(), factors,
+                        by.bias, to, packed.depth, by.columns, by.zero};
+  run_panels(kernel, context, by.columns, PANEL, packed.depth * PANEL,
+             [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
+}
+
+// The same of a node's input.
+void multiply_input(const Kernel& kernel, void* context, const Operands& by, const Kernel::Tensor<uint8_t>& inputs, float* to) {
+  const int64_t depth = by.depth, rounded_depth = by.packed->depth, rows = inputs.rows();
   thread_local std::vector<uint8_t> padded;
   const uint8_t* from = inputs.data;
-  if (packed->depth != depth) {
-    padded.assign(rows * packed->depth, 0);
-    for (int64_t row = 0; row < rows; row++) std::memcpy(padded.data() + row * packed->depth, from + row * depth, depth);
+  if (rounded_depth != depth) {
+    padded.assign(rows * rounded_depth, 0);
+    for (int64_t row = 0; row < rows; row++) std::memcpy(padded.data() + row * rounded_depth, from + row * depth, depth);
     from = padded.data();
   }
-  multiply_bytes(kernel, context,
-                 {from, static_cast<const int8_t*>(packed->memory.data), packed->sums.data(), scale_columns(scales, columns, *step.data),
-                  nullptr, bias.data, product_output(kernel, context, inputs, columns), packed->depth, columns,
-                  zero.data ? *zero.data : 0},
-                 rows);
+  multiply_bytes(kernel, context, by, from, rows, nullptr, to);
+}
+
+constexpr Places PRODUCT_PLACES{3, 6, 2, 4, 5}, PER_TOKEN_PLACES{2, 3, 0, 0, 0};
+
+void compute_product(const Kernel& kernel, void* context) {
+  const auto inputs = kernel.input<uint8_t>(context, 0);
+  with_operands(kernel, context, PRODUCT_PLACES, [&](const Operands& by) {
+    if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"MatMulIntegerToFloat: unsupported shapes"};
+    multiply_input(kernel, context, by, inputs, product_output(kernel, context, inputs, by.columns));
+  });
 }
 
 // Each row of floats is divided by its largest magnitude and rounded to bytes; its products are multiplied by that magnitude.
 void compute_per_token_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<float>(context, 0);
-  const auto weights = kernel.input<int8_t>(context, 1);
-  const auto scales = kernel.input<float>(context, 2);
-  const auto bias = kernel.has_bias ? kernel.input<float>(context, 3) : Kernel::Tensor<float>();
-  const auto packed = packed_weights(kernel, weights);
-  const int64_t depth = weights.shape[0], columns = weights.shape[1], rows = inputs.rows();
-  if (!inputs.rank || inputs.shape[inputs.rank - 1] != depth) throw Fault{"PerTokenMatMul: unsupported shapes"};
-  if (bias.data && bias.size() != columns) throw Fault{"PerTokenGemm: not one summand for each column"};
-  thread_local std::vector<uint8_t> bytes;
-  thread_local std::vector<float> largest;
-  bytes.assign(rows * packed->depth, 0);
-  largest.resize(rows);
-  for (int64_t row = 0; row < rows; row++)
-    largest[row] = kernel.level.round_to_bytes(inputs.data + row * depth, depth, bytes.data() + row * packed->depth);
-  multiply_bytes(kernel, context,
-                 {bytes.data(), static_cast<const int8_t*>(packed->memory.data), packed->sums.data(),
-                  scale_columns(scales, columns, TOKEN_STEP), largest.data(), bias.data,
-                  product_output(kernel, context, inputs, columns), packed->depth, columns, TOKEN_ZERO},
-                 rows);
+  with_operands(kernel, context, PER_TOKEN_PLACES, [&](const Operands& by) {
+    const int64_t depth = by.packed->depth, rows = inputs.rows();
+    if (!inputs.rank || inputs.shape[inputs.rank - 1] != by.depth) throw Fault{"PerTokenMatMul: unsupported shapes"};
+    thread_local std::vector<uint8_t> bytes;
+    thread_local std::vector<float> largest;
+    bytes.assign(rows * depth, 0);
+    largest.resize(rows);
+    for (int64_t row = 0; row < rows; row++)
+      largest[row] = kernel.level.round_to_bytes(inputs.data + row * by.depth, by.depth, bytes.data() + row * depth);
+    multiply_bytes(kernel, context, by, bytes.data(), rows, largest.data(), product_output(kernel, context, inputs, by.columns));
+  });
 }
 
-void make_product(Kernel& kernel, const void* info) {
+// Pack weights that are part of the graph, and read the other operands if all are.
+void make_product_of_bytes(Kernel& kernel, const void* info, const Places& places) {
   const auto weights = kernel.constant<int8_t>(info, 1);
-  if (weights.data) kernel.packed = share(packed_weights(kernel, weights));
+  if (!weights.data || weights.rank != 2) return;
+  kernel.packed = share(std::make_shared<const Packed>(kernel.level, weights.data, weights.shape[0], weights.shape[1]));
+  for (const size_t place : {places.scales, places.bias, places.step, places.zero, places.zeros})
+    if (place && kernel.has(info, place) && !kernel.constant_value(info, place)) return;
+  kernel.operands = std::make_shared<const Operands>(read_operands(kernel, places, [&](size_t place, auto kind) {
+    return kernel.has(info, place) ? kernel.constant<decltype(kind)>(info, place) : Kernel::Tensor<decltype(kind)>();
+  }));
 }
 
-void make_per_token_product(Kernel& kernel, const void* info) {
-  kernel.has_bias = kernel.inputs(info) > 3;
-  make_product(kernel, info);
-}
+template <const Places& PLACES>
+void make_product(Kernel& kernel, const void* info) { make_product_of_bytes(kernel, info, PLACES); }
 
 void compute_float_product(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<float>(context, 0);

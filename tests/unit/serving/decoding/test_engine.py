@@ -16,7 +16,7 @@ from triptych_serving.errors import CancelledError, DeadlineError, EngineError, 
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
-from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind, LanePlan
 from triptych_serving.scheduling.request import Finish, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
@@ -201,6 +201,30 @@ def test_wide_rows_have_threads_of_their_own() -> None:
     assert set(lanes) == {*usual, (LaneKind.WIDE, 2)}
     assert all(map(finished, calls))
     assert isinstance(retried.error, EngineError)
+
+
+def test_threads_are_woken_for_rows_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One idle thread for one row, and a thread for wide rows for none of the others."""
+    plans: list[int] = []
+    plan = DecodeEngine._plans
+
+    def note(self: DecodeEngine, worker: DecodeWorker) -> dict[LaneKind, LanePlan]:
+        plans.append(worker.number)
+        return plan(self, worker)
+
+    monkeypatch.setattr(DecodeEngine, "_plans", note)
+    engine = DecodeEngine(lambda kind, worker: StubLane(32), EngineOptions(workers=2), wide_workers=1)
+    engine.start([LaneKind.SEARCH])
+    try:
+        eventually(lambda: len(set(plans)) == 3)
+        plans.clear()
+        call = call_of(Row([5, 2], 3, SearchParams()))
+        engine.submit(call)
+        call.wait()
+        assert len(set(plans)) == 1
+        assert 2 not in plans
+    finally:
+        engine.close()
 
 
 def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:

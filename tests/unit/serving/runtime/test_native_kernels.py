@@ -1,5 +1,6 @@
 """The kernels for decoding graphs, against float64."""
 
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -268,15 +269,19 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
         np.testing.assert_allclose(whole[row], expected.reshape(20, -1), atol=2e-5)
 
 
+STEP = np.array(0.37, np.float32)
+
+
 def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.float32], has: set[str]) -> Path:
     """Write a graph of one product, whose weights are part of it unless `has` contains "given"."""
     info = helper.make_tensor_value_info
     names = ["inputs", "weights", "step", "scales", "zero" if "zero" in has else "", "zeros" if "zeros" in has else ""]
-    inputs = [
-        info("inputs", TensorProto.UINT8, [*["size"] * (3 if "tokens" in has else 2)]),
-        info("step", TensorProto.FLOAT, []),
-    ]
+    inputs = [info("inputs", TensorProto.UINT8, [*["size"] * (3 if "tokens" in has else 2)])]
+    if "step" not in has:
+        inputs.append(info("step", TensorProto.FLOAT, []))
     parts = [numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(np.uint8(131), "zero")]
+    if "step" in has:
+        parts.append(numpy_helper.from_array(STEP, "step"))
     parts.append(numpy_helper.from_array(np.ones(weights.shape[1], np.int8), "zeros"))
     parts.append(numpy_helper.from_array(np.linspace(-3, 3, weights.shape[1], dtype=np.float32), "bias"))
     if "given" in has:
@@ -294,7 +299,7 @@ def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.fl
 
 
 @pytest.mark.parametrize("level", ["", "avx512"])
-@pytest.mark.parametrize("has", [set(), {"zero", "bias"}, {"zero", "bias", "given", "tokens"}])
+@pytest.mark.parametrize("has", [set(), {"step", "zero", "bias"}, {"step"}, {"zero", "bias", "given", "tokens"}])
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 64, 64), (3, 30, 7), (8, 256, 150), (13, 512, 1_040)])
 def test_products_equal_those_of_integers(
     tmp_path: Path,
@@ -313,7 +318,7 @@ def test_products_equal_those_of_integers(
     inputs[0], weights[:, 0] = 255, -128
     scales = rng.random(columns if rows > 1 else 1, np.float32)
     session = Session(write_product(tmp_path, weights, scales, has), kernels=library)
-    given: Arrays = {"inputs": inputs[None] if "tokens" in has else inputs, "step": np.array(0.37, np.float32)}
+    given: Arrays = {"inputs": inputs[None] if "tokens" in has else inputs, **({} if "step" in has else {"step": STEP})}
     if "given" in has:  # other weights at the same place
         changed = np.zeros_like(weights)
         session.run({**given, "weights": changed})
@@ -321,7 +326,7 @@ def test_products_equal_those_of_integers(
         given["weights"] = changed
     [found] = session.run(given)
     sums = (inputs.astype(np.int64) - 131 * ("zero" in has)) @ weights.astype(np.int64)
-    expected = sums * (given["step"] * scales).astype(np.float64)
+    expected = sums * (STEP * scales).astype(np.float64)
     if "bias" in has:
         expected += np.linspace(-3, 3, columns, dtype=np.float32)
     np.testing.assert_allclose(found.reshape(rows, columns), expected, rtol=2e-7, atol=1e-6 if "bias" in has else 0)
@@ -408,7 +413,107 @@ def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
             np.testing.assert_array_equal(found.reshape(rows, -1)[-1], alone)
 
 
-@pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the runtime computes products on this processor")
+def write_encoder_attention(folder: Path, weights: NDArray[np.int8], has_lengths: bool) -> Path:
+    """Write a graph of QAttention, as the exporter writes it into encoders."""
+    info = helper.make_tensor_value_info
+    width = weights.shape[1]
+    parts = {
+        "weights": weights,
+        "bias": np.linspace(-1, 1, width, dtype=np.float32),
+        "step": STEP,
+        "scales": np.linspace(3e-5, 6e-5, width, dtype=np.float32),
+        "zero": np.uint8(131),
+    }
+    names = ["inputs", "weights", "bias", "step", "scales", "lengths" if has_lengths else "", "zero"]
+    node = helper.make_node("QAttention", names, ["context"], domain="com.microsoft", num_heads=HEADS)
+    inputs = [info("inputs", TensorProto.UINT8, ["rows", "tokens", weights.shape[0]])]
+    inputs += [info("lengths", TensorProto.INT32, ["sequences"])] if has_lengths else []
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in parts.items()]
+    graph = helper.make_graph([node], "attention", inputs, [info("context", TensorProto.FLOAT, None)], initializers)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "graph.onnx")
+    return folder / "graph.onnx"
+
+
+def attend_to_itself(inputs: NDArray[np.uint8], weights: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Compute what one sequence of `write_encoder_attention` gives, in float64."""
+    width = weights.shape[1]
+    scales = STEP * np.linspace(3e-5, 6e-5, width, dtype=np.float32)
+    projected = (inputs.astype(np.int64) - 131) @ weights.astype(np.int64) * scales + np.linspace(-1, 1, width)
+    query, key, value = (part.reshape(len(inputs), HEADS, -1) for part in np.split(projected, 3, axis=1))
+    scores = np.einsum("qhd,khd->hqk", query, key) / np.sqrt(query.shape[2])
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    return np.einsum("hqk,khd->qhd", shares / shares.sum(-1, keepdims=True), value).reshape(len(inputs), -1)
+
+
+VNNI_ONLY = pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the runtime computes products on this processor")
+
+
+@VNNI_ONLY
+@pytest.mark.parametrize("size", [16, 48, 64])
+@pytest.mark.parametrize("lengths", [[9], [3, 1, 21, 8], [40, 40]])
+def test_attention_of_encoders_equals_float64_however_sequences_are_laid_out(
+    tmp_path: Path, library: Path, size: int, lengths: list[int]
+) -> None:
+    rng = np.random.default_rng(size)
+    weights = rng.integers(-128, 128, (HEADS * size, 3 * HEADS * size), np.int8)
+    sequences = [rng.integers(0, 256, (length, HEADS * size), np.uint8) for length in lengths]
+    padded = np.stack([np.resize(sequence, (max(lengths), HEADS * size)) for sequence in sequences])
+    session = Session(write_encoder_attention(tmp_path, weights, has_lengths=True), 2, kernels=library)
+    assert session.takes_sequences
+    counts = np.array(lengths, np.int32)
+    [rows] = session.run({"inputs": padded, "lengths": counts})
+    [joined] = session.run({"inputs": np.concatenate(sequences)[None], "lengths": counts})
+    ends = np.cumsum(lengths)
+    for row, sequence, end in zip(rows, sequences, ends, strict=True):
+        expected = attend_to_itself(sequence, weights)
+        np.testing.assert_allclose(row[: len(sequence)], expected, atol=2e-5)
+        assert not row[len(sequence) :].any()
+        np.testing.assert_array_equal(joined[0, end - len(sequence) : end], row[: len(sequence)])
+    whole = Session(write_encoder_attention(tmp_path, weights, has_lengths=False), kernels=library)
+    np.testing.assert_allclose(whole.run({"inputs": padded})[0][0], attend_to_itself(padded[0], weights), atol=2e-5)
+
+
+@VNNI_ONLY
+@pytest.mark.parametrize(
+    ("shape", "lengths", "fault"),
+    [
+        ((2, 9), [4, 5, 9], "not one length for each row"),
+        ((1, 9), [4, 4], "the lengths are not those of all tokens"),
+        ((1, 9), [4, 6], "a length exceeds the tokens"),
+        ((2, 9), [4, 10], "a length exceeds the tokens"),
+        ((2, 9), [4, -1], "a length exceeds the tokens"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_errors(
+    tmp_path: Path, library: Path, shape: tuple[int, int], lengths: list[int], fault: str
+) -> None:
+    weights = np.ones((HEADS * 16, 3 * HEADS * 16), np.int8)
+    session = Session(write_encoder_attention(tmp_path, weights, has_lengths=True), kernels=library)
+    with pytest.raises(EngineError, match=fault):
+        session.run({"inputs": np.ones((*shape, HEADS * 16), np.uint8), "lengths": np.array(lengths, np.int32)})
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("count", [20, 20_000])
+def test_positions_are_copied_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, library: Path, native: bool, count: int
+) -> None:
+    monkeypatch.setattr(installed, "LIBRARY", library)
+    monkeypatch.setenv(LEVEL, "" if native else "off")
+    rng = np.random.default_rng(1)
+    source, target = (rng.standard_normal((2, rows, HEADS, count, 4)) for rows in (3, 5))
+    before = target.copy()
+    copies = array("q", [2, 1, 4, 3, count - 5, 0, 0, 1, 0, 1])
+    installed.copy_positions(source, target, copies)
+    before[:, 4, :, 3 : count - 2] = source[:, 2, :, 1 : count - 4]
+    before[:, 1, :, 0] = source[:, 0, :, 0]
+    np.testing.assert_array_equal(target, before)
+    installed.copy_positions(target, target, array("q", [4, 0, 0, 0, count, 0, 0, 3, 0, count]))
+    np.testing.assert_array_equal(target[:, 3], before[:, 4])
+
+
+@VNNI_ONLY
 def test_products_that_the_kernel_does_not_compute_are_errors_that_say_so(tmp_path: Path, library: Path) -> None:
     weights, scales = np.ones((8, 4), np.int8), np.ones(4, np.float32)
     inputs: Arrays = {"inputs": np.ones((2, 8), np.uint8), "step": np.array(1, np.float32)}

@@ -1,0 +1,69 @@
+// The operator QAttention of encoders: products of bytes for queries, keys and values, then attention within each sequence.
+//
+// Sequences are rows, of which only the first tokens may count, or they follow each other in a single row: then the lengths of all
+// are given, and no token is padding. The runtime's own operator has only the former.
+
+constexpr Places ATTENTION_PLACES{4, 2, 3, 6, 7};
+
+struct Sequence {
+  int64_t first, count, end;  // the first token, how many there are, and the end of what may be padding
+};
+
+std::vector<Sequence> find_sequences(const Kernel::Tensor<int32_t>& lengths, int64_t rows, int64_t tokens) {
+  const bool follow = lengths.data && rows == 1 && lengths.size() > 1;
+  if (lengths.data && (lengths.rank != 1 || (!follow && lengths.size() != rows))) throw Fault{"QAttention: not one length for each row"};
+  std::vector<Sequence> sequences;
+  int64_t first = 0;
+  for (int64_t i = 0; i < (follow ? lengths.size() : rows); i++) {
+    const int64_t count = lengths.data ? lengths.data[i] : tokens;
+    if (count < 0 || (follow ? first : 0) + count > tokens) throw Fault{"QAttention: a length exceeds the tokens"};
+    sequences.push_back({first, count, first + (follow ? count : tokens)});
+    first = sequences.back().end;
+  }
+  if (follow && first != tokens) throw Fault{"QAttention: the lengths are not those of all tokens"};
+  return sequences;
+}
+
+void compute_encoder_attention(const Kernel& kernel, void* context) {
+  const auto inputs = kernel.input<uint8_t>(context, 0);
+  if (inputs.rank != 3) throw Fault{"QAttention: the inputs have not three dimensions"};
+  const auto sequences = find_sequences(kernel.input<int32_t>(context, 5), inputs.shape[0], inputs.shape[1]);
+  thread_local std::vector<float> projected;  // [tokens, queries, keys and values of all heads]
+  int64_t width = 0;
+  with_operands(kernel, context, ATTENTION_PLACES, [&](const Operands& by) {
+    if (inputs.shape[2] != by.depth || by.columns % (3 * ROUNDING * kernel.heads) || by.columns > 3 * LARGEST_HEAD * kernel.heads)
+      throw Fault{"QAttention: unsupported shapes, or heads that are no multiple of 16 channels up to 256"};
+    width = by.columns / 3;
+    projected.resize(inputs.rows() * by.columns);
+    multiply_input(kernel, context, by, inputs, projected.data());
+  });
+  const float* const from = projected.data();
+  const int64_t heads = kernel.heads, size = width / heads;
+  const int64_t shape[3] = {inputs.shape[0], inputs.shape[1], width};
+  float* const result = kernel.output<float>(context, 0, shape, 3);
+  if (!inputs.rows()) return;
+  run_parallel(kernel, context, sequences.size() * heads, [&](int64_t part) {
+    const auto [first, count, end] = sequences[part / heads];
+    const int64_t offset = part % heads * size;
+    thread_local std::vector<float> scores;
+    Block block{};
+    block.queries = from + first * 3 * width + offset;
+    block.keys = block.queries + width, block.values = block.keys + width;
+    block.contexts = result + first * width + offset;
+    block.query_distance = block.key_distance = 3 * width, block.width = width;
+    block.count = count, block.start = count - 1, block.group = 1, block.size = size, block.stride = count + ROUNDING;
+    block.scale = kernel.scale > 0 ? kernel.scale : 1 / std::sqrt(static_cast<float>(size));
+    scores.resize(MOST_AT_ONCE * block.stride);
+    block.scores = scores.data();
+    if (count) kernel.level.attend_block(block);
+    for (int64_t token = first + count; token < end; token++) std::memset(result + token * width + offset, 0, size * sizeof(float));
+  });
+}
+
+void make_encoder_attention(Kernel& kernel, const void* info) {
+  kernel.heads = kernel.integer(info, "num_heads", 0);
+  kernel.scale = kernel.number(info, "scale", 0.0f);
+  if (kernel.heads < 1 || kernel.integer(info, "unidirectional", 0) || kernel.integer(info, "do_rotary", 0) || kernel.has(info, 8))
+    throw Fault{"QAttention: unsupported attributes or inputs"};
+  make_product_of_bytes(kernel, info, ATTENTION_PLACES);
+}
