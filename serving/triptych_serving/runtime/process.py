@@ -15,13 +15,16 @@ def give_way(niceness: int = NICENESS) -> None:
     """Lower the priority of the calling thread below that of the main thread, permanently, by so much niceness.
 
     The thread that reads requests and writes responses needs little CPU, but needs it at once: while it waits, an engine on the
-    same CPUs runs small batches, which cost more CPU per request and delay it even longer. Threads that the calling one creates
-    from here on, including the runtime's, inherit the priority. Threads have a niceness of their own on Linux only; elsewhere
-    nothing happens.
+    same CPUs runs small batches, which cost more CPU per request and delay it even longer. Batch work (SCHED_BATCH) that wakes
+    does not interrupt what runs. Threads that the calling one creates from here on, including the runtime's, inherit all this.
+    Threads have a niceness of their own on Linux only; elsewhere nothing happens.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with suppress(OSError):  # a sandbox may forbid it
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+        with suppress(OSError):
             level = min(MOST, os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness)
             if level > os.getpriority(os.PRIO_PROCESS, thread):
                 os.setpriority(os.PRIO_PROCESS, thread, level)

@@ -59,6 +59,23 @@ def test_only_the_calling_thread_and_its_children_give_way() -> None:
     assert own() == before
 
 
+def test_threads_that_give_way_are_batch_work_unless_they_have_another_policy() -> None:
+    found: list[int] = []
+
+    def note() -> None:
+        give_way()
+        found.append(os.sched_getscheduler(threading.get_native_id()))
+
+    def idle() -> None:
+        os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+        note()
+
+    in_thread(note)
+    in_thread(idle)
+    assert found == [os.SCHED_BATCH, os.SCHED_IDLE]
+    assert os.sched_getscheduler(threading.get_native_id()) == os.SCHED_OTHER
+
+
 def test_a_forbidden_priority_change_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: int) -> None:
         raise PermissionError
