@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 GPU_LIMITS: Mapping[str, int] = {"prefill_tokens": 4_096, "refill_rows": 64}  # of DecodeLimits
 NARROW_SLOTS = 8  # hypotheses of a row that shares a thread with others, where wide rows have threads of their own
-WIDE_NICENESS = 15  # of these threads: waking threads preempt them at once, and they get a tenth of a CPU that others use, too
+WIDE_NICENESS = 19  # of these threads, the largest: they get an eighth of a CPU that other engine threads use, too
 BUSY_SHARE = 4  # below 1 / BUSY_SHARE of the slots in use, no call is refused for its service time
 
 MakeLane = Callable[[LaneKind, int], Lane]

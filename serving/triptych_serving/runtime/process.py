@@ -7,7 +7,7 @@ import threading
 import traceback
 from contextlib import suppress
 
-NICENESS = 5  # beside a thread of the usual one, a third of its share (Linux: sched(7))
+NICENESS = 10  # beside a thread of the usual one, a tenth of its share (Linux: sched(7))
 MOST = 19
 
 
