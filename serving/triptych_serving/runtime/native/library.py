@@ -16,6 +16,7 @@ from triptych_serving.runtime.native.compiler import LIBRARY
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 COPY_NUMBERS = 5
+NEWEST = "triptych_copy_positions"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,11 @@ def _loads(library: Path) -> bool:
     if not library.exists():
         return False
     try:
-        ctypes.CDLL(str(library))
+        loaded = ctypes.CDLL(str(library))
     except OSError as error:
         logger.warning("native kernels cannot be loaded, ONNX Runtime's are used: %s", error)
+        return False
+    if not hasattr(loaded, NEWEST):
+        logger.warning("native kernels are those of an earlier release, ONNX Runtime's are used: install triptych again")
         return False
     return True
