@@ -24,6 +24,10 @@ std::vector<Sequence> find_sequences(const Kernel::Tensor<int32_t>& lengths, int
   return sequences;
 }
 
+void check_heads(const Kernel& kernel, int64_t columns) {
+  if (columns % (3 * kernel.heads) || columns > 3 * LARGEST_HEAD * kernel.heads) throw Fault{"QAttention: heads of more than 256 channels"};
+}
+
 void compute_encoder_attention(const Kernel& kernel, void* context) {
   const auto inputs = kernel.input<uint8_t>(context, 0);
   if (inputs.rank != 3) throw Fault{"QAttention: the inputs have not three dimensions"};
@@ -31,8 +35,8 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
   thread_local std::vector<float> projected;  // [tokens, queries, keys and values of all heads]
   int64_t width = 0;
   with_operands(kernel, context, ATTENTION_PLACES, [&](const Operands& by) {
-    if (inputs.shape[2] != by.depth || by.columns % (3 * ROUNDING * kernel.heads) || by.columns > 3 * LARGEST_HEAD * kernel.heads)
-      throw Fault{"QAttention: unsupported shapes, or heads that are no multiple of 16 channels up to 256"};
+    if (inputs.shape[2] != by.depth) throw Fault{"QAttention: unsupported shapes"};
+    check_heads(kernel, by.columns);
     width = by.columns / 3;
     projected.resize(inputs.rows() * by.columns);
     multiply_input(kernel, context, by, inputs, projected.data());
@@ -45,7 +49,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
   run_parallel(kernel, context, sequences.size() * heads, [&](int64_t part) {
     const auto [first, count, end] = sequences[part / heads];
     const int64_t offset = part % heads * size;
-    thread_local std::vector<float> scores;
+    thread_local std::vector<float> scores, filled;
     Block block{};
     block.queries = from + first * 3 * width + offset;
     block.keys = block.queries + width, block.values = block.keys + width;
@@ -55,7 +59,19 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
     block.scale = kernel.scale > 0 ? kernel.scale : 1 / std::sqrt(static_cast<float>(size));
     scores.resize(MOST_AT_ONCE * block.stride);
     block.scores = scores.data();
-    if (count) kernel.level.attend_block(block);
+    const int64_t whole = (size + ROUNDING - 1) / ROUNDING * ROUNDING;
+    if (whole == size) {
+      if (count) kernel.level.attend_block(block);
+    } else if (count) {  // heads that do not fill vectors are copied to some that do
+      filled.assign(4 * count * whole, 0.0f);
+      const auto place = [&](int64_t part, int64_t token) { return filled.data() + (part * count + token) * whole; };
+      for (int64_t i = 0; i < 3 * count; i++)
+        std::memcpy(place(i / count, i % count), block.queries + i % count * 3 * width + i / count * width, size * sizeof(float));
+      block.queries = place(0, 0), block.keys = place(1, 0), block.values = place(2, 0), block.contexts = place(3, 0);
+      block.query_distance = block.key_distance = block.width = block.size = whole;
+      kernel.level.attend_block(block);
+      for (int64_t i = 0; i < count; i++) std::memcpy(result + (first + i) * width + offset, place(3, i), size * sizeof(float));
+    }
     for (int64_t token = first + count; token < end; token++) std::memset(result + token * width + offset, 0, size * sizeof(float));
   });
 }
@@ -66,4 +82,5 @@ void make_encoder_attention(Kernel& kernel, const void* info) {
   if (kernel.heads < 1 || kernel.integer(info, "unidirectional", 0) || kernel.integer(info, "do_rotary", 0) || kernel.has(info, 8))
     throw Fault{"QAttention: unsupported attributes or inputs"};
   make_product_of_bytes(kernel, info, ATTENTION_PLACES);
+  if (kernel.operands) check_heads(kernel, kernel.operands->columns);
 }

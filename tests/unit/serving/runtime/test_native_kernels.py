@@ -451,7 +451,7 @@ VNNI_ONLY = pytest.mark.skipif(integer_extension() != "avx512_vnni", reason="the
 
 
 @VNNI_ONLY
-@pytest.mark.parametrize("size", [16, 48, 64])
+@pytest.mark.parametrize("size", [12, 16, 37, 48, 64])
 @pytest.mark.parametrize("lengths", [[9], [3, 1, 21, 8], [40, 40]])
 def test_attention_of_encoders_equals_float64_however_sequences_are_laid_out(
     tmp_path: Path, library: Path, size: int, lengths: list[int]
