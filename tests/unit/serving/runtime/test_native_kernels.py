@@ -36,6 +36,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def save(folder: Path, graph: onnx.GraphProto) -> Path:
+    """Write a graph of the runtime's own operators."""
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    path = folder / "graph.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
 def write_graph(folder: Path, size: int, packed: bool, int8: bool, bias: bool, weights: bool) -> Path:
     """Write a graph of one operator, as the exporter writes it into step graphs."""
     cache = TensorProto.INT8 if int8 else TensorProto.FLOAT
@@ -62,10 +70,7 @@ def write_graph(folder: Path, size: int, packed: bool, int8: bool, bias: bool, w
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
     infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
     graph = helper.make_graph([node], "attention", *infos)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    path = folder / "graph.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
-    return path
+    return save(folder, graph)
 
 
 def random_inputs(size: int, packed: bool, int8: bool, bias: bool) -> Arrays:
@@ -191,10 +196,7 @@ def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, wi
     attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved")}
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
     infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "attention", *infos), opset_imports=opsets, ir_version=10)
-    onnx.save(model, folder / "graph.onnx")
-    return folder / "graph.onnx"
+    return save(folder, helper.make_graph([node], "attention", *infos))
 
 
 def rotated(x: NDArray[Any], angles: NDArray[Any], interleaved: bool) -> NDArray[Any]:
@@ -294,9 +296,7 @@ def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.fl
     )
     used = [part for part in parts if part.name in node.input]
     graph = helper.make_graph([node], "product", inputs, [info("result", TensorProto.FLOAT, None)], used)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "graph.onnx")
-    return folder / "graph.onnx"
+    return save(folder, graph)
 
 
 @pytest.mark.parametrize("level", ["", "avx512"])
@@ -431,9 +431,7 @@ def write_encoder_attention(folder: Path, weights: NDArray[np.int8], has_lengths
     inputs += [info("lengths", TensorProto.INT32, ["sequences"])] if has_lengths else []
     initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in parts.items()]
     graph = helper.make_graph([node], "attention", inputs, [info("context", TensorProto.FLOAT, None)], initializers)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "graph.onnx")
-    return folder / "graph.onnx"
+    return save(folder, graph)
 
 
 def attend_to_itself(inputs: NDArray[np.uint8], weights: NDArray[np.int8]) -> NDArray[np.float64]:
