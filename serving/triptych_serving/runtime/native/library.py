@@ -81,7 +81,7 @@ def _loads(library: Path) -> bool:
     if not library.exists():
         return False
     try:
-        loaded = ctypes.CDLL(str(library))
+        loaded = _library(library)
     except OSError as error:
         logger.warning("native kernels cannot be loaded, ONNX Runtime's are used: %s", error)
         return False
