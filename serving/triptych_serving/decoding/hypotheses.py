@@ -1,19 +1,19 @@
 """SearchParams state of one text: its running hypotheses and its finished ones."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych_serving.bundle.search_params import EarlyStopping, SearchRules
 from triptych_serving.decoding.logits_processor import LogitsProcessor
-from triptych_serving.decoding.sampler import Sampler, likeliest
+from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 
-WIDEST_LISTS = 8  # hypotheses; with more, arrays sort their continuations faster than lists
 LARGEST_DIVISOR_LOG = math.log(1e25)  # only penalties far beyond the usual ones reach it
 
 
@@ -47,16 +47,17 @@ class HypothesisGroup:
         self.row, self.search = row, row.search
         self.width = self.search.slots  # hypotheses at once, and so slots that it may take
         self.slots = [slot]  # of the running hypotheses
-        self.is_wide = self.width > WIDEST_LISTS  # arrays, not lists, hold the continuations
-        self.choices = 1 + max(1, ends)  # continuations for each beam, so that enough of them go on
-        # Continuations of each hypothesis to choose from; 0: all tokens.
-        self.candidates = self.search.sampling_topk if self.search.samples else self.choices * self.search.beam_size
+        # Continuations of each hypothesis to choose from, for beams so many that enough of them go on; 0: all tokens.
+        self.candidates = self.search.sampling_topk if self.search.samples else (1 + max(1, ends)) * self.search.beam_size
         self.length = 0  # tokens of each
         self.processor = processor
         self.finished: list[Hypothesis] = []  # as many of the best as can still be returned
         self._ended = 0  # hypotheses that are finished, those that were dropped included
         self.fresh = True  # there is still one hypothesis only
         self.attends = self.search.alignment or self.search.coverage_penalty > 0
+        # A step without ends only adds a token to each hypothesis.
+        noted = self.search.top_log_probabilities is not None or row.is_stopped is not None
+        self._is_plain = self.search.rules is SearchRules.CTRANSLATE2 and not (self.attends or noted)
         self.prefix_log_probability = 0.0
         samples = range(self.search.sample, self.search.sample + self.width) if self.search.samples else ()
         self.samplers = [Sampler(self.search.seed, index) for index in samples]
@@ -72,6 +73,11 @@ class HypothesisGroup:
     def at_limit(self) -> bool:
         """True if the next token is the last."""
         return self.length + 1 >= self.row.max_tokens
+
+    @property
+    def is_plain(self) -> bool:
+        """True if a step after which no hypothesis ends only needs `go_on`."""
+        return self._is_plain and not self.at_limit
 
     @property
     def is_cut(self) -> bool:
@@ -110,33 +116,19 @@ class HypothesisGroup:
             length = self.row.max_tokens + search.forced_end
         return self._leader / _divisor(length - self.row.prompt, search.length_penalty) <= min(map(_score, self.finished))
 
-    def extend(self, totals: Any, tokens: Any, ends: frozenset[int]) -> SearchStep:
+    def extend(self, best: Iterable[tuple[int, int, float]], ends: frozenset[int]) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, or `(1 + n) k` with n ends, those among the first `k` that end the sentence are done.
         Of those that do not end it, the `k` best go on.
 
         Args:
-            totals: by slot, log-probabilities of the hypothesis with each of its best continuations, descending, at least `2k`
-                or all; a list of lists, or an array where the search `is_wide`.
-            tokens: by slot, the tokens that continue it, likewise.
+            best: the best continuations, best first, as many as there are `candidates`: their fields.
             ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end
-        count = self.choices * width  # the batch may have more, for other rows, and a small vocabulary fewer
-        columns = min(count, len(totals[0]))
-        flat: Any
-        if self.is_wide:
-            flat = totals[self.slots, :count].ravel()
-            best = likeliest(flat, count).tolist()
-        else:
-            flat = [total for slot in self.slots for total in totals[slot][:count]]
-            best = sorted(range(len(flat)), key=flat.__getitem__, reverse=True)[:count]
         step = SearchStep()
-        for rank, index in enumerate(best):
-            beam, candidate = divmod(index, columns)
-            slot = self.slots[beam]
-            continuation = Continuation(slot, int(tokens[slot][candidate]), float(flat[index]))
+        for rank, continuation in enumerate(map(Continuation._make, best)):
             is_end = continuation.token in ends
             if rank < width and (is_end or ends_all):
                 self._led = self._led or (is_end and rank == 0)
@@ -148,37 +140,44 @@ class HypothesisGroup:
         self._leader = step.going[0].log_probability
         return step
 
-    def finish(self, tokens: Sequence[int], ended: bool, log_probability: float, attention: NDArray[np.float32]) -> None:
-        """Add a finished hypothesis.
+    def go_on(self, slots: list[int]) -> None:
+        """Note that every hypothesis has one more token, and where they are now."""
+        self.slots = slots
+        self.length += 1
+
+    def finish(self, tokens: Sequence[int], ended: bool, log_probability: float, attention: NDArray[np.float32] | None) -> None:
+        """Add a finished hypothesis, if it may still be returned.
 
         Args:
             tokens: without the end of the sentence.
             ended: the model ended it.
             log_probability: of the tokens after the prefix, the end of the sentence included.
-            attention: `[steps, source tokens]`, the step of the end included; ignored without `attends`.
+            attention: `[steps, source tokens]`, the step of the end included; None without `attends`.
         """
         search = self.search
         score = log_probability / _divisor(len(tokens) - self.row.prompt + (ended or search.forced_end), search.length_penalty)
-        if search.coverage_penalty:
+        if attention is not None and search.coverage_penalty:
             covered = attention.sum(axis=0)
             score += search.coverage_penalty * float(np.log(np.minimum(covered[covered > 0], 1.0)).sum())
+        self._ended += 1
+        transformers = search.rules is SearchRules.TRANSFORMERS
+        # By the rules of CTranslate2 thousands may end with a high patience.
+        if len(self.finished) >= (self.width if transformers else search.num_hypotheses):
+            order = range(len(self.finished))  # of equal ones, the new one replaces the first, or none
+            worst = min(order if transformers else order[::-1], key=lambda index: _score(self.finished[index]))
+            least = _score(self.finished[worst])
+            if score < least or (score == least and not transformers):
+                return
+            del self.finished[worst]
         self.finished.append(
             Hypothesis(
                 tuple(tokens),
                 Finish.STOP if ended else Finish.LENGTH,
                 self.prefix_log_probability + log_probability,
                 score,
-                attention[: len(tokens)] if search.alignment else None,
+                attention[: len(tokens)] if attention is not None and search.alignment else None,
             )
         )
-        self._ended += 1
-        order = range(len(self.finished))
-        if search.rules is SearchRules.TRANSFORMERS:  # of equal ones, drops the first
-            most = self.width
-        else:  # with a high patience thousands may end
-            most, order = search.num_hypotheses, order[::-1]
-        if len(order) > most:
-            del self.finished[min(order, key=lambda index: _score(self.finished[index]))]
 
     def close(self) -> None:
         """Write the best hypotheses to the row."""
@@ -198,6 +197,7 @@ class HypothesisGroup:
         row.tokens.extend(running[0, len(row.tokens) : agreed].tolist())
 
 
+@lru_cache(maxsize=1024)
 def _divisor(length: int, penalty: float) -> float:
     """Return `length ** penalty`, but so that every score is a finite number of single precision."""
     most = LARGEST_DIVISOR_LOG / math.log(max(2, length))

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+FEW = 64  # values that are sorted faster than parted
 LIKELIEST = 256  # sorted first for top-p of a whole vocabulary: mostly they contain the nucleus
 
 
@@ -58,9 +59,16 @@ def _nucleus(weights: Floats, topk: int, topp: float) -> Ints:
 
 
 def likeliest(weights: Floats, count: int) -> Ints:
-    """Return the indices of the highest values, highest first; of equals the earlier one."""
-    if count >= len(weights):
-        return np.argsort(-weights, kind="stable")
+    """Return the indices of each row's highest values, highest first; of equals the earlier one.
+
+    Args:
+        weights: `[values]`, or rows of them `[rows, values]`.
+        count: number of values.
+    """
+    if count >= weights.shape[-1] or weights.shape[-1] <= FEW:
+        return np.argsort(-weights, kind="stable")[..., :count]
+    if weights.ndim > 1:
+        return np.array([likeliest(row, count) for row in weights])
     least = np.partition(weights, -count)[-count]
     order = np.flatnonzero(weights >= least)
     return order[np.argsort(-weights[order], kind="stable")[:count]]

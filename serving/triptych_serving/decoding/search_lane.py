@@ -5,8 +5,7 @@ others take slots of beams that died, which mostly share their history: only wha
 caches, and any beam size runs in the same graph.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
@@ -88,9 +87,9 @@ class SearchLane:
         for group in self._groups:
             if group.attends:
                 self._slots.attend(group.slots, group.length)
-        self._choose()
+        done = self._choose()
         self._slots.positions[: self._slots.used] += 1
-        return self._end_groups()
+        return self._end_groups(done)
 
     @property
     def _stepping(self) -> Sequence[HypothesisGroup]:
@@ -125,21 +124,11 @@ class SearchLane:
                 edits[slot] = processor.edits(self._slots.history[slot, : group.length])
         return edits
 
-    def _choose(self) -> None:
-        """Give every group its next tokens."""
-        groups, arrays = self._stepping, self._slots.continuations()
-        lists: tuple[Any, Any] = ((), ())
-        if not all(group.is_wide for group in groups):
-            lists = arrays[0].tolist(), arrays[1].tolist()
+    def _choose(self) -> list[HypothesisGroup]:
+        """Give every group its next tokens; return those that are done."""
         going: list[Continuation] = []
-        for group in groups:
-            if group.forced is not None:
-                step = self._follow_prefix(group, group.forced)
-            elif group.search.samples:
-                step = self._sample(group)
-            else:
-                totals, tokens = arrays if group.is_wide else lists
-                step = group.extend(totals, tokens, self._ends)
+        done: list[HypothesisGroup] = []
+        for group, step in self._extend():
             if group.search.top_log_probabilities is not None:
                 self._note(group, step)
             if group.row.is_stopped is not None:
@@ -148,11 +137,30 @@ class SearchLane:
                 self._finish(group, continuation)
             for continuation in step.going if group.is_cut else ():
                 self._finish(group, continuation)
-            going += self._assign_slots(group, step)
+            group.fresh = group.fresh and group.forced is not None
+            group.length += 1
+            if group.is_done:
+                done.append(group)
+            else:
+                going += self._assign_slots(group, step.going)
         self._slots.append(going)
-        for group in groups:
-            if group.row.call.streams and group.slots and not group.is_done:
+        for group in self._groups:
+            if group.row.call.streams and group not in done and group.slots:
                 group.settle(self._slots.history[group.slots, : group.length])
+        return done
+
+    def _extend(self) -> Iterator[tuple[HypothesisGroup, SearchStep]]:
+        """Yield groups with the outcome of the step; beam searches of which nothing ended may have gone on already."""
+        beams: list[HypothesisGroup] = []
+        for group in self._stepping:
+            if group.forced is not None:
+                yield group, self._follow_prefix(group, group.forced)
+            elif group.search.samples:
+                yield group, self._sample(group)
+            else:
+                beams.append(group)
+        for group, best in self._slots.rank(beams):
+            yield group, group.extend(best, self._ends)
 
     def _follow_prefix(self, group: HypothesisGroup, token: int) -> SearchStep:
         """Take the prefix's next token; it counts in no score, as in CTranslate2."""
@@ -215,26 +223,26 @@ class SearchLane:
         """Note a hypothesis that is complete with its last token."""
         ended = last.token in self._ends
         tokens = self._slots.history[last.slot, : group.length].tolist() + ([] if ended else [last.token])
-        attention = self._slots.attended[last.slot, : group.length + 1, : group.row.size]
-        group.finish(tokens, ended, last.log_probability, attention.copy() if group.attends else attention)
+        steps, source = group.length + 1, group.row.size
+        attention = self._slots.attended[last.slot, :steps, :source].copy() if group.attends else None
+        group.finish(tokens, ended, last.log_probability, attention)
 
-    def _assign_slots(self, group: HypothesisGroup, step: SearchStep) -> list[Continuation]:
-        """Give each hypothesis that goes on a slot of its own, with its caches."""
-        going = step.going
-        group.fresh = group.fresh and group.forced is not None
-        group.length += 1
-        if group.is_done:
-            return []
-        kept = {continuation.slot for continuation in going}
+    def _assign_slots(self, group: HypothesisGroup, going: Sequence[Continuation]) -> Sequence[Continuation]:
+        """Give each hypothesis that goes on a slot of its own."""
+        sources = [continuation.slot for continuation in going]
+        kept = set(sources)
+        if len(kept) == len(group.slots) == len(sources):
+            group.slots = sources
+            return going
         spare = [slot for slot in group.slots if slot not in kept]
         assigned: list[Continuation] = []
-        taken: set[int] = set()
         for continuation in going:
             source = continuation.slot
-            slot = self._copy(group, source, spare) if source in taken else source
-            taken.add(slot)
-            # Not `_replace`, which takes twice as long.
-            assigned.append(continuation if slot == source else Continuation(slot, *continuation[1:]))
+            if source in kept:
+                kept.remove(source)
+                assigned.append(continuation)
+            else:  # not `_replace`, which takes twice as long
+                assigned.append(Continuation(self._copy(group, source, spare), *continuation[1:]))
         self._vacant += spare
         group.slots = [continuation.slot for continuation in assigned]
         return assigned
@@ -245,17 +253,16 @@ class SearchLane:
             self._owners.append(group)
             return self._slots.duplicate(source)
         target = spare.pop()
-        self._slots.fork(source, target, group.attends)
+        self._slots.replace(source, target, group.attends)
         return target
 
-    def _end_groups(self) -> list[Row]:
+    def _end_groups(self, done: Sequence[HypothesisGroup]) -> list[Row]:
         """Free the slots of hypotheses and groups that are done; return the rows of these groups."""
-        done = [group for group in self._groups if group.is_done]
         for group in done:
             group.close()
             self._vacant += group.slots
         if done:
-            self._groups = [group for group in self._groups if not group.is_done]
+            self._groups = [group for group in self._groups if group not in done]
         self._vacate()
         return [group.row for group in done]
 

@@ -1,13 +1,14 @@
 """Slots of a lane on the host: per-row arrays beside the caches. The slots in use are always the first ones."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from triptych_serving.bundle.manifest import Generation, Limits, SpecialTokens
-from triptych_serving.decoding.hypotheses import Continuation
+from triptych_serving.decoding.beams import BeamStep, Ranked
+from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
 from triptych_serving.decoding.logits_processor import EditArrays, LogitEdits, ban, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
@@ -134,13 +135,14 @@ class SearchSlots(Slots):
         self.vocabulary_size = vocabulary_size if subset is None else SMALLEST
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
         self.history = np.zeros((count, targets), np.int64)
+        self.ends = np.array([*self._special.ends], np.int64)
         self.attended = np.zeros((count, targets, sources), np.float32)  # by target token, for rows with `attends`
         # Outputs of the step; the first three after `cache.fetch`.
         self.forced_log_probabilities = cache.array((count, 1), np.float32)
         self.log_probabilities = np.zeros((count, self.vocabulary_size), np.float32)  # not with a subset
         self.attention = cache.array((count, sources), np.float32)
         self.best: Mapping[str, Array] = {}  # `top_log_probabilities` and `top_tokens` `[count, candidates]`
-        self._best: dict[int, Mapping[str, Array]] = {}
+        self._steps: dict[int, tuple[Mapping[str, Array], BeamStep]] = {}
         self._edits: dict[int, EditArrays] = {}
         banned = single_tokens(manifest.generation.suppressed_tokens)
         self._bans = ban(np.array([*banned], np.int64)) if banned else None  # of every row, whatever its options
@@ -156,21 +158,20 @@ class SearchSlots(Slots):
         if self._bans is not None and (edits or self.subset is not None):  # a subset's columns change places
             edits = [edit or self._bans for edit in edits or [None] * self.used]
         width = self._fill_edits(edits) if edits else 0
-        if candidates not in self._best:
+        if candidates not in self._steps:
             shape = (self.count, candidates)
-            self._best[candidates] = {
+            top = {
                 "top_log_probabilities": self.cache.array(shape, np.float32),
                 "top_tokens": self.cache.array(shape, np.int64),
             }
-        self.best = self._best[candidates]
+            self._steps[candidates] = top, BeamStep(self, top)
+        self.best, self._step = self._steps[candidates]
         columns = self.subset.size if self.subset else 0
         self.run((candidates, width, columns), lambda: self._arrays(candidates, width))
 
-    def continuations(self) -> tuple[Array, Array]:
-        """Return by slot: log-probabilities of the hypothesis with each of the step's best tokens, and these tokens."""
-        used = self.used
-        totals = self.so_far[:used, None] + self.best["top_log_probabilities"][:used]
-        return totals, self.best["top_tokens"][:used]
+    def rank(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
+        """Yield beam searches with the step's best continuations of their hypotheses; some may have gone on with them."""
+        return self._step.rank(groups)
 
     def append(self, continuations: Sequence[Continuation]) -> None:
         """Write each slot's newest token, and the log-probability with it."""
@@ -192,7 +193,7 @@ class SearchSlots(Slots):
         self._copy(source, target, int(self.positions[source]) + 1)
         return target
 
-    def fork(self, source: int, target: int, attends: bool) -> None:
+    def replace(self, source: int, target: int, attends: bool) -> None:
         """Overwrite `target`, another hypothesis of the same text, with `source`: only from where the two differ.
 
         Args:
@@ -202,11 +203,15 @@ class SearchSlots(Slots):
         """
         length = int(self.positions[source])
         parted = int((self.history[source, :length] != self.history[target, :length]).argmax())
-        # Position 0 holds the start token, so equal tokens fill one position more.
-        self.cache.copy(source, target, slice(parted + 1, length + 1))
         self.history[target, parted:length] = self.history[source, parted:length]
         if attends:
             self.attended[target, parted : length + 1] = self.attended[source, parted : length + 1]
+        self.fork(source, target, parted)
+
+    def fork(self, source: int, target: int, parted: int) -> None:
+        """Copy the caches of a hypothesis over those of another one that differs from position `parted` on."""
+        # Position 0 holds the start token, so equal tokens fill one position more.
+        self.cache.copy(source, target, slice(parted + 1, int(self.positions[source]) + 1))
 
     def _copy(self, source: int, target: int, cached: int) -> None:
         super()._copy(source, target, cached)

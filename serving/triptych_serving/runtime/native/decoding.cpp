@@ -479,6 +479,7 @@ void run_parallel(const Kernel& kernel, void* context, int64_t parts, Function f
 #include "causal_attention.h"
 #include "products.h"
 #include "encoder_attention.h"
+#include "beams.h"
 
 template <void (*COMPUTE)(const Kernel&, void*)>
 Status compute_safely(void* kernel, void* context) {
@@ -644,6 +645,10 @@ extern "C" __attribute__((visibility("default"))) void triptych_copy_positions(
         const int64_t target = ((name * to_shape[1] + copy->to_row) * heads + head) * to_shape[3] + copy->to_start;
         std::memcpy(to + target * bytes, from + source * bytes, copy->count * bytes);
       }
+}
+
+extern "C" __attribute__((visibility("default"))) int triptych_extend_beams(const Beams* beams, int64_t* texts, int64_t count) {
+  return static_cast<int>(extend(*beams, texts, count));
 }
 
 extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }

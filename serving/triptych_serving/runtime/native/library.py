@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 from array import array
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from triptych_serving.runtime.native.compiler import LIBRARY
 LEVEL = "TRIPTYCH_NATIVE_KERNELS"  # environment: "off", or a level that the library reads
 HEAD_MULTIPLE, LARGEST_HEAD = 16, 256
 COPY_NUMBERS = 5
-NEWEST = "triptych_copy_positions"  # function that earlier libraries lack
+NEWEST = "triptych_extend_beams"  # function that earlier libraries lack
 SHORT_COPY = 1 << 20  # bytes: some ten microseconds
 
 logger = logging.getLogger(__name__)
@@ -59,6 +60,17 @@ def copy_positions(source: Array, target: Array, copies: "array[int]") -> None:
     library.triptych_copy_positions(
         *places, ctypes.c_void_p(copies.buffer_info()[0]), ctypes.c_int64(len(copies) // COPY_NUMBERS)
     )
+
+
+def beam_step() -> Callable[[ctypes.Structure, int, int], int] | None:
+    """Return the library's function for a step of beam search, which beams.h describes; None: not installed.
+
+    It takes some microseconds, and keeps Python's lock meanwhile.
+    """
+    if (kernels := native_kernels()) is None:
+        return None
+    extend = _library(kernels, keeps_lock=True).triptych_extend_beams
+    return lambda arrays, texts, count: int(extend(ctypes.byref(arrays), ctypes.c_void_p(texts), ctypes.c_int64(count)))
 
 
 def _shape_of(caches: Array) -> "ctypes.Array[ctypes.c_int64]":

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding import hypotheses
+from triptych_serving.decoding import sampler
 from triptych_serving.decoding.kv_cache import HostKVCache
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS, LaneFactory
 from triptych_serving.decoding.search_lane import SearchLane
+from triptych_serving.runtime.native.library import LEVEL
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
@@ -96,17 +97,16 @@ def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Even
     assert lane.free == SLOTS
 
 
-def test_a_wide_lane_chooses_with_arrays_what_others_choose_with_lists(
-    codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_ways_to_rank_choose_the_same(codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
-    for kind, widest in ((LaneKind.SEARCH, 8), (LaneKind.WIDE, 1)):
-        monkeypatch.setattr(hypotheses, "WIDEST_LISTS", widest)
+    for kind, few, kernels in ((LaneKind.SEARCH, 64, ""), (LaneKind.SEARCH, 64, "off"), (LaneKind.WIDE, 1, "off")):
+        monkeypatch.setattr(sampler, "FEW", few)
+        monkeypatch.setenv(LEVEL, kernels)
         lane = lanes().make(kind)
         found = (decode_rows(lane, [row_of(source, 40, SEARCHES["beam"])]) for source in codec.encode(SOURCES[:8]))
         results.append([row.hypotheses for [row] in found])
     assert lane.free == SLOTS // SEARCH_SLOTS
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
 
 
 def test_unused_memory_is_never_read(codec: TranslationTokenizer) -> None:

@@ -1,0 +1,122 @@
+"""One step of beam search for many texts at once: in the library of kernels, or with numpy where it is not installed."""
+
+import ctypes
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from triptych_serving.decoding.hypotheses import HypothesisGroup
+from triptych_serving.decoding.sampler import likeliest
+from triptych_serving.runtime.native.library import beam_step
+from triptych_serving.runtime.session import Array
+
+Ranked = Iterable[tuple[int, int, float]]  # continuations, best first: slot, token, log-probability of the hypothesis with it
+
+HEADER, WENT_ON = 4, 3  # numbers of a text before its slots, and which of them tells that it went on: `Text` in beams.h
+FORK = 3  # numbers of a fork
+
+
+class Hypotheses(Protocol):
+    """Arrays of the hypotheses in `count` slots, each `[count]`, and what they have in common."""
+
+    count: int
+    so_far: Array  # log-probability
+    tokens: Array  # newest token
+    positions: Array  # number of tokens
+    history: Array  # `[count, longest]`: tokens
+    ends: Array  # `[ends]`: tokens that end a text
+
+    def fork(self, source: int, target: int, parted: int) -> None:
+        """Overwrite a hypothesis with another one that differs from position `parted` on, except for the arrays above."""
+
+
+class BeamStep:
+    """Ranks the continuations of hypotheses, where the library is installed with a function that is called once a step.
+
+    Args:
+        hypotheses: in slots.
+        top: `top_log_probabilities` and `top_tokens` `[count, candidates]`, descending.
+    """
+
+    def __init__(self, hypotheses: Hypotheses, top: Mapping[str, Array]) -> None:
+        self._hypotheses, self._top = hypotheses, top
+        self._run = beam_step()
+        if self._run is None:
+            return
+        most = hypotheses.count * (1 + max(1, len(hypotheses.ends)))  # continuations of all hypotheses
+        self._best = np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.float64)
+        self._forks = np.zeros((hypotheses.count, FORK), np.int64)
+        log_probabilities, tokens = top["top_log_probabilities"], top["top_tokens"]
+        h = hypotheses
+        self._arrays = _Arrays(
+            *(_address(log_probabilities), _address(tokens), tokens.shape[1]),
+            *(_address(h.so_far), _address(h.tokens), _address(h.history), h.history.shape[1], _address(h.positions)),
+            *(_address(h.ends), len(h.ends), *map(_address, self._best), _address(self._forks)),
+        )
+
+    def rank(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
+        """Yield searches with their best continuations, as many as there are `candidates`; some may have gone on with them."""
+        if self._run is None:
+            yield from self._rank_with_numpy(groups)
+            return
+        table = array("q")
+        for group in groups:
+            slots = group.slots
+            table.extend((len(slots), group.width, group.candidates, group.is_plain and len(slots) == group.width))
+            table.extend(slots)
+            table.extend((0,) * (group.width - len(slots)))
+        forks = self._run(self._arrays, table.buffer_info()[0], len(groups))
+        for source, target, parted in self._forks[:forks].tolist():
+            self._hypotheses.fork(source, target, parted)
+        start = listed = 0
+        for group in groups:
+            end = start + HEADER + group.width
+            if table[start + WENT_ON]:
+                group.go_on(table[start + HEADER : end].tolist())
+            else:
+                place = slice(listed, listed := listed + table[start + 2])
+                yield group, zip(*(each[place].tolist() for each in self._best), strict=True)
+            start = end
+
+    def _rank_with_numpy(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
+        alike: dict[tuple[int, int], list[HypothesisGroup]] = {}
+        for group in groups:
+            alike.setdefault((len(group.slots), group.candidates), []).append(group)
+        for (_, count), own in alike.items():
+            slots = np.array([group.slots for group in own])  # [texts, hypotheses]
+            top = self._top["top_log_probabilities"][slots, :count]
+            totals = (self._hypotheses.so_far[slots][..., None] + top).reshape(len(slots), -1)
+            order = likeliest(totals, count)
+            texts = np.arange(len(slots))[:, None]
+            hypotheses, ranks = np.divmod(order, top.shape[2])
+            chosen = slots[texts, hypotheses]
+            tokens = self._top["top_tokens"][chosen, ranks]
+            for group, *best in zip(own, chosen.tolist(), tokens.tolist(), totals[texts, order].tolist(), strict=True):
+                yield group, zip(*best, strict=True)
+
+
+class _Arrays(ctypes.Structure):
+    """`Beams` in beams.h."""
+
+    _fields_ = (
+        ("top", ctypes.c_void_p),
+        ("top_tokens", ctypes.c_void_p),
+        ("columns", ctypes.c_int64),
+        ("so_far", ctypes.c_void_p),
+        ("tokens", ctypes.c_void_p),
+        ("history", ctypes.c_void_p),
+        ("longest", ctypes.c_int64),
+        ("positions", ctypes.c_void_p),
+        ("ends", ctypes.c_void_p),
+        ("end_count", ctypes.c_int64),
+        ("best_slots", ctypes.c_void_p),
+        ("best_tokens", ctypes.c_void_p),
+        ("best_totals", ctypes.c_void_p),
+        ("forks", ctypes.c_void_p),
+    )
+
+
+def _address(values: Any) -> int:
+    return int(values.ctypes.data)
