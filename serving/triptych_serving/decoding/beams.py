@@ -2,7 +2,7 @@
 
 import ctypes
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from triptych_serving.runtime.native.library import beam_step
 from triptych_serving.runtime.session import Array
 
 Ranked = Iterable[tuple[int, int, float]]  # continuations, best first: slot, token, log-probability of the hypothesis with it
+Fork = Callable[[int, int, int], None]
 
 HEADER, WENT_ON = 4, 3  # numbers of a text before its slots, and which of them tells that it went on: `Text` in beams.h
 FORK = 3  # numbers of a fork
@@ -28,9 +29,6 @@ class Hypotheses(Protocol):
     history: Array  # `[count, longest]`: tokens
     ends: Array  # `[ends]`: tokens that end a text
 
-    def fork(self, source: int, target: int, parted: int) -> None:
-        """Overwrite a hypothesis with another one that differs from position `parted` on, except for the arrays above."""
-
 
 class BeamStep:
     """Ranks the continuations of hypotheses, where the library is installed with a function that is called once a step.
@@ -41,7 +39,8 @@ class BeamStep:
     """
 
     def __init__(self, hypotheses: Hypotheses, top: Mapping[str, Array]) -> None:
-        self._hypotheses, self._top = hypotheses, top
+        # The arrays, not their owner, who refers to this object: a cycle would keep the caches for a long time.
+        self._so_far, self._top = hypotheses.so_far, top
         self._run = beam_step()
         if self._run is None:
             return
@@ -50,14 +49,21 @@ class BeamStep:
         self._forks = np.zeros((hypotheses.count, FORK), np.int64)
         log_probabilities, tokens = top["top_log_probabilities"], top["top_tokens"]
         h = hypotheses
+        self._kept = h.so_far, h.tokens, h.history, h.positions, h.ends
         self._arrays = _Arrays(
             *(_address(log_probabilities), _address(tokens), tokens.shape[1]),
             *(_address(h.so_far), _address(h.tokens), _address(h.history), h.history.shape[1], _address(h.positions)),
             *(_address(h.ends), len(h.ends), *map(_address, self._best), _address(self._forks)),
         )
 
-    def rank(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
-        """Yield searches with their best continuations, as many as there are `candidates`; some may have gone on with them."""
+    def rank(self, groups: Sequence[HypothesisGroup], fork: Fork) -> Iterator[tuple[HypothesisGroup, Ranked]]:
+        """Yield searches with their best continuations, as many as there are `candidates`; some may have gone on with them.
+
+        Args:
+            groups: the searches.
+            fork: called with two slots, source and target, and the position from which they differ, where the source
+                overwrites the target; the arrays of `Hypotheses` have it already.
+        """
         if self._run is None:
             yield from self._rank_with_numpy(groups)
             return
@@ -69,7 +75,7 @@ class BeamStep:
             table.extend((0,) * (group.width - len(slots)))
         forks = self._run(self._arrays, table.buffer_info()[0], len(groups))
         for source, target, parted in self._forks[:forks].tolist():
-            self._hypotheses.fork(source, target, parted)
+            fork(source, target, parted)
         start = listed = 0
         for group in groups:
             end = start + HEADER + group.width
@@ -87,7 +93,7 @@ class BeamStep:
         for (_, count), own in alike.items():
             slots = np.array([group.slots for group in own])  # [texts, hypotheses]
             top = self._top["top_log_probabilities"][slots, :count]
-            totals = (self._hypotheses.so_far[slots][..., None] + top).reshape(len(slots), -1)
+            totals = (self._so_far[slots][..., None] + top).reshape(len(slots), -1)
             order = likeliest(totals, count)
             texts = np.arange(len(slots))[:, None]
             hypotheses, ranks = np.divmod(order, top.shape[2])

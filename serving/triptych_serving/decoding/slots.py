@@ -171,7 +171,7 @@ class SearchSlots(Slots):
 
     def rank(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
         """Yield beam searches with the step's best continuations of their hypotheses; some may have gone on with them."""
-        return self._step.rank(groups)
+        return self._step.rank(groups, self.fork)
 
     def append(self, continuations: Sequence[Continuation]) -> None:
         """Write each slot's newest token, and the log-probability with it."""
