@@ -46,7 +46,7 @@ Generate = Callable[..., Iterator[Any]]
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
 def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
-    """Continue TEXT, or the text of a pipe.
+    """Continue TEXT, or without TEXT or with - that of a pipe.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
@@ -57,6 +57,9 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
         raise click.UsageError("--n needs --json")
     if system and not chat:
         raise click.UsageError("--system is for --chat")
+    text = None if text == STDIN else text
+    if text is None and not chat and sys.stdin.isatty():
+        raise click.UsageError("nothing to read: give TEXT or a pipe")
     arguments = {"options": take_decoding(values), **values}
     with _open(choice) as run, open_writer() as output:
         if not chat:
@@ -123,7 +126,7 @@ def _values(choice: Any) -> dict[str, object]:
 @click.command(name="complete-image")
 @click.argument("image")
 @click.option(
-    "-o", "--output", type=options.NEW_FILE, required=True, help="PNG file to write; with -n 2, NAME-1.png and NAME-2.png."
+    "-o", "--output", type=options.NEW_PICTURE, required=True, help="PNG file to write; with -n 2, NAME-1.png and NAME-2.png."
 )
 @options.model_choice
 @options.optional(
@@ -153,7 +156,7 @@ def _read(image: str) -> bytes:
 
 
 _grid = click.option(
-    "-o", "--output", type=options.NEW_FILE, required=True, help="PNG file to write; several images in a grid."
+    "-o", "--output", type=options.NEW_PICTURE, required=True, help="PNG file to write; several images in a grid."
 )
 
 

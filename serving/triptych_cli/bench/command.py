@@ -55,7 +55,9 @@ def _command(task: str) -> click.Command:
 @click.command(name="compare")
 @click.argument("first", type=_file, metavar="A.json")
 @click.argument("others", type=_file, nargs=-1, required=True, metavar="B.json...")
-@click.option("--html", type=_file, default=None, help="Also write the comparison as one self-contained page.")
+@click.option(
+    "--html", type=_file, default=None, help="Also write the comparison as one self-contained page; - is standard output."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all metrics.")
 def compare_reports(first: Path, others: tuple[Path, ...], html: Path | None, as_json: bool) -> None:
     """Compare reports that `triptych bench --json FILE` wrote.
@@ -72,9 +74,11 @@ def compare_reports(first: Path, others: tuple[Path, ...], html: Path | None, as
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))
     page = needs("triptych_bench.reports.page", "bench") if html else None
-    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json)
+    to_stdout = html == flags.STDOUT
+    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json, err=to_stdout)
     if page and html:
-        write(html, page.render(found))
+        text = page.render(found)
+        click.echo(text, nl=False) if to_stdout else write(html, text)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -23,6 +23,7 @@ from triptych_bench.server.resources import ProcessMeter
 from triptych_bench.session import BenchmarkSpec, measure
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_bench.tasks import TASKS, InputKind
+from triptych_cli.bench.flags import STDOUT
 from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
@@ -31,7 +32,6 @@ from triptych_client.connection import Settings
 from triptych_embedded.request import AUTO, embedded_repository
 from triptych_embedded.sentences import chosen_options
 
-STDOUT = Path("-")
 BATCHES = {"multi-stream": 8, "offline": 64}
 IMAGE_BATCH = 16  # in the scenario offline
 TIMEOUT, OFFLINE_TIMEOUT = 60.0, 3_600.0  # seconds

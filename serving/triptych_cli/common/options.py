@@ -1,6 +1,7 @@
 """Options that several commands share. `--help` shows the default and the environment variable of each."""
 
 import math
+import os
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_file", "allow_plaintext_keys")
 NEW_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class NewPicture(click.Path):
+    """A PNG file to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.suffix.lower() != ".png":
+            self.fail(f"{path}: pictures are written as PNG; choose a name that ends with .png", param, ctx)
+        return path
+
+
+NEW_PICTURE = NewPicture(path_type=Path, dir_okay=False)
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 

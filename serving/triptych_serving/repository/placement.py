@@ -28,7 +28,7 @@ class Hardware:
     needed: bool = False  # reject a model without such graphs; otherwise the CPU runs it
     slots: int = GPU_SLOTS  # texts that one GPU decodes greedily at once
     memory_limit: MemoryLimit | None = None  # of each GPU; None: most of what is free when its first model is loaded
-    remark: str = ""  # why no GPU is used although the installed runtime is the one for GPUs; empty otherwise
+    remark: str = ""  # why no GPU is used although the installed runtime or the limit is for GPUs; empty otherwise
 
     @classmethod
     def parse(cls, devices: str, memory_limit: str = "", slots: int | None = None) -> Self:
@@ -44,7 +44,9 @@ class Hardware:
         """
         gpus = tuple(device for device in _parse("--device", parse_devices, devices) if device != CPU)
         limit = _parse("--gpu-memory-limit", parse_limit, memory_limit) if memory_limit else None
-        remark = why_no_gpu() if devices == AUTO and not gpus and has_cuda() else ""
+        remark = why_no_gpu() if devices == AUTO and not gpus and (limit or has_cuda()) else ""
+        if limit and not gpus and devices != AUTO:
+            remark = f"--gpu-memory-limit has no effect with --device {devices}"
         return cls(gpus, bool(gpus) and devices != AUTO, slots or GPU_SLOTS, limit, remark)
 
     def describe(self) -> list[str]:

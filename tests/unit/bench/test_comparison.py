@@ -152,6 +152,13 @@ def test_the_page_is_complete_and_escapes_texts_of_users() -> None:
     assert hostile in parsed.text
 
 
+def test_the_page_can_be_standard_output(tmp_path: Path) -> None:
+    paths = written(tmp_path, report(closed(1, 1.0, 1.0)), report(closed(1, 2.0, 1.0)))
+    result = CliRunner().invoke(compare_reports, [*paths, "--html", "-"])
+    assert result.stdout.startswith("<!DOCTYPE html>")
+    assert result.stderr.strip()
+
+
 def test_the_command_compares_files(tmp_path: Path) -> None:
     paths = written(tmp_path, report(closed(1, 100.0, 0.02)), report(closed(1, 150.0, 0.01)))
     html = tmp_path / "page.html"

@@ -112,13 +112,21 @@ def test_hardware_flags_are_parsed(found: list[str], flags: tuple[Any, ...], har
 
 
 @pytest.mark.parametrize(
-    ("device", "has_cuda", "said"),
-    [("auto", True, ["all models run on the CPU: there is no GPU"]), ("auto", False, []), ("cpu", True, [])],
+    ("flags", "has_cuda", "said"),
+    [
+        (("auto",), True, ["all models run on the CPU: there is no GPU"]),
+        (("auto", "8GiB"), False, ["all models run on the CPU: there is no GPU"]),
+        (("auto",), False, []),
+        (("cpu",), True, []),
+        (("cpu", "8GiB"), True, ["all models run on the CPU: --gpu-memory-limit has no effect with --device cpu"]),
+    ],
 )
-def test_unused_gpus_are_explained(monkeypatch: pytest.MonkeyPatch, device: str, has_cuda: bool, said: list[str]) -> None:
+def test_unused_gpus_are_explained(
+    monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], has_cuda: bool, said: list[str]
+) -> None:
     monkeypatch.setattr(placement, "parse_devices", lambda _: (CPU,))
     monkeypatch.setattr(placement, "has_cuda", lambda: has_cuda)
     monkeypatch.setattr(placement, "why_no_gpu", lambda: "there is no GPU")
-    hardware = Hardware.parse(device)
+    hardware = Hardware.parse(*flags)
     assert hardware.gpus == ()
     assert hardware.describe() == said

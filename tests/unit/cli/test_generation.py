@@ -1,0 +1,41 @@
+"""`triptych generate` and the commands that write pictures: their arguments."""
+
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from .conftest import Run
+
+
+def test_a_dash_and_no_text_read_a_pipe(run: Run) -> None:
+    typed, *piped = (
+        run("generate", *arguments, "--max-tokens", "4", "--seed", "1", stdin=b"Once upon a time")
+        for arguments in (["Once upon a time"], ["-"], [])
+    )
+    assert typed.success.strip()
+    assert [each.success for each in piped] == [typed.success] * 2
+
+
+def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_cli.generation.sys", Mock(stdin=Mock(isatty=lambda: True), stdout=sys.stdout))
+    assert "nothing to read: give TEXT or a pipe" in run("generate").err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("complete-image", "half.png", "-o"),
+        ("generate-image", "-o"),
+        ("reconstruct-image", "a.png", "-o"),
+        ("interpolate-images", "a.png", "b.png", "-o"),
+        ("attend", "Hello", "--png"),
+    ],
+)
+def test_pictures_have_names_that_end_with_png(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    path = tmp_path / "whole.jpg"
+    result = run(*arguments, path)
+    assert result.code == 2
+    assert f"{path}: pictures are written as PNG; choose a name that ends with .png" in " ".join(result.err.split())
+    assert not path.exists()
