@@ -144,7 +144,7 @@ class SearchLane:
             else:
                 going += self._assign_slots(group, step.going)
         self._slots.append(going)
-        for group in self._groups:
+        for group in self._stepping:
             if group.row.call.streams and group not in done and group.slots:
                 group.settle(self._slots.history[group.slots, : group.length])
         return done

@@ -99,7 +99,7 @@ def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Even
 
 def test_all_ways_to_rank_choose_the_same(codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
-    for kind, few, kernels in ((LaneKind.SEARCH, 64, ""), (LaneKind.SEARCH, 64, "off"), (LaneKind.WIDE, 1, "off")):
+    for kind, few, kernels in ((LaneKind.SEARCH, 256, ""), (LaneKind.SEARCH, 256, "off"), (LaneKind.WIDE, 1, "off")):
         monkeypatch.setattr(sampler, "FEW", few)
         monkeypatch.setenv(LEVEL, kernels)
         lane = lanes().make(kind)
