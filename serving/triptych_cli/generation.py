@@ -16,7 +16,7 @@ from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
-from triptych_cli.common.lines import json_row, open_writer, score_number
+from triptych_cli.common.lines import check_pipe, json_row, open_writer, score_number
 from triptych_embedded.request import InputError, ModelChoice
 
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
@@ -58,8 +58,8 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
     if system and not chat:
         raise click.UsageError("--system is for --chat")
     text = None if text == STDIN else text
-    if text is None and not chat and sys.stdin.isatty():
-        raise click.UsageError("nothing to read: give TEXT or a pipe")
+    if text is None and not chat:
+        check_pipe("nothing to read: give TEXT or a pipe")
     arguments = {"options": take_decoding(values), **values}
     with _open(choice) as run, open_writer() as output:
         if not chat:
@@ -125,9 +125,7 @@ def _values(choice: Any) -> dict[str, object]:
 
 @click.command(name="complete-image")
 @click.argument("image")
-@click.option(
-    "-o", "--output", type=options.NEW_PICTURE, required=True, help="PNG file to write; with -n 2, NAME-1.png and NAME-2.png."
-)
+@options.picture_file("-o", "--output", required=True, help="PNG file to write; with -n 2, NAME-1.png and NAME-2.png.")
 @options.model_choice
 @options.optional(
     "--rows",
@@ -155,9 +153,7 @@ def _read(image: str) -> bytes:
         raise click.ClickException(f"{image}: cannot be read: {error.strerror}") from error
 
 
-_grid = click.option(
-    "-o", "--output", type=options.NEW_PICTURE, required=True, help="PNG file to write; several images in a grid."
-)
+_grid = options.picture_file("-o", "--output", required=True, help="PNG file to write; several images in a grid.")
 
 
 @click.command(name="generate-image")

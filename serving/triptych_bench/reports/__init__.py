@@ -3,14 +3,26 @@
 For `triptych_cli` and scripts.
 """
 
+import sys
 from pathlib import Path
 
 from triptych_client.files import replace_file
 
+STDOUT = Path("-")
+
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all; lone surrogates, as in odd command lines, become question marks. Raises OSError."""
+    """Write a file whole or not at all, or to standard output. Raises OSError.
+
+    Lone surrogates, as in odd command lines, become question marks.
+    """
+    content = text.encode("utf-8", errors="replace")
+    if path == STDOUT:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
     try:
-        replace_file(path, text.encode("utf-8", errors="replace"))
+        replace_file(path, content)
     except OSError as error:  # with the user's path instead of the temporary file's
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -67,18 +67,16 @@ def compare_reports(first: Path, others: tuple[Path, ...], html: Path | None, as
     and should not, and runs that are not valid.
     """
     from triptych_bench.comparison import compare
-    from triptych_bench.reports import comparison, jsonfile, write
+    from triptych_bench.reports import STDOUT, comparison, jsonfile, write
     from triptych_bench.reports.jsonfile import ReportError
 
     with one_line(ReportError):
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))
     page = needs("triptych_bench.reports.page", "bench") if html else None
-    to_stdout = html == flags.STDOUT
-    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json, err=to_stdout)
+    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json, err=html == STDOUT)
     if page and html:
-        text = page.render(found)
-        click.echo(text, nl=False) if to_stdout else write(html, text)
+        write(html, page.render(found))
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

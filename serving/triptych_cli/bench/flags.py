@@ -13,7 +13,6 @@ from triptych_cli.common.options import FloatRange, option, optional, several
 
 SCENARIOS = ("closed-loop", "single-stream", "multi-stream", "server", "offline")
 PROTOCOLS = ("triptych", "oip")
-STDOUT = Path("-")  # as a file of reports
 MOST_VALUES = 1_000  # in a list
 MOST_CALLERS = 10_000
 MOST_RATE = 1_000_000

@@ -23,7 +23,6 @@ from triptych_bench.server.resources import ProcessMeter
 from triptych_bench.session import BenchmarkSpec, measure
 from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 from triptych_bench.tasks import TASKS, InputKind
-from triptych_cli.bench.flags import STDOUT
 from triptych_cli.common.connection import connection_settings
 from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
@@ -256,7 +255,7 @@ def _check_files(files: Iterable[Path | None]) -> None:
     for path in given:
         if given.count(path) > 1:
             raise click.UsageError(f"{path}: only one of --json, --csv and --html can be written there")
-        if path != STDOUT and (why := _obstacle(path)):
+        if path != reports.STDOUT and (why := _obstacle(path)):
             raise click.UsageError(f"{path}: {why}")
 
 
@@ -281,13 +280,11 @@ def _show(report: Report, files: Mapping[str, Path | None], quiet: bool) -> None
         click.ClickException: some of the files could not be written; the others are.
     """
     if not quiet:
-        click.echo(table.render(report), err=STDOUT in files.values())
+        click.echo(table.render(report), err=reports.STDOUT in files.values())
     problems = []
     for name, path in files.items():
         try:
-            if path == STDOUT:
-                click.echo(_text(name, report).encode("utf-8", errors="replace"), nl=False)
-            elif path:
+            if path:
                 reports.write(path, _text(name, report))
         except OSError as error:
             problems.append(f"{path}: {error.strerror or error}")

@@ -54,9 +54,14 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLin
         except OSError as error:
             raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from error
         return _close_after(stream, _decode(stream, str(file)))
-    if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("nothing to read: give texts, --input FILE, or a pipe")
+    check_pipe("nothing to read: give texts, --input FILE, or a pipe")
     return _decode(sys.stdin.buffer, "standard input")
+
+
+def check_pipe(problem: str) -> None:
+    """Check that standard input is not a terminal. Raises click.UsageError: it is, or there is none."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError(problem)
 
 
 def split_pair(text: str) -> str | tuple[str, str]:

@@ -1,7 +1,6 @@
 """Options that several commands share. `--help` shows the default and the environment variable of each."""
 
 import math
-import os
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,18 +15,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_file", "allow_plaintext_keys")
 NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 
-
-class NewPicture(click.Path):
-    """A PNG file to write."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if path.suffix.lower() != ".png":
-            self.fail(f"{path}: pictures are written as PNG; choose a name that ends with .png", param, ctx)
-        return path
-
-
-NEW_PICTURE = NewPicture(path_type=Path, dir_okay=False)
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
@@ -63,6 +50,17 @@ def line_file(*names: str, help: str) -> Callable[[Function], Function]:
         return None if value == Path("-") else value
 
     return click.option(*names, type=NEW_FILE, callback=standard, help=help)
+
+
+def picture_file(*names: str, help: str, required: bool = False) -> Callable[[Function], Function]:
+    """Make an option for a PNG file to write."""
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+        if value is not None and value.suffix.lower() != ".png":
+            raise click.BadParameter(f"{value}: pictures are written as PNG; choose a name that ends with .png")
+        return value
+
+    return click.option(*names, type=NEW_FILE, callback=check, required=required, help=help)
 
 
 def keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

@@ -37,9 +37,7 @@ Weights = list[list[list[list[float]]]]  # [layers][heads][targets][sources]
 @click.option(
     "--html", "page", type=options.NEW_FILE, help="Write a page with all views, which needs no server and no network."
 )
-@click.option(
-    "--png", type=options.NEW_PICTURE, help="Write a picture: the alignment, all heads, or the rollout over the image."
-)
+@options.picture_file("--png", help="Write a picture: the alignment, all heads, or the rollout over the image.")
 @options.as_json
 @options.model_choice
 @options.languages

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.lines import batches, fail_fast, json_row, open_writer, reported_failures, run_valid
+from triptych_cli.common.lines import batches, check_pipe, fail_fast, json_row, open_writer, reported_failures, run_valid
 from triptych_cli.encoders.backend import IMAGE_CLASSIFICATION, open_encoder
 from triptych_cli.encoders.text import label_rows, label_values
 from triptych_embedded.request import InputError, ModelChoice
@@ -32,8 +32,7 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool,
     airplane, automobile, bird, cat, deer, dog, frog, horse, ship and truck. Whatever the image shows, it answers with these.
     """
     if not photos:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise click.UsageError("nothing to classify: give image files, or - for standard input")
+        check_pipe("nothing to classify: give image files, or - for standard input")
         photos = (STDIN,)
     choice = ModelChoice(**values)
     opened = open_encoder(choice, IMAGE_CLASSIFICATION, "classify_image_many")

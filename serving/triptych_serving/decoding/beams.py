@@ -2,21 +2,20 @@
 
 import ctypes
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from triptych_serving.decoding.hypotheses import HypothesisGroup
+from triptych_serving.decoding.hypotheses import HypothesisGroup, Ranked
 from triptych_serving.decoding.sampler import likeliest
 from triptych_serving.runtime.native.library import beam_step
 from triptych_serving.runtime.session import Array
 
-Ranked = Iterable[tuple[int, int, float]]  # continuations, best first: slot, token, log-probability of the hypothesis with it
 Fork = Callable[[int, int, int], None]
 
-HEADER, WENT_ON = 4, 3  # numbers of a text before its slots, and which of them tells that it went on: `Text` in beams.h
-FORK = 3  # numbers of a fork
+HEADER, COUNT, WENT_ON = 4, 2, 3  # numbers of a text before its slots, and places of some of them: `Text` in beams.h
+FORK_NUMBERS = 3
 
 
 class Hypotheses(Protocol):
@@ -46,7 +45,7 @@ class BeamStep:
             return
         most = hypotheses.count * (1 + max(1, len(hypotheses.ends)))  # continuations of all hypotheses
         self._best = np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.float64)
-        self._forks = np.zeros((hypotheses.count, FORK), np.int64)
+        self._forks = np.zeros((hypotheses.count, FORK_NUMBERS), np.int64)
         log_probabilities, tokens = top["top_log_probabilities"], top["top_tokens"]
         h = hypotheses
         self._kept = h.so_far, h.tokens, h.history, h.positions, h.ends
@@ -82,7 +81,7 @@ class BeamStep:
             if table[start + WENT_ON]:
                 group.go_on(table[start + HEADER : end].tolist())
             else:
-                place = slice(listed, listed := listed + table[start + 2])
+                place = slice(listed, listed := listed + table[start + COUNT])
                 yield group, zip(*(each[place].tolist() for each in self._best), strict=True)
             start = end
 

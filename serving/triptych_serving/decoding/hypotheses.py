@@ -14,6 +14,8 @@ from triptych_serving.decoding.logits_processor import LogitsProcessor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 
+Ranked = Iterable[tuple[int, int, float]]  # fields of continuations (see `Continuation`), best first
+
 LARGEST_DIVISOR_LOG = math.log(1e25)  # only penalties far beyond the usual ones reach it
 
 
@@ -116,14 +118,14 @@ class HypothesisGroup:
             length = self.row.max_tokens + search.forced_end
         return self._leader / _divisor(length - self.row.prompt, search.length_penalty) <= min(map(_score, self.finished))
 
-    def extend(self, best: Iterable[tuple[int, int, float]], ends: frozenset[int]) -> SearchStep:
+    def extend(self, best: Ranked, ends: frozenset[int]) -> SearchStep:
         """Choose the continuations of one step of beam search, the same in CTranslate2 and in transformers.
 
         Of the `2k` best continuations, or `(1 + n) k` with n ends, those among the first `k` that end the sentence are done.
         Of those that do not end it, the `k` best go on.
 
         Args:
-            best: the best continuations, best first, as many as there are `candidates`: their fields.
+            best: as many continuations as there are `candidates`.
             ends: tokens that end the sentence.
         """
         width, ends_all = self.width, self.at_limit and not self.search.forced_end

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 
 from triptych_serving.bundle.manifest import Generation, Limits, SpecialTokens
-from triptych_serving.decoding.beams import BeamStep, Ranked
-from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup
+from triptych_serving.decoding.beams import BeamStep
+from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, Ranked
 from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
 from triptych_serving.decoding.logits_processor import EditArrays, LogitEdits, ban, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset

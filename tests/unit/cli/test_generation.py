@@ -19,7 +19,7 @@ def test_a_dash_and_no_text_read_a_pipe(run: Run) -> None:
 
 
 def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("triptych_cli.generation.sys", Mock(stdin=Mock(isatty=lambda: True), stdout=sys.stdout))
+    monkeypatch.setattr("triptych_cli.common.lines.sys", Mock(stdin=Mock(isatty=lambda: True), stdout=sys.stdout))
     assert "nothing to read: give TEXT or a pipe" in run("generate").err
 
 

@@ -35,7 +35,6 @@ class Case:
     groups: list[HypothesisGroup] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.count = SLOTS
         places = self.random.permutation(SLOTS).tolist()
         self.groups = []
         for width, fresh in zip(self.widths, self.fresh, strict=True):
