@@ -2,10 +2,10 @@
 
     python tests/benchmarks/base.py bert TOKENIZER.JSON OUT
     python tests/benchmarks/base.py vit OUT
-    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64] [--bundle REPOSITORY/NAME/1]
+    python tests/benchmarks/base.py translation TOKENIZER.JSON OUT [--positions 64]
 
---bundle also exports the translation model, in fp32, int8 and int8-caches, without the checks that take `triptych export` most
-of its time. With --tiny the models are as small as can be, to rehearse a benchmark.
+--bundle REPOSITORY/NAME/1 also exports the model, without the checks that take `triptych export` most of its time, in the
+precisions that --precisions names (BERT and ViT: in fp16). With --tiny the models are as small as can be, to rehearse.
 
 The tokenizer is any WordPiece one, or for translation any that `triptych train` wrote; the models have BERT's 30,522 tokens and
 16,000 tokens all the same. A translation never ends by itself: measure with `offline.py --length` and `server.py --length`.
@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from triptych_export.families.image import ImageFamily
+from triptych_export.families.text import TextFamily
 from triptych_export.families.translation import write_translation
 from triptych_export.parity.translation import ParitySample
 from triptych_export.translation_source import TranslationSource
@@ -38,9 +40,9 @@ from triptych_training.models.blocks import FeedForward
 from triptych_training.models.transformer import Transformer, TransformerConfig
 from triptych_training.models.vit import Vit, VitConfig
 
-SAMPLES = 24  # inputs that the export compares
+SAMPLES = 40  # inputs that the export compares: a few more than the 32 that it needs
 CALIBRATION = 24  # sentences for int8
-WRITTEN = ("fp32", "int8", "int8-caches")
+PRECISIONS = ("fp16",)  # of the bundles of BERT and ViT
 SPREAD = 3.0  # fresh weights are so small that all inputs would get one answer
 SENTENCES = 200  # as many as the export asks for
 TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
@@ -48,6 +50,7 @@ TRANSLATION_SPREAD = 16.0  # with less, decoding soon says one token for ever
 
 TINY: dict[str, Any] = {"model_dim": 32, "heads": 2, "feedforward_dim": 64}
 small = click.option("--tiny", is_flag=True, help="As small as can be.")
+bundled = click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Folder of a bundle to write as well.")
 
 
 @click.group()
@@ -58,8 +61,9 @@ def main() -> None:
 @main.command()
 @click.argument("tokenizer", type=click.Path(path_type=Path, exists=True))
 @click.argument("out", type=click.Path(path_type=Path))
+@bundled
 @small
-def bert(tokenizer: Path, out: Path, tiny: bool) -> None:
+def bert(tokenizer: Path, out: Path, bundle: Path | None, tiny: bool) -> None:
     learned = load_tokenizer(tokenizer)
     shape = BertConfig(learned.get_vocab_size(), layers=2, **TINY) if tiny else BertConfig(30_522)
     model = BertForPretraining(shape).eval()
@@ -67,13 +71,16 @@ def bert(tokenizer: Path, out: Path, tiny: bool) -> None:
     words = [token for token in learned.get_vocab() if token.isalpha() and token.isascii()]
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, length)) for length in rng.integers(8, 60, SAMPLES)]
-    save_bert_checkpoint(BertCheckpoint(model, learned, samples=texts), out)
+    checkpoint = BertCheckpoint(model, learned, samples=texts)
+    save_bert_checkpoint(checkpoint, out)
+    _write(TextFamily(checkpoint, [], PRECISIONS), bundle)
 
 
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path))
+@bundled
 @small
-def vit(out: Path, tiny: bool) -> None:
+def vit(out: Path, bundle: Path | None, tiny: bool) -> None:
     shape = VitConfig(10, 32, 8, layers=2, **TINY) if tiny else VitConfig(1_000)
     model = Vit(shape).eval()
     _spread(model)
@@ -87,7 +94,9 @@ def vit(out: Path, tiny: bool) -> None:
         samples.append(file.read_bytes())
         file.unlink()
     image = ImagePreprocessing(*shape.image)
-    save_vit_checkpoint(VitCheckpoint(model, [f"class {i}" for i in range(shape.classes)], image, samples=samples), out)
+    checkpoint = VitCheckpoint(model, [f"class {i}" for i in range(shape.classes)], image, samples=samples)
+    save_vit_checkpoint(checkpoint, out)
+    _write(ImageFamily(checkpoint, [], PRECISIONS), bundle)
 
 
 @main.command()
@@ -96,9 +105,10 @@ def vit(out: Path, tiny: bool) -> None:
 @click.option(
     "--positions", default=64, show_default=True, help="Longest source and target, in tokens: an export compares all."
 )
-@click.option("--bundle", type=click.Path(path_type=Path), default=None, help="Folder of a bundle to write as well.")
+@bundled
+@click.option("--precisions", default="fp32,int8,int8-caches", show_default=True, help="Of the bundle.")
 @small
-def translation(tokenizer: Path, out: Path, positions: int, bundle: Path | None, tiny: bool) -> None:
+def translation(tokenizer: Path, out: Path, positions: int, bundle: Path | None, precisions: str, tiny: bool) -> None:
     learned = load_tokenizer(tokenizer)
     size = learned.get_vocab_size() if tiny else 16_000
     smaller = {**TINY, "encoder_layers": 2, "decoder_layers": 2} if tiny else {}
@@ -115,7 +125,13 @@ def translation(tokenizer: Path, out: Path, positions: int, bundle: Path | None,
         bundle.parent.mkdir(parents=True, exist_ok=True)
         read = [encoding.ids for encoding in learned.encode_batch(sentences[:CALIBRATION])]
         sample = ParitySample(read, greedy(model, read, positions // 2), positions)
-        write_translation(TranslationSource.of(checkpoint), bundle, click.echo, sample, precisions=WRITTEN)
+        write_translation(TranslationSource.of(checkpoint), bundle, click.echo, sample, precisions=tuple(precisions.split(",")))
+
+
+def _write(family: TextFamily | ImageFamily, bundle: Path | None) -> None:
+    if bundle is not None:
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        family.write(bundle, click.echo)
 
 
 @torch.no_grad()

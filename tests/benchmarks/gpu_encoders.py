@@ -21,6 +21,7 @@ A rehearsal on the CPU: --device cpu --tiny.
 import io
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -53,7 +54,8 @@ from triptych_training.checkpoints.folder import TOKENIZER
 
 ENGINE = "Triptych in process"
 ALONE = "arrays alone"
-AHEAD = 4  # batches prepared while one runs
+AHEAD = 4  # batches prepared while one runs, or calls of the engine at once
+CALL_INPUTS = 256  # of a call of the engine
 SEARCH_BATCHES = 4  # for the search of the best size
 PHOTO = (500, 375)  # pixels
 COLUMNS = {"candidate": -44, "inputs/s": 12, "ratio": 6, "floor": 6, "launches": 8, "same": 6, "settings": -30}
@@ -258,17 +260,22 @@ def _whole(plan: Plan, peer: EncoderModel, parts: Sequence[Sequence[Any]]) -> Ru
 
 @contextmanager
 def in_process(plan: Plan) -> Iterator[Run]:
-    """Engine in this process, called with all inputs at once."""
-    run, close = plan.task.engine(EncoderOptions(plan.precision, devices=parse_devices(plan.device)))
+    """Engine in this process, called from several threads with a part of the inputs each."""
+    engine, close = plan.task.engine(EncoderOptions(plan.precision, devices=parse_devices(plan.device)))
+
+    def run() -> None:
+        with ThreadPoolExecutor(AHEAD) as pool:
+            deque(pool.map(engine, _parts(plan.inputs, CALL_INPUTS)), 0)
+
     try:
-        yield partial(_done, run, plan.inputs)
+        yield run
     finally:
         close()
 
 
-def _done(run: Callable[..., object], *inputs: object) -> None:
+def _done(run: Callable[[], object]) -> None:
     """Run and discard the result."""
-    run(*inputs)
+    run()
 
 
 def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings: Ceilings, work: Work) -> Iterator[Row]:

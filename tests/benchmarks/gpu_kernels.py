@@ -1,6 +1,7 @@
 """Kernels that a GPU runs while Triptych translates, with counts and durations from PyTorch's profiler.
 
-    python tests/benchmarks/gpu_kernels.py REPOSITORY [--batches 1,32,256] [--tokens 32] [--device cuda] [--json FILE]
+    python tests/benchmarks/gpu_kernels.py REPOSITORY [--batches 1,32,256] [--beam 1] [--tokens 32] [--device cuda]
+        [--json FILE]
 
 A batch is translated once to warm up and once under the profiler; figures are per decoding step, with the encoder's kernels
 divided among the steps. The rest of a step's time the GPU is idle.
@@ -24,8 +25,9 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.text.tokenizers import read_tokenizer
 
+BEAM_ROWS = 2  # beams per slot of an engine
 WORDS = 16
-TOKENS_A_WORD = 4  # at most, about, of pieces that stand alone
+TOKENS_A_WORD = 7  # at most, on average, of pieces that stand alone
 MOST = 24  # kernels shown
 COLUMNS = {"us a step": 9, "runs a step": 11, "kernel": -90}
 
@@ -55,12 +57,22 @@ class Batch:
 @click.option("--model", default="", help="[default: the first that translates]")
 @click.option("--precision", default="fp16", show_default=True)
 @click.option("--batches", default="1,32,256", show_default=True)
+@click.option("--beam", default=1, show_default=True)
 @click.option("--tokens", default=32, show_default=True, help="Of a translation, at most.")
 @click.option("--device", default="cuda", show_default=True)
 @click.option("--tiny", is_flag=True, help="To rehearse: one batch of two rows.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
 def main(
-    repository: Path, model: str, precision: str, batches: str, tokens: int, device: str, tiny: bool, json_file: Path | None
+    *,
+    repository: Path,
+    model: str,
+    precision: str,
+    batches: str,
+    beam: int,
+    tokens: int,
+    device: str,
+    tiny: bool,
+    json_file: Path | None,
 ) -> None:
     entry = find_model(repository, model)
     sizes = [2] if tiny else numbers(batches)
@@ -69,12 +81,12 @@ def main(
     vocabulary = read_tokenizer(bundle.path(manifest.tokenizers[0])).get_vocab()
     words = [piece.strip("▁") for piece in sorted(vocabulary) if piece.strip("▁").isalpha()]
     length = min(WORDS, manifest.limits.max_source_tokens // TOKENS_A_WORD)
-    peer = TriptychModel(entry, precision, max(sizes), 1, device)
+    peer = TriptychModel(entry, precision, max(sizes) * max(1, beam // BEAM_ROWS), 1, device)
     found = []
     try:
         for rows in sizes:
             texts = [" ".join(random.Random(row).choices(words, k=length)) for row in range(rows)]
-            found.append(_batch(peer, texts, Decoding(1, tokens), device))
+            found.append(_batch(peer, texts, Decoding(beam, tokens), device))
             _print(found[-1])
     finally:
         peer.close()

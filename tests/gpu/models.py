@@ -25,7 +25,7 @@ CLEAR = 20.0  # for clearly different scores
 SIDE = 32  # pixels
 CLASSES = 10
 MOST_TOKENS = 64
-SAMPLES = 24
+SAMPLES = 40  # exports need 32
 
 
 def save_tiny_bert(folder: Path) -> None:

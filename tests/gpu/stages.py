@@ -93,12 +93,11 @@ def _models(setup: Setup) -> list[Stage]:
         tokenizer = [str(tokenizers[name])] if name in tokenizers else []
         size = [*(["--positions", str(POSITIONS)] if name == "translation" else []), *(["--tiny"] if setup.tiny else [])]
         out = str(setup.made(name))
-        make = _bench(setup, "base.py", name, *tokenizer, out, *size)
-        export = [setup.python, "-m", "triptych_cli", "export", out, "--out", str(setup.repository(name)), "--name", name]
-        export += ["--version", "1", "--precision", "fp16"]
+        command = _bench(setup, "base.py", name, *tokenizer, out, *size, "--bundle", str(setup.repository(name) / name / "1"))
+        command += ["--precisions", "fp16"] if name == "translation" else []
         about = f"{name}: a checkpoint of the base shape with random weights, and its bundle"
         fresh = (setup.made(name), setup.repository(name))
-        made.append(Stage(f"model-{name}", about, [make, export], 420, 60, fresh=fresh))
+        made.append(Stage(f"model-{name}", about, [command], 420, 60, fresh=fresh))
     return made
 
 
@@ -117,21 +116,21 @@ def _offline(setup: Setup) -> list[Stage]:
     translation, repository = str(setup.made("translation")), str(setup.repository("translation"))
     common = [translation, repository, "--pairs", str(setup.made("translation") / "samples.tsv")]
     short = ["--length", "6", "--calls", "1", "--rounds", "1", "--sentences", "8"]
-    greedy = short if setup.tiny else ["--length", "32", "--rounds", "5"]
+    greedy = short if setup.tiny else ["--length", "32", "--rounds", "5", "--calls", "8"]
     beams = [*(short if setup.tiny else ["--length", "32", "--rounds", "3", "--calls", "4"]), "--beam", "4"]
-    few = {"ours": "1,4" if setup.tiny else "1,8,32,128,256", "torch": "1" if setup.tiny else "1,32,256"}
+    batches = "1,4" if setup.tiny else "1,32,256,1024"
     beam_batches = "1,4" if setup.tiny else "1,32,128"
     no_torch = ["--candidates", "ctranslate2,ctranslate2-int8,triptych"]
     torch = ["--candidates", "triptych,pytorch,transformers"]
-    slow = ["--calls", "4", "--rounds", "3"] if not setup.tiny else []
+    slow = ["--calls", "2", "--rounds", "3"] if not setup.tiny else []
 
     def stage(name: str, about: str, limit: float, least: float, *options: str) -> Stage:
         command = _bench(setup, "gpu_offline.py", *common, *options, *_common(setup, name))
         return Stage(name, about, [command], limit, least, ("model-translation",))
 
-    torch_options = (*greedy, *slow, "--batches", few["torch"], *torch)
+    torch_options = (*greedy, *slow, "--batches", batches, *torch)
     return [
-        stage("offline", "greedy: Triptych and CTranslate2", 300, 60, *greedy, "--batches", few["ours"], *no_torch),
+        stage("offline", "greedy: Triptych and CTranslate2", 300, 60, *greedy, "--batches", batches, *no_torch),
         stage("offline-torch", "greedy: Triptych, PyTorch compiled and transformers", 540, 120, *torch_options),
         stage("offline-beam", "beam 4: Triptych and CTranslate2", 300, 60, *beams, "--batches", beam_batches, *no_torch),
     ]
@@ -142,12 +141,19 @@ def _server(setup: Setup) -> Stage:
     command = _bench(
         setup, "gpu_server.py", str(checkpoint), str(setup.repository("translation")), str(checkpoint / "samples.tsv")
     )
-    command += ["--device", setup.device, "--json", setup.results("server")]
+    command += [
+        "--servers",
+        "Triptych in process,Triptych,CTranslate2",
+        "--device",
+        setup.device,
+        "--json",
+        setup.results("server"),
+    ]
     if setup.tiny:
         command += ["--length", "6", "--cpus", "1", "--generators", "1", "--seconds", "1", "--factor", "3", "--in-flight", "4"]
-        command += ["--max-batch", "4", "--slots", "4", "--sentences", "16", "--servers", "Triptych,CTranslate2"]
+        command += ["--max-batch", "4", "--slots", "4", "--sentences", "16"]
     else:
-        command += ["--length", "32", "--seconds", "4"]
+        command += ["--length", "32", "--seconds", "3", "--factor", "1.4"]
     return Stage("server", "Poisson arrivals, p99 within 100 ms", [command], 420, 90, ("model-translation",))
 
 
@@ -158,6 +164,8 @@ def _encoders(setup: Setup) -> list[Stage]:
         if setup.tiny:
             command += ["--tokens", "16", "--count", "12", "--batches", "4", "--rounds", "1", "--in-flight", "4"]
             command += ["--per-request", "2", "--clients", "1"]
+        else:
+            command += ["--batches", "64"]
         stage = f"encoder-{name}"
         found.append(Stage(stage, f"{name}: by hand, in process, through gRPC", [command], 420, 90, (f"model-{name}",)))
     return found

@@ -90,19 +90,29 @@ def row(candidate: str, batch: int, tokens: float, share: float = 0.5) -> Mappin
 def test_figures_are_held_against_what_is_asked_for(tmp_path: Path) -> None:
     files = {
         "offline": {"results": [row("Triptych", 1, 500), row("CTranslate2", 1, 200), row("Triptych", 32, 100, 0.3)]},
-        "server": {"highest rates": {"Triptych": 900.0, "CTranslate2 1": 300.0, "CTranslate2 2": 500.0}},
-        "bert": {"results": [{"candidate": "PyTorch", "ratio": 1.0}, {"candidate": "Triptych gRPC, 1", "ratio": 0.95}]},
+        "server": {
+            "highest rates": {"Triptych": 900.0, "CTranslate2 1": 300.0, "CTranslate2 2": 500.0},
+            "closed loop": {"Triptych in process": 1_000.0, "Triptych": 920.0},
+        },
+        "bert": {
+            "results": [
+                {"candidate": "Triptych in process", "per_second": 100.0, "share": 0.5},
+                {"candidate": "Triptych gRPC, 1", "per_second": 95.0, "share": 0.4},
+            ]
+        },
     }
     for name, content in files.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     found = {line.what: (line.found, line.verdict) for line in targets(read_results(tmp_path))}
     assert found["batch 1: tokens/s, times CTranslate2 float16"] == (2.5, "holds")
-    assert found["batch 32: tokens/s, times CTranslate2 float16"] == (None, "not measured")
+    assert found["batch 256: tokens/s, times CTranslate2 float16"] == (None, "not measured")
     assert found["batch 1: of the roofline with launches"] == (0.5, "holds")
     assert found["batch 32: of the roofline with launches"] == (0.3, "FAILS")
     assert found["server: highest rate, times CTranslate2's"] == (1.8, "FAILS")
-    assert found["bert: gRPC, of the best by hand"] == (0.95, "holds")
-    assert found["vit: gRPC, of the best by hand"] == (None, "not measured")
+    assert found["server: closed loop, of in process"] == (0.92, "holds")
+    assert found["bert: in process, of the ceiling"] == (0.5, "FAILS")
+    assert found["bert: gRPC, of in process"] == (0.95, "holds")
+    assert found["vit: gRPC, of in process"] == (None, "not measured")
 
 
 def test_libraries_of_packages_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ def test_every_graph_loads(bundle: Bundle, memory: Memory, graph: str) -> None:
     assert session.outputs
 
 
-def test_a_step_has_nothing_for_the_cpu_to_do(bundle: Bundle, memory: Memory) -> None:
+@pytest.mark.parametrize(("graph", "output"), [("step", "next"), ("search", "top_tokens")])
+def test_a_step_has_nothing_for_the_cpu_to_do(bundle: Bundle, memory: Memory, graph: str, output: str) -> None:
     """A session that captures refuses any node that the GPU cannot run."""
-    step = bundle.manifest_of(TranslationManifest).precisions["fp16"].step
-    assert "next" in Session(bundle.path(step), place=SessionPlace(memory, captures=True)).outputs
+    file = getattr(bundle.manifest_of(TranslationManifest).precisions["fp16"], graph)
+    assert output in Session(bundle.path(file), place=SessionPlace(memory, captures=True)).outputs

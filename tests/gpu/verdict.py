@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BATCHES = {1: 2.0, 32: 1.3, 256: 1.3}  # times CTranslate2 float16, by batch
+BATCHES = {1: 2.0, 256: 1.5}  # times CTranslate2 float16, by batch
 TORCH = {1: 5.0, 32: 3.0}  # times PyTorch compiled, where CTranslate2 cannot run
 FLOOR = 0.4  # of the roofline with launches
 SERVER = 2.0  # times the best thin CTranslate2 server
-ENCODER = 0.9  # of the best by hand
-PEER, INT8, OWN, TORCH_NAME = "CTranslate2", "CTranslate2 int8", "Triptych", "PyTorch compiled"
+ENCODER = 0.6  # of the larger ceiling, bandwidth or fp16 products
+SERVED = 0.9  # of in process
+PEER, OWN, IN_PROCESS, TORCH_NAME = "CTranslate2", "Triptych", "Triptych in process", "PyTorch compiled"
 Json = Mapping[str, Any]
 
 
@@ -39,8 +40,16 @@ def targets(results: Mapping[str, Json]) -> Iterator[Target]:
     """
     yield from _offline(results)
     yield Target("server: highest rate, times CTranslate2's", SERVER, _server(results.get("server", {})))
+    closed: Mapping[str, float] = results.get("server", {}).get("closed loop", {})
+    yield Target(
+        "server: closed loop, of in process", SERVED, closed[OWN] / closed[IN_PROCESS] if IN_PROCESS in closed else None
+    )
     for name in ("bert", "vit"):
-        yield Target(f"{name}: gRPC, of the best by hand", ENCODER, _encoder(results.get(name, {})))
+        rows = {row["candidate"]: row for row in results.get(name, {}).get("results", [])}
+        own = rows.get(IN_PROCESS)
+        served = max((row["per_second"] for name, row in rows.items() if "gRPC" in name), default=0.0)
+        yield Target(f"{name}: in process, of the ceiling", ENCODER, own["share"] if own else None)
+        yield Target(f"{name}: gRPC, of in process", SERVED, served / own["per_second"] if own else None)
     if "quality" in results:
         yield from _quality(results["quality"])
 
@@ -78,12 +87,6 @@ def _server(content: Json) -> float | None:
     rates: Mapping[str, float] = content.get("highest rates", {})
     peers = [rate for name, rate in rates.items() if name.startswith(PEER) and rate]
     return rates[OWN] / max(peers) if OWN in rates and peers else None
-
-
-def _encoder(content: Json) -> float | None:
-    """Return the best ratio of gRPC to the best row without Triptych, except arrays alone."""
-    served = [row["ratio"] for row in content.get("results", []) if "gRPC" in row["candidate"] and row["ratio"]]
-    return max(served) if served else None
 
 
 def _quality(content: Json) -> Iterator[Target]:

@@ -53,6 +53,9 @@ class KVCache(Protocol):
     def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
         """Allocate zeros on the host for an output of the graph."""
 
+    def warm_up(self, run: Callable[[int], None]) -> None:
+        """Call a function that runs the step graph, with each number of rows for which something is prepared."""
+
     def encode(self, source: Array, lengths: Array, first: int) -> None:
         """Run the encoder for consecutive rows.
 
@@ -102,6 +105,9 @@ class HostArrays:
 
     def array(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
         return np.zeros(shape, dtype)
+
+    def warm_up(self, run: Callable[[int], None]) -> None:
+        run(1)
 
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         caches = {name: self._first(array, rows) for name, array in self._caches.items()}

@@ -238,7 +238,7 @@ class LaneFactory(LaneGraphs):
 
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
         if place is not None:
-            place = replace(place, captures=graph == self._files.step)  # the others have too many shapes
+            place = replace(place, captures=graph in (self._files.step, self._files.search))  # others have too many shapes
         kernels = native_kernels(self._manifest.decoder.head_dim) if place is None else None
         return Session(self._bundle.path(graph), 1, self._files.saturation_free, place, kernels)
 

@@ -53,9 +53,12 @@ class SearchLane:
         return self._slots.bytes
 
     def warm_up(self) -> None:
-        self._slots.used = 1
+        def run(used: int) -> None:
+            self._slots.used = used
+            self._slots.search(MIN_CANDIDATES, ())
+
         self._slots.forced[:] = 0
-        self._slots.search(MIN_CANDIDATES, ())
+        self._slots.cache.warm_up(run)
         self._slots.used = 0
 
     def join(self, rows: Sequence[Row]) -> None:

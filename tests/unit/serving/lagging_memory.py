@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, HostMemory, RowCopy
 
 Work = Callable[[], object]
 
@@ -74,6 +74,12 @@ class LaggingMemory:
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         self.ask(lambda: self._host.copy(source, target))
+
+    def copy_rows(self, array: DeviceArray, copies: Sequence[RowCopy]) -> None:
+        targets = [target for _, target, *_ in copies]
+        assert len({*targets}) == len(targets)
+        assert not {*targets} & {source for source, *_ in copies}
+        self.ask(lambda: self._host.copy_rows(array, copies))
 
     def fill(self, target: DeviceArray, value: int) -> None:
         self.ask(lambda: self._host.fill(target, value))

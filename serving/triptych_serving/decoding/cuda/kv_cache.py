@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count as counter
 from math import prod
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from triptych_serving.bundle.manifest import DecoderShape, Limits, TranslationManifest
 from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
-from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory
+from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, RowCopy
 from triptych_serving.runtime.session import UNCAPTURED, Array, Binding, Session
 
 HALF = np.dtype(np.float16)
@@ -18,6 +19,7 @@ RUN_TOKENS = 1 << 20  # one run of any rows: another takes longer than padding w
 TOKENS = 4_096  # padded, of one encoder run: larger ones are hardly faster, and take more memory
 WIDTH_STEP = 16  # lengths are padded to multiples, and rows to powers of two, so that few shapes are ever run
 SIZES = (1, 8, 16, 32, 64, 128, 256, 512, 1024)
+GRAPHS = counter(1)  # numbers of captured graphs, unique in the process: lanes share sessions
 
 
 class RowBuckets:
@@ -151,6 +153,12 @@ class DeviceKVCache:
         for array, part in ((self.cache, positions), (self.encoded, slice(0, length))):
             if part.stop > part.start:
                 self._memory.copy(CacheRegion(array, rows[0], part), CacheRegion(array, rows[1], part))
+
+    def copy_rows(self, copies: Sequence[RowCopy], encoded: Sequence[RowCopy]) -> None:
+        """Copy parts of many rows to others, of the caches and of the encoded sources; arguments as for Memory."""
+        for array, each in ((self.cache, copies), (self.encoded, encoded)):
+            if each:
+                self._memory.copy_rows(array, each)
 
     def clear(self) -> None:
         """Fill all memory with zeros."""

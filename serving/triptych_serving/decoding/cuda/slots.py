@@ -7,19 +7,16 @@ too, on stale data, and their results are ignored.
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import count as counter
 
 import numpy as np
 
-from triptych_serving.decoding.cuda.kv_cache import DeviceKVCache, RowBuckets, runs_of
+from triptych_serving.decoding.cuda.kv_cache import GRAPHS, DeviceKVCache, RowBuckets, runs_of
 from triptych_serving.decoding.slots import FREE
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory, StreamMark
 from triptych_serving.runtime.session import Array, Binding, Session
 
 IN_FLIGHT = 2  # steps that are enqueued and not yet read
-
-_graphs = counter(1)  # numbers of captured graphs, unique in the process: lanes share sessions
 
 
 @dataclass(frozen=True)
@@ -173,5 +170,5 @@ class DeviceSlots:
             inputs = {"tokens": tokens, "positions": positions, "lengths": lengths, "forced": forced}
             outputs = {"next": tokens, "advanced": positions}
             binding = self._step.bind({**inputs, **self._cache.inputs(rows)}, {**outputs, **self._cache.outputs(rows)})
-            self._bound[rows] = _Bucket(binding, next(_graphs), tokens)
+            self._bound[rows] = _Bucket(binding, next(GRAPHS), tokens)
         return self._bound[rows]

@@ -14,13 +14,12 @@ from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import Memory, open_memory
 from triptych_serving.runtime.memory.budget import Budget, Budgets, Reservation
 from triptych_serving.runtime.process import forget_frames
-from triptych_serving.runtime.session import Session, SessionPlace
+from triptych_serving.runtime.session import LIBRARY_BYTES, Session, SessionPlace
 from triptych_serving.runtime.session_pool import SessionPool
 
 # Intermediate memory in bytes for each position and each number of its hidden state: states, queries, keys and values, the
 # feed-forward's inner layer, and room for the next layer. Where attention is not fused, each attended position adds a bit.
 STATE_BYTES, SCORE_BYTES = 40, 1 / 16
-LIBRARY_BYTES = 64 << 20
 GRAPH_BYTES = 1 << 20  # of a captured run
 
 MakePlan = Callable[[Session], GraphPlan]

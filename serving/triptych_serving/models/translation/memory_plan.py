@@ -10,6 +10,7 @@ from triptych_serving.decoding.kv_cache import cache_lengths
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
 from triptych_serving.models.translation.scoring import LOGIT_BYTES
 from triptych_serving.runtime.external_data import external_bytes
+from triptych_serving.runtime.session import LIBRARY_BYTES
 
 # Upper bounds for intermediate results; the widest arrays have the vocabulary's size, or four times the model's width.
 STEP_BYTES_PER_TOKEN = 16  # per vocabulary entry and row: logits, their softmax in 32 bits, workspace of the top-k
@@ -36,6 +37,7 @@ def memory_plan(bundle: Bundle, precision: str, slots: int, vocabulary: int) -> 
     running = (slots + searches) * vocabulary * STEP_BYTES_PER_TOKEN + TOKENS * width * 2 * ENCODER_ARRAYS
     return {
         "weights": weight_bytes(bundle, names),
+        "libraries": len(names) * LIBRARY_BYTES,
         f"caches of {slots} rows": bytes_for(shape, limits, slots) + DeviceSlots.bytes_for(slots) + prefill,
         f"caches of {searches} beams and samples": bytes_for(shape, limits, searches),
         "between operators": running + (SCORE_ARRAYS * LOGIT_BYTES if graphs.score else 0),

@@ -8,7 +8,7 @@ from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
 from triptych_serving.runtime.memory.cuda import CudaMemory
 from triptych_serving.runtime.memory.cudart import INSTALL
 from triptych_serving.runtime.memory.host import HostMemory, device_array, host_view
-from triptych_serving.runtime.memory.protocol import Memory, StreamMark
+from triptych_serving.runtime.memory.protocol import Memory, RowCopy, StreamMark
 
 __all__ = [
     "INSTALL",
@@ -16,6 +16,7 @@ __all__ = [
     "DeviceArray",
     "HostMemory",
     "Memory",
+    "RowCopy",
     "StreamMark",
     "device_array",
     "host_view",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triptych_serving.runtime.device import Device
 
@@ -110,6 +111,13 @@ def check_copy(source: CacheRegion, target: CacheRegion) -> None:
     same = source.array.address == target.array.address
     if same and _meet(source.rows, target.rows) and _meet(source.positions, target.positions):
         raise ValueError(f"{source.rows}, {source.positions} overlap with {target.rows}, {target.positions} of the same array")
+
+
+def check_rows(array: DeviceArray, copies: NDArray[np.int32]) -> None:
+    """Check copies of rows within a cache, as `Memory.copy_rows` has them. Raises ValueError: one is out of bounds."""
+    rows, positions = copies[:, :2], copies[:, 2:]
+    if min(rows.min(), positions.min()) < 0 or rows.max() >= array.shape[1] or positions.max() > array.shape[3]:
+        raise ValueError(f"copies of rows {rows.tolist()} at {positions.tolist()} exceed a cache of shape {array.shape}")
 
 
 def _check_range(name: str, part: slice, length: int) -> None:

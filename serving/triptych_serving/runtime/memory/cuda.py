@@ -3,7 +3,7 @@
 import ctypes
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,9 +13,10 @@ from numpy.typing import DTypeLike, NDArray
 from triptych_serving.errors import DeviceMemoryError, ServingError
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy
+from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray, check_copy, check_rows
 from triptych_serving.runtime.memory.cudart import CudaRuntime, load_runtime
-from triptych_serving.runtime.memory.protocol import Memory, StreamMark, check_transfer
+from triptych_serving.runtime.memory.protocol import Memory, RowCopy, StreamMark, check_transfer
+from triptych_serving.runtime.memory.row_copies import RowCopyKernel, fits, row_copy_kernel
 from triptych_serving.runtime.memory.sizes import show_bytes
 
 ALIGNMENT = 64  # bytes, of the processor's cache
@@ -65,6 +66,9 @@ class UploadRing:
 
 
 RING_BYTES = 1 << 20
+MOST_COPIES = 4_096  # of rows with one kernel
+
+MakeKernel = Callable[[int], RowCopyKernel | None]
 
 
 class CudaMark(StreamMark):
@@ -93,13 +97,16 @@ class CudaMemory(Memory):
 
     Args:
         runtime: `cuda.bindings.runtime`, or a replacement.
+        kernel: returns the kernel that copies rows on a GPU.
 
     Raises:
         DeviceError: there is no such GPU, or no bindings.
     """
 
-    def __init__(self, device: Device, runtime: Any = None) -> None:
+    def __init__(self, device: Device, runtime: Any = None, kernel: MakeKernel = row_copy_kernel) -> None:
         self._runtime = runtime or load_runtime()
+        self._make_kernel = kernel
+        self._copies: DeviceArray | None = None  # `[MOST_COPIES, 4]`, made when it is first needed
         self.cuda = CudaRuntime(self._runtime)
         self.device = device
         self._arrays: list[int] = []  # addresses, of the device
@@ -171,6 +178,21 @@ class CudaMemory(Memory):
         with CUDA_GRAPH_LOCK.running():
             self._select()
             self.cuda.call("cudaMemcpy3DAsync", box, self._stream)
+
+    def copy_rows(self, array: DeviceArray, copies: Sequence[RowCopy]) -> None:
+        with CUDA_GRAPH_LOCK.running():
+            self._select()
+            kernel = self._make_kernel(self.device.index) if fits(array) else None
+            if kernel is None:
+                super().copy_rows(array, copies)
+                return
+            if self._copies is None:
+                self._copies = self.zeros((MOST_COPIES, len(copies[0])), np.int32)
+            for first in range(0, len(copies), MOST_COPIES):
+                part = np.array(copies[first : first + MOST_COPIES], np.int32)
+                check_rows(array, part)
+                self.upload(part, self._copies.first(len(part)))
+                kernel.launch(array, self._copies.first(len(part)), self.stream)
 
     def fill(self, target: DeviceArray, value: int) -> None:
         if target.nbytes:

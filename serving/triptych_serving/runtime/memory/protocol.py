@@ -8,6 +8,8 @@ from numpy.typing import DTypeLike, NDArray
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory.array import CacheRegion, DeviceArray
 
+RowCopy = tuple[int, int, int, int]  # source row, target row, first position, position after the last
+
 
 class StreamMark(Protocol):
     """A point in a stream's order of work."""
@@ -64,6 +66,19 @@ class Memory(Protocol):
 
     def copy(self, source: CacheRegion, target: CacheRegion) -> None:
         """Copy on the device. Raises ValueError: extents, types or devices differ, or the two overlap."""
+
+    def copy_rows(self, array: DeviceArray, copies: Sequence[RowCopy]) -> None:
+        """Copy positions of rows of a cache `[N, B, H, T, D]` to other rows, in any order.
+
+        Args:
+            copies: no row is a target and a source, or twice a target.
+
+        Raises:
+            ValueError: a row or position is out of bounds.
+        """
+        for source, target, *part in copies:
+            rows = (slice(row, row + 1) for row in (source, target))
+            self.copy(*(CacheRegion(array, row, slice(*part)) for row in rows))
 
     def fill(self, target: DeviceArray, value: int) -> None:
         """Set all bytes to a value of 0 to 255."""

@@ -30,6 +30,7 @@ from ...lagging_memory import LaggingMemory, PromptMemory
 from ...toy_graphs import END, LIMIT, SHAPE, VOCABULARY, TableRun, TableStep, make_slots
 
 COUNT = 20  # slots
+GRAPHS: dict[int, "DeviceTableRun"] = {}  # captured, by number
 WORDS = Vocabulary([b""] * VOCABULARY)
 SEARCHES = {
     "scored": SearchParams(scores=True),
@@ -70,7 +71,8 @@ class DeviceTableRun:
         self._outputs = {name: host_view(array) for name, array in outputs.items()}
 
     def run(self, graph: int | None = None) -> None:
-        assert graph == UNCAPTURED
+        assert graph is not None
+        assert graph == UNCAPTURED or GRAPHS.setdefault(graph, self) is self
         self._memory.ask(self._step)
 
     def _step(self) -> None:

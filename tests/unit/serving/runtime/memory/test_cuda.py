@@ -4,6 +4,7 @@ import importlib
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from triptych_serving.errors import DeviceError, DeviceMemoryError, EngineError
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.memory import open_memory
-from triptych_serving.runtime.memory.cuda import RING_BYTES, CudaMemory
+from triptych_serving.runtime.memory import DeviceArray, open_memory
+from triptych_serving.runtime.memory.cuda import MOST_COPIES, RING_BYTES, CudaMemory
 from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gpu_memory, load_runtime
 
 from .fake_cuda import TOTAL, FakeCuda, cudaError_t
@@ -200,3 +201,31 @@ def test_missing_gpus_raise_with_cudas_message(error: cudaError_t, before: str) 
     with pytest.raises(DeviceError) as refused:
         find_gpus(cuda)
     assert str(refused.value) == f"{before}cudaGetDeviceCount: words for {int(error)} ({error.name})"
+
+
+def test_rows_are_copied_with_one_kernel(cuda: FakeCuda) -> None:
+    launched: list[tuple[Any, Any, int]] = []
+
+    class Kernel:
+        def launch(self, array: DeviceArray, copies: DeviceArray, stream: int) -> None:
+            host = memory.staging(copies.shape, copies.dtype)
+            memory.download(copies, host)
+            memory.wait()
+            launched.append((array, host.tolist(), stream))
+
+    kernel: Any = Kernel()
+    memory = CudaMemory(GPU, cuda, lambda index: kernel)
+    cache, narrow = memory.zeros((1, 3, 1, 2, 8), np.float16), memory.zeros((1, 3, 1, 2, 4), np.float16)
+    copies = [(0, 1, 0, 2)] * (MOST_COPIES + 1)
+    memory.copy_rows(cache, copies)
+    assert [(array, rows) for array, rows, _ in launched] == [
+        (cache, [[0, 1, 0, 2]] * MOST_COPIES),
+        (cache, [[0, 1, 0, 2]]),
+    ]
+    assert {stream for *_, stream in launched} == {memory.stream}
+    memory.copy_rows(narrow, [(0, 1, 0, 2)])  # a position has fewer bytes than a thread copies
+    assert len(launched) == 2
+    for wrong in ((0, 3, 0, 1), (-1, 1, 0, 1), (0, 1, 0, 3)):
+        with pytest.raises(ValueError, match="exceed a cache of shape"):
+            memory.copy_rows(cache, [wrong])
+    memory.close()

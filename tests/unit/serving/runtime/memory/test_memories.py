@@ -19,7 +19,7 @@ from .strict_memory import StrictMemory
 MAKERS: dict[str, Callable[[], Memory]] = {
     "host": HostMemory,
     "strict": StrictMemory,
-    "cuda": lambda: CudaMemory(Device("cuda", 1), FakeCuda(2)),
+    "cuda": lambda: CudaMemory(Device("cuda", 1), FakeCuda(2), lambda index: None),
 }
 
 
@@ -139,6 +139,14 @@ def test_rows_move_within_one_array(memory: Memory) -> None:
     array = put(memory, host)
     memory.copy(CacheRegion(array, slice(3, 4), slice(0, 2)), CacheRegion(array, slice(1, 2), slice(0, 2)))
     host[:, 1, :, :2] = host[:, 3, :, :2]
+    np.testing.assert_array_equal(read(memory, array), host)
+
+
+def test_many_rows_are_copied(memory: Memory) -> None:
+    host = np.arange(2 * 6 * 2 * 4 * 8, dtype=np.float16).reshape(2, 6, 2, 4, 8)
+    array = put(memory, host)
+    memory.copy_rows(array, [(0, 3, 1, 3), (0, 5, 0, 4), (2, 1, 2, 2)])
+    host[:, 3, :, 1:3], host[:, 5] = host[:, 0, :, 1:3], host[:, 0]
     np.testing.assert_array_equal(read(memory, array), host)
 
 
