@@ -29,6 +29,7 @@ from triptych_text.steps import Steps
 DEFAULT_TOP_K = 5
 MAX_TOP_K = 1_000
 CANDIDATE_BYTES = 2 * ROW_BYTES  # of a candidate in a response, besides its sequence
+COPIED = 16  # bytes of a response that are made in the time in which one character is tokenized
 MAX_ANSWER_BYTES = 1 << 26  # of one request, also where no response limits it: each candidate has the whole text
 LONGEST_TARGET = 256  # characters; no token is longer
 TARGETS_TOGETHER = 64  # looked up in one step
@@ -102,7 +103,7 @@ def prepare_fill_mask(
         check_results("top_k", size, what, limits, "lower top_k, or send fewer texts or targets")
 
     yield from model.tokenizer.encode_masked(texts, read, model.limits.waiting_tokens)
-    return Work(items, partial(_read, items, texts, spans, model.tokenizer), size)
+    return Work(items, partial(_read, items, texts, spans, model.tokenizer), size // COPIED)
 
 
 def _row(

@@ -50,6 +50,7 @@ class RowCopyKernel:
         _checked(nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]))
         code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
+        _checked(nvrtc.nvrtcDestroyProgram(program))
         self._module = _checked(driver.cuModuleLoadData(code))
         self._function = _checked(driver.cuModuleGetFunction(self._module, NAME))
 
