@@ -21,14 +21,19 @@ NO_DEVICE = (
 )
 
 
-@cache
 def load_runtime() -> Any:
-    """Import the bindings. Raises DeviceError: they are not installed."""
+    """Import the bindings of the runtime. Raises DeviceError: they are not installed."""
+    return load_bindings()[0]
+
+
+@cache
+def load_bindings() -> tuple[Any, Any, Any]:
+    """Import the bindings of the runtime, the driver and the compiler. Raises DeviceError: they are not installed."""
     try:
-        from cuda.bindings import runtime  # noqa: PLC0415
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a library that it loads is missing
+        from cuda.bindings import driver, nvrtc, runtime  # noqa: PLC0415
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a library that they load is missing
         raise DeviceError(f"the CUDA bindings cannot be imported ({error}): {INSTALL}") from error
-    return runtime
+    return runtime, driver, nvrtc
 
 
 class CudaRuntime:

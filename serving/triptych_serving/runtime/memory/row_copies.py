@@ -5,8 +5,9 @@ import logging
 from functools import cache
 from typing import Any
 
-from triptych_serving.errors import EngineError
+from triptych_serving.errors import DeviceError, EngineError
 from triptych_serving.runtime.memory.array import DeviceArray
+from triptych_serving.runtime.memory.cudart import load_bindings
 
 logger = logging.getLogger(__name__)
 
@@ -30,27 +31,16 @@ class RowCopyKernel:
 
     Raises:
         EngineError: the compiler or the driver failed.
-        ImportError, RuntimeError: the bindings or the compiler's library are missing.
+        DeviceError: the bindings are missing.
+        RuntimeError: the compiler's library is missing.
     """
 
     def __init__(self) -> None:
-        from cuda.bindings import driver, nvrtc  # noqa: PLC0415
-
+        _, driver, _ = load_bindings()
         self._driver = driver
-        device = _checked(driver.cuCtxGetDevice())
-        attributes = driver.CUdevice_attribute
-        major, minor = (
-            _checked(driver.cuDeviceGetAttribute(each, device))
-            for each in (
-                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-        )
-        program = _checked(nvrtc.nvrtcCreateProgram(SOURCE, NAME, 0, [], []))
-        _checked(nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]))
-        code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
-        _checked(nvrtc.nvrtcGetCUBIN(program, code))
-        _checked(nvrtc.nvrtcDestroyProgram(program))
+        device, of = _checked(driver.cuCtxGetDevice()), driver.CUdevice_attribute
+        versions = of.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, of.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR
+        code = compile_kernel(*(_checked(driver.cuDeviceGetAttribute(each, device)) for each in versions))
         self._module = _checked(driver.cuModuleLoadData(code))
         self._function = _checked(driver.cuModuleGetFunction(self._module, NAME))
 
@@ -63,6 +53,17 @@ class RowCopyKernel:
         _checked(self._driver.cuLaunchKernel(self._function, *grid, THREADS, 1, 1, 0, stream, arguments, 0))
 
 
+def compile_kernel(major: int, minor: int) -> bytes:
+    """Compile the kernel for GPUs of a compute capability; errors as for RowCopyKernel."""
+    _, _, nvrtc = load_bindings()
+    program = _checked(nvrtc.nvrtcCreateProgram(SOURCE, NAME, 0, [], []))
+    _checked(nvrtc.nvrtcCompileProgram(program, 1, [f"--gpu-architecture=sm_{major}{minor}".encode()]))
+    code: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+    _checked(nvrtc.nvrtcGetCUBIN(program, code))
+    _checked(nvrtc.nvrtcDestroyProgram(program))
+    return code
+
+
 def fits(array: DeviceArray) -> bool:
     """Tell whether the kernel can copy this cache's positions: their sizes are multiples of what a thread copies."""
     return array.shape[-1] * array.dtype.itemsize % PIECE == 0
@@ -73,7 +74,7 @@ def row_copy_kernel(index: int) -> RowCopyKernel | None:
     """Return the kernel of a GPU, which is the current one; None, after a log line, if it cannot be made."""
     try:
         return RowCopyKernel()
-    except (EngineError, ImportError, RuntimeError) as error:
+    except (EngineError, DeviceError, RuntimeError) as error:
         logger.warning("rows are copied one by one on cuda:%d, which slows beams: the kernel cannot be made: %s", index, error)
         return None
 

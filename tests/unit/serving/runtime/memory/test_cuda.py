@@ -14,7 +14,8 @@ from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.memory import DeviceArray, open_memory
 from triptych_serving.runtime.memory.cuda import MOST_COPIES, RING_BYTES, CudaMemory
-from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gpu_memory, load_runtime
+from triptych_serving.runtime.memory.cudart import Gpu, GpuMemory, find_gpus, gpu_memory, load_bindings
+from triptych_serving.runtime.memory.row_copies import compile_kernel
 
 from .fake_cuda import TOTAL, FakeCuda, cudaError_t
 
@@ -134,7 +135,7 @@ def test_errors_have_cudas_message(memory: CudaMemory, cuda: FakeCuda) -> None:
 def test_missing_gpus_and_bindings_are_named(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="cudaErrorInvalidDevice"):
         CudaMemory(Device("cuda", 2), cuda)
-    load_runtime.cache_clear()
+    load_bindings.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(DeviceError, match=r"pip install .*\[cuda\]"):
         open_memory(GPU)
@@ -229,3 +230,10 @@ def test_rows_are_copied_with_one_kernel(cuda: FakeCuda) -> None:
         with pytest.raises(ValueError, match="exceed a cache of shape"):
             memory.copy_rows(cache, [wrong])
     memory.close()
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (9, 0)])
+def test_the_kernel_compiles(capability: tuple[int, int]) -> None:
+    """Runs where the bindings are installed; needs no GPU."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    assert compile_kernel(*capability).startswith(b"\x7fELF")
