@@ -263,6 +263,8 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
         parts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices if choice.index == index]
         assert "".join(parts) == whole.choices[index].message.content
     assert chunks[-1].usage == whole.usage.model_copy(update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details})  # type: ignore[union-attr]
+    unnamed = openai_client.chat.completions.create(**{**shared, "model": ""}, stream=True)
+    assert {chunk.model for chunk in unnamed} == {"llama"}
     for refused in (
         {"tools": [{"type": "function"}]},
         {"frequency_penalty": 1},
