@@ -104,7 +104,7 @@ def _models(setup: Setup) -> list[Stage]:
 def _tests(setup: Setup) -> Stage:
     command = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu", "-p", "no:cacheprovider", "-q"]
     variables = _suite(setup)
-    return Stage("tests", "the suite in tests/gpu", [command], 540, 90, variables=variables)
+    return Stage("tests", "the suite in tests/gpu", [command], 540, 240, variables=variables)
 
 
 def _suite(setup: Setup) -> dict[str, str]:
@@ -130,8 +130,8 @@ def _offline(setup: Setup) -> list[Stage]:
 
     torch_options = (*greedy, *slow, "--batches", batches, *torch)
     return [
-        stage("offline", "greedy: Triptych and CTranslate2", 300, 60, *greedy, "--batches", batches, *no_torch),
-        stage("offline-torch", "greedy: Triptych, PyTorch compiled and transformers", 540, 120, *torch_options),
+        stage("offline", "greedy: Triptych and CTranslate2", 300, 75, *greedy, "--batches", batches, *no_torch),
+        stage("offline-torch", "greedy: Triptych, PyTorch compiled and transformers", 540, 300, *torch_options),
         stage("offline-beam", "beam 4: Triptych and CTranslate2", 300, 60, *beams, "--batches", beam_batches, *no_torch),
     ]
 
@@ -167,7 +167,7 @@ def _encoders(setup: Setup) -> list[Stage]:
         else:
             command += ["--batches", "64"]
         stage = f"encoder-{name}"
-        found.append(Stage(stage, f"{name}: by hand, in process, through gRPC", [command], 420, 90, (f"model-{name}",)))
+        found.append(Stage(stage, f"{name}: by hand, in process, through gRPC", [command], 420, 130, (f"model-{name}",)))
     return found
 
 
