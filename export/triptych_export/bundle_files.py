@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from triptych.version import __version__
 from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
+from triptych_export.quantization.byte_norms import fuse_byte_norms
 from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.four_bit import quantize_four_bit
 from triptych_export.quantization.weight_only import quantize_weights
@@ -33,9 +34,11 @@ EXTRAS = (INT8_CACHES, HALF_PRECISION, WEIGHT_PRECISION, FOUR_BITS)  # on reques
 WEIGHT_BITS = 7
 
 
-def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str) -> None:
-    """Write a traced graph in a precision, and its large tensors to `weights`."""
+def write_graph(graph: Graph, path: Path, weights: WeightsFile, precision: str, byte_norms: bool = False) -> None:
+    """Write a traced graph in a precision, and its large tensors to `weights`; with `byte_norms` fuse norms of int8 graphs."""
     converted = _convert(graph, precision)
+    if byte_norms and precision in INTEGER:
+        fuse_byte_norms(converted)
     converted.part_tables()
     model = converted.model
     for node in model.graph.node:  # drop Python stack traces

@@ -336,7 +336,8 @@ def _write_graphs(
     folded, settings = fuse_norms(folded), replace(settings, joins_sources=precision in (INT8, INT8_CACHES))
     for kind in kinds:
         graph = trace_translation(kind, plain if kind == "score" else folded, settings, precision == HALF_PRECISION)
-        write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision)
+        # The graph of the attention is made of the score graph, and takes it apart operator by operator.
+        write_graph(graph, folder / f"{kind}.{precision}.onnx", weights, precision, byte_norms=kind != "score")
         del graph
     if "score" in kinds:
         write_attention_graph(folder / f"score.{precision}.onnx", folder / f"{ATTEND}.{precision}.onnx")

@@ -1,7 +1,7 @@
 // Kernels for decoding graphs, for ONNX Runtime on CPUs. They take precedence over the runtime's own in sessions that register this
 // library: GroupQueryAttention of one new token per row over static caches, LogSoftmax and TopK over the last dimension,
-// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, QAttention of encoders, and
-// PerTokenMatMul and PerTokenGemm of the domain "ai.triptych", which bundles also define as functions.
+// ScatterElements in its input's memory, and on processors with AVX512-VNNI MatMulIntegerToFloat, QAttention of encoders, and of the
+// domain "ai.triptych" NormToBytes, PerTokenMatMul and PerTokenGemm, which bundles also define as functions.
 //
 // With the configuration entry triptych.kernels=generation, for decoder-only models, GroupQueryAttention is causal_attention.h's, and
 // there are MatMul and Gemm with weights that are part of the graph; with triptych.kernels=products the runtime computes attention.
@@ -166,6 +166,15 @@ struct FloatProduct {
   int64_t depth, columns;
 };
 
+// A norm whose results are rounded to bytes.
+struct Norm {
+  const float* weights;
+  const float* biases;
+  float epsilon, step;
+  int32_t zero;  // the byte that stands for 0
+  int64_t size;
+};
+
 struct Level {
   void (*attend_to_floats)(const Head<float>&);
   void (*attend_to_bytes)(const Head<int8_t>&);
@@ -178,6 +187,7 @@ struct Level {
   void (*pack)(const int8_t*, int64_t, int64_t, int8_t*, int32_t*) = nullptr;  // null: the runtime computes products of bytes
   void (*multiply)(const Product&, int64_t, int64_t, int64_t) = nullptr;
   float (*round_to_bytes)(const float*, int64_t, uint8_t*) = nullptr;
+  void (*norm_to_bytes)(const Norm&, const float*, const float*, float*, uint8_t*) = nullptr;
 };
 
 }  // namespace
@@ -218,7 +228,7 @@ const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block
 namespace avx512 {
 #include "multiply.h"
 const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH,
-                                pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes};
+                                pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes, norm_to_bytes};
 }
 #pragma GCC pop_options
 #endif
@@ -452,6 +462,19 @@ void compute_top_k(const Kernel& kernel, void* context) {
     kernel.level.top_k(values.data + row * size, size, count, best + row * count, places + row * count);
 }
 
+void compute_norm(const Kernel& kernel, void* context) {
+  const auto x = kernel.input<float>(context, 0), y = kernel.input<float>(context, 1);
+  const auto weights = kernel.input<float>(context, 2), biases = kernel.input<float>(context, 3), step = kernel.input<float>(context, 4);
+  const auto zero = kernel.input<uint8_t>(context, 5);
+  const int64_t size = x.rank ? x.shape[x.rank - 1] : 0;
+  if (x.rank != y.rank || x.size() != y.size() || weights.size() != size || biases.size() != size || step.size() != 1)
+    throw Fault{"NormToBytes: unsupported shapes"};
+  float* sum = kernel.output<float>(context, 0, x.shape, x.rank);
+  uint8_t* bytes = kernel.output<uint8_t>(context, 1, x.shape, x.rank);
+  const Norm norm{weights.data, biases.data, kernel.scale, *step.data, *zero.data, size};
+  for (int64_t at = 0; at < x.rows() * size; at += size) kernel.level.norm_to_bytes(norm, x.data + at, y.data + at, sum + at, bytes + at);
+}
+
 // Along the last of two dimensions.
 void compute_scatter(const Kernel& kernel, void* context) {
   const auto values = kernel.input<float>(context, 0), updates = kernel.input<float>(context, 2);
@@ -523,6 +546,8 @@ Status create_scatter(const CustomOp*, const void* const* api, const void* info,
   *kernel = new Kernel(made);
   return nullptr;
 }
+
+void make_norm(Kernel& kernel, const void* info) { kernel.scale = kernel.number(info, "epsilon", 1e-5f); }
 
 // Registration. The functions that describe an operator get its own struct.
 
@@ -620,6 +645,14 @@ CustomOp make_per_token_op(const char* name, size_t inputs) {
   return op;
 }
 
+CustomOp make_norm_op() {
+  CustomOp op = make_op("NormToBytes", 6, 2, compute_safely<compute_norm>);
+  op.input_type = [](const CustomOp*, size_t index) { return index == 5 ? UINT8 : FLOAT; };
+  op.output_type = [](const CustomOp*, size_t index) { return index ? UINT8 : FLOAT; };
+  op.create2 = create_safely<make_norm>;
+  return op;
+}
+
 CustomOp make_product_op() {
   CustomOp op = make_op("MatMulIntegerToFloat", 7, 1, compute_safely<compute_product>);
   op.input_type = product_input;
@@ -658,7 +691,7 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
   static const CustomOp scatter = make_scatter(), product = make_product_op(), causal = make_causal_op();
-  static const CustomOp encoder_attention = make_encoder_attention_op();
+  static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};
   const void* const* api = base->get_api(API_VERSION);
@@ -683,6 +716,6 @@ extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void*
   const CustomOp* attention = generates ? attends ? &causal : nullptr : &floats;
   Status status = add("com.microsoft", {attention, generates ? nullptr : &bytes, has_bytes ? &product : nullptr,
                                         has_bytes ? &encoder_attention : nullptr});
-  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1]});
+  if (!status && has_bytes) status = add("ai.triptych", {&per_token[0], &per_token[1], &norm});
   return status ? status : add("", {&log_softmax, &top_k, &scatter, multiplies ? &matmul : nullptr, multiplies ? &gemm : nullptr});
 }

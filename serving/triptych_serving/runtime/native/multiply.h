@@ -21,6 +21,32 @@ float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
   return largest;
 }
 
+// Add two rows, normalise the sum, and round the result to bytes.
+void norm_to_bytes(const Norm& norm, const float* x, const float* y, float* sum, uint8_t* to) {
+  const int64_t size = norm.size;
+  const auto mask = [size](int64_t i) -> __mmask16 { return size - i < 16 ? (1u << (size - i)) - 1 : 0xffff; };
+  __m512 total = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
+  for (int64_t i = 0; i < size; i += 16) {
+    const __m512 both = _mm512_add_ps(_mm512_maskz_loadu_ps(mask(i), x + i), _mm512_maskz_loadu_ps(mask(i), y + i));
+    _mm512_mask_storeu_ps(sum + i, mask(i), both);
+    total = _mm512_add_ps(total, both);
+  }
+  const __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(total) / size);
+  for (int64_t i = 0; i < size; i += 16) {
+    const __m512 apart = _mm512_maskz_sub_ps(mask(i), _mm512_maskz_loadu_ps(mask(i), sum + i), mean);
+    squares = _mm512_fmadd_ps(apart, apart, squares);
+  }
+  const __m512 by = _mm512_set1_ps(1.0f / std::sqrt(_mm512_reduce_add_ps(squares) / size + norm.epsilon));
+  const __m512 step = _mm512_set1_ps(norm.step);
+  for (int64_t i = 0; i < size; i += 16) {
+    const __m512 even = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask(i), sum + i), mean), by);
+    const __m512 weight = _mm512_maskz_loadu_ps(mask(i), norm.weights + i), bias = _mm512_maskz_loadu_ps(mask(i), norm.biases + i);
+    const Bytes steps = _mm512_cvtps_epi32(_mm512_div_ps(_mm512_fmadd_ps(even, weight, bias), step));
+    const Bytes bytes = _mm512_max_epi32(_mm512_add_epi32(steps, _mm512_set1_epi32(norm.zero)), _mm512_setzero_si512());
+    _mm_mask_storeu_epi8(to + i, mask(i), _mm512_cvtusepi32_epi8(bytes));
+  }
+}
+
 // Order weights [depth, columns] as they are read: in each panel of columns, four rows of each column together.
 void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_t* sums) {
   const Bytes ones = _mm512_set1_epi8(1);

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from triptych_export.quantization.byte_norms import norm_to_bytes
 from triptych_export.quantization.per_token import add_function, per_token_product
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
@@ -367,6 +368,34 @@ def test_per_token_products_have_the_bits_of_the_function_that_the_model_defines
     exact = x.astype(np.float64) @ constants["weights"] * constants["scales"] + constants.get("bias", 0)
     largest = np.abs(x).max(-1, keepdims=True)
     assert (np.abs(found - exact) <= 1e-6 + depth * largest / 2 * constants["scales"]).all()  # half a step of each input
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 64), (2, 5, 30), (3, 1, 512)])
+@pytest.mark.parametrize("offset", [0, 1_000])
+def test_norms_rounded_to_bytes_equal_float64(tmp_path: Path, library: Path, shape: tuple[int, ...], offset: float) -> None:
+    """Bytes may differ by one where the exact result is half-way between two; results beyond a byte are its ends."""
+    rng, function, size = np.random.default_rng(1), norm_to_bytes(), shape[-1]
+    gamma, beta = (scale * rng.standard_normal(size, np.float32) for scale in (3, 1))
+    constants = {"gamma": gamma, "beta": beta, "step": np.float32(0.04), "zero": np.uint8(100)}
+    node = helper.make_node(function.name, ["x", "y", *constants], ["sum", "bytes"], domain=function.domain, epsilon=1e-6)
+    info = helper.make_tensor_value_info
+    inputs = [info(name, TensorProto.FLOAT, [None, None, size]) for name in "xy"]
+    outputs = [info("sum", TensorProto.FLOAT, None), info("bytes", TensorProto.UINT8, None)]
+    weights = [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()]
+    graph = helper.make_graph([node], "norm", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    add_function(model, function)
+    onnx.save(model, tmp_path / "graph.onnx")
+
+    x, y = (rng.standard_normal(shape, np.float32) + np.float32(offset) for _ in range(2))
+    exact = (x + y).astype(np.float64)
+    apart = exact - exact.mean(-1, keepdims=True)
+    steps = (apart / np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-6) * gamma + beta) / np.float64(np.float32(0.04)) + 100
+    assert steps.min() < 0 or size == 30
+    for kernels in (library, None):
+        total, found = Session(tmp_path / "graph.onnx", kernels=kernels).run({"x": x, "y": y})
+        np.testing.assert_array_equal(total, x + y)
+        assert np.abs(found - np.clip(steps, 0, 255)).max() < 0.5 + (0.2 if offset else 1e-3)
 
 
 def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -> Path:
