@@ -7,6 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "tests" / "benchmarks"
 MODELS = ROOT / "serving" / "triptych_models" / "repository"
+SERVERS = "Triptych in process,Triptych,CTranslate2"
 POSITIONS = 40  # of the translation model: 32 tokens are asked for, and exports compare all that there are
 TOY_TOKENIZER = ROOT / "tests" / "fixtures" / "checkpoint" / "tokenizer.json"
 
@@ -141,14 +142,7 @@ def _server(setup: Setup) -> Stage:
     command = _bench(
         setup, "gpu_server.py", str(checkpoint), str(setup.repository("translation")), str(checkpoint / "samples.tsv")
     )
-    command += [
-        "--servers",
-        "Triptych in process,Triptych,CTranslate2",
-        "--device",
-        setup.device,
-        "--json",
-        setup.results("server"),
-    ]
+    command += ["--servers", SERVERS, "--device", setup.device, "--json", setup.results("server")]
     if setup.tiny:
         command += ["--length", "6", "--cpus", "1", "--generators", "1", "--seconds", "1", "--factor", "3", "--in-flight", "4"]
         command += ["--max-batch", "4", "--slots", "4", "--sentences", "16"]
