@@ -47,7 +47,7 @@ def targets(results: Mapping[str, Json]) -> Iterator[Target]:
     for name in ("bert", "vit"):
         rows = {row["candidate"]: row for row in results.get(name, {}).get("results", [])}
         own = rows.get(IN_PROCESS)
-        served = max((row["per_second"] for name, row in rows.items() if "gRPC" in name), default=0.0)
+        served = max((row["per_second"] for candidate, row in rows.items() if "gRPC" in candidate), default=0.0)
         yield Target(f"{name}: in process, of the ceiling", ENCODER, own["share"] if own else None)
         yield Target(f"{name}: gRPC, of in process", SERVED, served / own["per_second"] if own else None)
     if "quality" in results:

@@ -6,7 +6,7 @@ replaces the node by the three, unless native kernels have registered an operato
 
 from collections import Counter
 
-from onnx import FunctionProto, TensorProto, helper
+from onnx import AttributeProto, FunctionProto, TensorProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.per_token import OPSET, OWN_DOMAIN, add_function
@@ -17,7 +17,7 @@ NAME = "NormToBytes"
 def norm_to_bytes() -> FunctionProto:
     """Return the operator `x, y [..., E], weights, biases [E], step, zero -> x + y, bytes of its norm [..., E]`."""
     norm = helper.make_node("LayerNormalization", ["sum", "weights", "biases"], ["even"])
-    norm.attribute.add(name="epsilon", ref_attr_name="epsilon", type=1)  # a float
+    norm.attribute.add(name="epsilon", ref_attr_name="epsilon", type=AttributeProto.FLOAT)
     nodes = [
         helper.make_node("Add", ["x", "y"], ["sum"]),
         norm,

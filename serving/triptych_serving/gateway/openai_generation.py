@@ -118,12 +118,12 @@ async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Respon
     streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
     answer = Answer(chat, values.get("model", ""), values.get("n", 1))
     if streams:
+        if not answer.model:  # pieces do not name it, but no other can accept the request
+            able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
+            answer.model = next(able, "")
         request = pb.GenerateStreamRequest(**values)
         events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
         first = await call.while_connected(anext(events))  # an error of the request has a status of its own
-        if not answer.model:  # pieces do not name it, but no other can have accepted the request
-            able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
-            answer.model = next(able, "")
         usage = options.take("include_usage", bool, False)
         return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
     response = await call.ask(pb.GenerateRequest(**values))

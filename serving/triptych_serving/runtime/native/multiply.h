@@ -6,9 +6,12 @@ constexpr int TALLEST = 4;  // rows that are computed together: their sums fill 
 
 constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
+// The lanes of a vector that hold the next `left` values.
+INLINE __mmask16 first_lanes(int64_t left) { return left < 16 ? (1u << left) - 1 : 0xffff; }
+
 // Divide a row by its largest magnitude, round the quotients to bytes, and return that magnitude.
 float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
-  const auto mask = [size](int64_t i) -> __mmask16 { return size - i < 16 ? (1u << (size - i)) - 1 : 0xffff; };
+  const auto mask = [size](int64_t i) { return first_lanes(size - i); };
   __m512 most = _mm512_set1_ps(SMALLEST_TOKEN);
   for (int64_t i = 0; i < size; i += 16) most = _mm512_max_ps(_mm512_abs_ps(_mm512_maskz_loadu_ps(mask(i), from + i)), most);
   const float largest = _mm512_reduce_max_ps(most);
@@ -24,7 +27,7 @@ float round_to_bytes(const float* from, int64_t size, uint8_t* to) {
 // Add two rows, normalise the sum, and round the result to bytes.
 void norm_to_bytes(const Norm& norm, const float* x, const float* y, float* sum, uint8_t* to) {
   const int64_t size = norm.size;
-  const auto mask = [size](int64_t i) -> __mmask16 { return size - i < 16 ? (1u << (size - i)) - 1 : 0xffff; };
+  const auto mask = [size](int64_t i) { return first_lanes(size - i); };
   __m512 total = _mm512_setzero_ps(), squares = _mm512_setzero_ps();
   for (int64_t i = 0; i < size; i += 16) {
     const __m512 both = _mm512_add_ps(_mm512_maskz_loadu_ps(mask(i), x + i), _mm512_maskz_loadu_ps(mask(i), y + i));
@@ -51,8 +54,7 @@ void norm_to_bytes(const Norm& norm, const float* x, const float* y, float* sum,
 void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_t* sums) {
   const Bytes ones = _mm512_set1_epi8(1);
   for (int64_t first = 0; first < columns; first += 16) {
-    const int64_t left = columns - first;
-    const __mmask16 mask = left < 16 ? (1u << left) - 1 : 0xffff;
+    const __mmask16 mask = first_lanes(columns - first);
     int8_t* place = to + first / PANEL * PANEL * rounded(depth) + first % PANEL * 4;
     Bytes total = _mm512_setzero_si512();
     for (int64_t k = 0; k < depth; k += 4, place += 4 * PANEL) {
