@@ -194,6 +194,10 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
     _, body, _ = served.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"})
     assert body["translatedText"].startswith("<p>")
     assert "<b>" in body["translatedText"]
+    texts = ["Good morning.", "Thank you.", "I have a cat.", "Where is the station?", "It is late.", "Come in.", "I am hungry."]
+    pieces = [f"<p>{text}</p>" for text in texts]  # more than are translated at a time
+    _, body, _ = served.post("/translate", {"q": pieces, "source": "en", "target": "de", "format": "html"})
+    assert body["translatedText"] == [f"<p>{one.text}</p>" for one in served.client.translate_many(texts)]
 
 
 def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ class GatewayParts:
 
     calls: DirectCalls
     messages: MessageLimit
+    documents: int  # that are translated at a time, at most
     document_bytes: int  # limit of a document
     pool: Executor  # threads for long work
 

@@ -46,7 +46,7 @@ def make_gateway(
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
-    parts = GatewayParts(DirectCalls(router), limits.messages, limits.document_bytes, pool)
+    parts = GatewayParts(DirectCalls(router), limits.messages, limits.documents, limits.document_bytes, pool)
     documents = StoredDocuments(options.stored_bytes)
     libretranslate = LibreTranslate(documents, needs_key=security.api_keys is not None)
     apis = [libretranslate.api, DeepL(documents).api, openai.API, tei.API, huggingface.API, open_inference.API]

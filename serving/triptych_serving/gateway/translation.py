@@ -1,5 +1,6 @@
 """Calls of TranslationService for the APIs of other translation servers."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -41,7 +42,7 @@ async def translate(
     """
     sources = await source_languages(call, [TAG.sub(" ", text) for text in texts] if html else texts, source, target)
     if html:
-        return [await _translate_html(call, text, one.code, target) for text, one in zip(texts, sources, strict=True)], sources
+        return await call.while_connected(_translate_html(call, texts, [one.code for one in sources], target)), sources
     found: dict[int, translation_pb2.Translation] = {}
     for code in dict.fromkeys(one.code for one in sources):
         places = [place for place, one in enumerate(sources) if one.code == code]
@@ -127,10 +128,24 @@ def _name(code: str) -> str:
         return primary_language(code)
 
 
-async def _translate_html(call: HttpCall, text: str, source: str, target: str) -> translation_pb2.Translation:
-    config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
-    document = await call.while_connected(translate_document(call, text.encode(), config))
-    return translation_pb2.Translation(translated_text=document.content.decode())
+async def _translate_html(
+    call: HttpCall, texts: Sequence[str], sources: Sequence[str], target: str
+) -> list[translation_pb2.Translation]:
+    """Translate pieces of HTML as documents, several at a time; half of the places remain for other calls."""
+    places = asyncio.Semaphore(max(1, call.parts.documents // 2))
+
+    async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
+        config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
+        async with places:
+            document = await translate_document(call, text.encode(), config)
+        return translation_pb2.Translation(translated_text=document.content.decode())
+
+    pieces = [asyncio.ensure_future(translate_piece(*one)) for one in zip(texts, sources, strict=True)]
+    try:
+        return await asyncio.gather(*pieces)
+    finally:  # after an error, or when the caller is gone
+        for piece in pieces:
+            piece.cancel()
 
 
 async def _parts(
