@@ -97,12 +97,19 @@ def calibrate(model: Module, samples: Sequence[tuple[Tensor, ...]], weight_bits:
         scale = InputScale() if by_row else choose_scale(record, linear.weight, static="query_key_value" in name)
         linear.weight = frozen(round_weights(linear.weight, record.rows, limit))
         set_input_scale(linear, scale)
-    if isinstance(result, Gpt) and result.config.tied:  # so that graphs store one matrix
-        result.tokens.weight = result.projection.weight
+    if isinstance(model, Gpt | Transformer) and isinstance(result, Gpt | Transformer):
+        _tie_embeddings(model, result)
     for attention, projection in _cached(result):
         width = linears[projection].out_features // (3 if isinstance(attention, SelfAttention) else 2)
         set_cache_scales(attention, largest[projection][-2 * width :])
     return result
+
+
+def _tie_embeddings(model: Gpt | Transformer, result: Gpt | Transformer) -> None:
+    """Give embeddings that share the output projection's weights in `model` the rounded ones: graphs store them once."""
+    for before, after in zip(model.modules(), result.modules(), strict=True):
+        if isinstance(after, nn.Embedding) and before.weight is model.projection.weight:
+            after.weight = result.projection.weight
 
 
 def choose_scale(record: Record, weight: Tensor, static: bool = False) -> InputScale:

@@ -29,6 +29,7 @@ SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantiz
 NARROWEST = 16  # columns; a projection to a few classes is cheap, and rounding it would show in the result
 LARGEST = {8: 127, 7: 64}  # largest weight by number of bits
 AT_ONCE = 1 << 22  # weights quantized at a time, to save memory
+ROUNDED = 1e-3  # steps between rounded weights and integers, at most
 BYTE_CENTRE = 128  # bytes are quantized relative to this value
 
 
@@ -227,8 +228,9 @@ class Quantizer:
     def _table(self, name: str) -> tuple[str, str]:
         """Add the int8 matrix `[N, K]` and the scales of its rows `[N, 1]`; return their names."""
         table, column = f"{name}_int8", f"{name}_scale_column"
-        limit = self.largest if name in self.tied.values() else LARGEST[8]
         if table not in self.added:
+            shares = name in self.tied.values() or _is_rounded(self._values(name).T, self.largest)
+            limit = self.largest if shares else LARGEST[8]
             self._add(
                 table, self._shape(name), lambda: np.ascontiguousarray(quantize_columns(self._values(name).T, limit)[0].T)
             )
@@ -292,6 +294,12 @@ def _byte_casts(model: ModelProto) -> dict[str, str]:
     kinds = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.value_info]}
     casts = [node for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT]
     return {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
+
+
+def _is_rounded(matrix: Floats, limit: int) -> bool:
+    """Tell whether quantization changes nothing, as with a table that another graph shares with its rounded projection."""
+    steps = matrix / column_scales(matrix, limit)
+    return bool(np.abs(steps - np.rint(steps)).max() < ROUNDED)
 
 
 def column_scales(matrix: Floats, limit: int = 127) -> Floats:

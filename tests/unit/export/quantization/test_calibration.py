@@ -89,6 +89,16 @@ def test_a_tied_table_takes_the_rounded_weights_of_its_projection() -> None:
     assert not torch.equal(found.tokens.weight, model.tokens.weight)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_of_encoder_and_decoder_take_the_rounded_weights_if_tied(tied: bool) -> None:
+    config = TransformerConfig(40, 16, 2, 32, encoder_layers=1, decoder_layers=1, max_positions=16, tie_embeddings=tied)
+    model = Transformer(config).eval()
+    found = calibrate(model, SAMPLES, 7)
+    for name in ("encoder.embedding.tokens", "decoder.embedding.tokens"):
+        assert (found.get_submodule(name).weight is found.projection.weight) == tied
+        assert torch.equal(found.get_submodule(name).weight, model.get_submodule(name).weight) != tied
+
+
 def test_corrected_weights_are_better_on_other_rows_and_keep_their_steps() -> None:
     rows = correlated(600, 48)
     weight = torch.randn(20, 48)

@@ -159,6 +159,15 @@ def test_a_large_table_is_gathered_in_int8_and_stored_once_with_its_tied_project
     assert_near(z, expected_z)
 
 
+def test_a_rounded_table_keeps_its_integers_in_a_graph_without_its_projection() -> None:
+    integers, scales = quantize_columns(TABLE.T, 64)
+    gather, product = make_node("Gather", ["table", "rows"], ["y"], axis=0), make_node("MatMul", ["x", "weight"], ["z"])
+    for matrix, expected in ((TABLE, False), (np.ascontiguousarray((integers * scales).T), True)):
+        quantized = quantize(make_graph([gather, product], ["y", "z"], table=matrix), 7)
+        [table] = [tensor for tensor in quantized.graph.initializer if tensor.name == "table_int8"]
+        assert np.array_equal(numpy_helper.to_array(table), integers.T) == expected
+
+
 @pytest.mark.parametrize(
     "node",
     [
