@@ -94,7 +94,7 @@ def main() -> None:
     This includes errors of the client and of the backends, so commands need not handle these.
     """
     try:
-        sys.exit(cli.main(standalone_mode=False))  # click exits silently if the reader of a pipe has gone
+        sys.exit(cli.main(prog_name="triptych", standalone_mode=False))  # click exits silently if the reader of a pipe has gone
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
