@@ -194,16 +194,15 @@ class GrowingChoice:
         tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
         piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
         self._lead = ""
-        self._due = len(row.log_probabilities) if piece or self.is_done else self._noted
+        self._due = len(row.first_note) + len(row.log_probabilities) if piece or self.is_done else self._noted
         return piece
 
     def take_notes(self) -> Sequence[TokenLogProbability]:
         """Return the log-probabilities of the tokens up to the last piece that have not been returned yet."""
         [row] = self.rows
-        first = row.first_note if self._due > self._noted == 0 else ()
-        notes = row.log_probabilities[self._noted : self._due]
+        notes = [*row.first_note, *row.log_probabilities][self._noted : self._due]
         self._noted = self._due
-        return [*first, *notes]
+        return notes
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -3,8 +3,8 @@
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from triptych_serving.models.generation.text import TextBuilder
-from triptych_serving.scheduling.request import Row
+from triptych_serving.models.generation.text import GrowingChoice, PreparedPrompt, TextBuilder
+from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
 
 PIECES = ["<s>", "<unk>", "▁", "▁a", "▁b", "c", "<0xE2>", "<0x82>", "<0xAC>"]
 START, UNKNOWN, SPACE, A, B, C, *EURO = range(len(PIECES))
@@ -43,3 +43,18 @@ def test_pieces_add_up_to_the_text(tokenizer: Tokenizer, prompt: list[int], toke
         assert "".join([*pieces, builder.add(tokens, is_last=True)]) == builder.text == text
         assert builder.add(tokens, is_last=True) == ""
     assert [*map(TextBuilder(tokenizer, row, ()).add, ([UNKNOWN], [UNKNOWN, *EURO]))] == ["", "€"]
+
+
+@pytest.mark.parametrize("tokens", [[], [B, C]], ids=["ended at once", "two tokens"])
+def test_a_stream_returns_each_log_probability_once_from_the_prompt_on(tokenizer: Tokenizer, tokens: list[int]) -> None:
+    row = Row([A], 100, scored=True)
+    choice = GrowingChoice(0, 0, PreparedPrompt((row,), echo="a"), tokenizer)
+    found: list[TokenLogProbability] = []
+    for token in tokens:
+        row.tokens.append(token)
+        row.log_probabilities.append(TokenLogProbability(token, -1.0))
+        choice.advance()
+        found += choice.take_notes()
+    row.hypotheses, row.finish = (Hypothesis(tuple(tokens), Finish.STOP),), Finish.STOP
+    choice.advance()
+    assert [*found, *choice.take_notes()] == [TokenLogProbability(A, None), *row.log_probabilities]
