@@ -12,7 +12,7 @@ from triptych_serving.decoding.sampler import likeliest
 from triptych_serving.runtime.native.library import beam_step
 from triptych_serving.runtime.session import Array
 
-Fork = Callable[[int, int, int], None]
+Fork = Callable[[Array], None]
 
 HEADER, COUNT, WENT_ON = 4, 2, 3  # numbers of a text before its slots, and places of some of them: `Text` in beams.h
 FORK_NUMBERS = 3
@@ -60,8 +60,8 @@ class BeamStep:
 
         Args:
             groups: the searches.
-            fork: called with two slots, source and target, and the position from which they differ, where the source
-                overwrites the target; the arrays of `Hypotheses` have it already.
+            fork: called with `[forks, 3]` where hypotheses overwrite others: source, target, and the position from which they
+                differed; the arrays of `Hypotheses` have it already.
         """
         if self._run is None:
             yield from self._rank_with_numpy(groups)
@@ -73,8 +73,8 @@ class BeamStep:
             table.extend(slots)
             table.extend((0,) * (group.width - len(slots)))
         forks = self._run(self._arrays, table.buffer_info()[0], len(groups))
-        for source, target, parted in self._forks[:forks].tolist():
-            fork(source, target, parted)
+        if forks:
+            fork(self._forks[:forks])
         start = listed = 0
         for group in groups:
             end = start + HEADER + group.width

@@ -78,6 +78,14 @@ class KVCache(Protocol):
             length: tokens of the encoded source to copy; 0: it is the same already.
         """
 
+    def copy_rows(self, copies: Array) -> None:
+        """Copy decoded tokens of many rows to others, in any order.
+
+        Args:
+            copies: `[copies, 5]` int64: source row and its first position, target row and its first position, which is the
+                same, and the number of positions. No row is a source and a target, or twice a target.
+        """
+
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         """Bind the step graph to the first rows' caches and, of arrays that are `count` long, to the first rows."""
 
@@ -201,6 +209,11 @@ class HostKVCache(HostArrays):
         self._pending[0].extend((source, start, target, start, stop - start))
         if length:
             self._pending[1].extend((source, 0, target, 0, length))
+
+    def copy_rows(self, copies: Array) -> None:
+        if self._recurrent:
+            copies[:, (1, 3)], copies[:, 4] = 0, self.cache.shape[3]
+        self._pending[0].frombytes(copies.tobytes())
 
     def _copy_pending(self) -> None:
         """Make the copies since the last step, all at once; later ones may have the target of earlier ones as their source."""

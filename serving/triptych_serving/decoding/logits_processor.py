@@ -45,6 +45,9 @@ class LogitsProcessor:
         vocabulary: bytes of each token.
         forced: number of tokens at the start of every translation that belong to the model's frame, not to the text.
         begins: a space before the first word is not part of the text, if the vocabulary has it so: no text precedes.
+
+    Attributes:
+        is_fixed: edits depend on the number of tokens alone.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class LogitsProcessor:
             within = np.unique(np.concatenate([always, *(pattern.within for pattern in patterns)]))
             starts = [pattern.within_first if self._strips else pattern.within for pattern in patterns]
             first = np.unique(np.concatenate([always, *starts]))
-        self._fixed = not (patterns or self._runs or self._run or self._penalizes)  # edits depend on the length alone
+        self.is_fixed = not (patterns or self._runs or self._run or self._penalizes)
         ends = np.array([*tokens.ends], np.int64)
         # Tokens that are always banned, by whether the translation is empty, and whether it is too short to end.
         self._always: dict[tuple[bool, bool], tuple[LogitEdits, frozenset[int]]] = {}
@@ -90,7 +93,7 @@ class LogitsProcessor:
         Args:
             history: `[T]` all tokens so far, a prefix included, without the start token.
         """
-        if self._fixed:
+        if self.is_fixed:
             return self._always[False, len(self._start) + len(history) < self._min_length][0]
         if len(self._start):
             history = np.concatenate((self._start, history))

@@ -79,6 +79,10 @@ class PromptKVCache(HostArrays):
         for cache in self._caches.values():
             cache[target, :, positions] = cache[source, :, positions]
 
+    def copy_rows(self, copies: Array) -> None:
+        for source, start, target, _, count in copies.tolist():
+            self.copy(source, target, slice(start, start + count))
+
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         own = {"tokens": arrays.inputs["tokens"][:, None], "total": self._total}
         parts = ({**arrays.inputs, **own}, arrays.outputs, arrays.constants, arrays.rare)

@@ -123,8 +123,11 @@ class SearchLane:
             return ()
         edits: list[LogitEdits | None] = [None] * self._slots.used
         for group, processor in processed:
-            for slot in group.slots:
+            own = group.slots[:1] if processor.is_fixed else group.slots
+            for slot in own:
                 edits[slot] = processor.edits(self._slots.history[slot, : group.length])
+            for slot in group.slots[len(own) :]:
+                edits[slot] = edits[own[0]]
         return edits
 
     def _choose(self) -> list[HypothesisGroup]:

@@ -206,12 +206,18 @@ class SearchSlots(Slots):
         self.history[target, parted:length] = self.history[source, parted:length]
         if attends:
             self.attended[target, parted : length + 1] = self.attended[source, parted : length + 1]
-        self.fork(source, target, parted)
+        self.fork(np.array([(source, target, parted)]))
 
-    def fork(self, source: int, target: int, parted: int) -> None:
-        """Copy the caches of a hypothesis over those of another one that differs from position `parted` on."""
-        # Position 0 holds the start token, so equal tokens fill one position more.
-        self.cache.copy(source, target, slice(parted + 1, int(self.positions[source]) + 1))
+    def fork(self, forks: Array) -> None:
+        """Copy the caches of hypotheses over those of others.
+
+        Args:
+            forks: `[forks, 3]`: source, target, and the position from which their tokens differed. No slot is a source and a
+                target, or twice a target.
+        """
+        sources, targets, parted = forks.T
+        starts = parted + 1  # position 0 holds the start token, so equal tokens fill one position more
+        self.cache.copy_rows(np.stack((sources, starts, targets, starts, self.positions[sources] - parted), axis=1))
 
     def _copy(self, source: int, target: int, cached: int) -> None:
         super()._copy(source, target, cached)

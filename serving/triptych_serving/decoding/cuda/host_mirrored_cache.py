@@ -74,6 +74,14 @@ class HostMirroredCache:
             if part.stop > part.start:
                 moves.append((source, target, part.start, part.stop))
 
+    def copy_rows(self, copies: Array) -> None:
+        self._move()
+        rows = copies[:, (0, 2, 1, 1)]
+        rows[:, 3] += copies[:, 4]
+        self._moves[0].extend(map(tuple, rows.tolist()))
+        self._sources.update(copies[:, 0].tolist())
+        self._targets.update(copies[:, 2].tolist())
+
     def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
         """Bind a bucket of rows; the results of rows that are not in use are ignored."""
         used, rows = rows, self._buckets.of(rows)

@@ -64,7 +64,7 @@ class Case:
         return {numbers[id(group)]: list(best) for group, best in step.rank(self.groups, fork)}
 
 
-def refuse(*_: int) -> None:
+def refuse(_: Array) -> None:
     pytest.fail("numpy forks nothing")
 
 
@@ -82,8 +82,8 @@ def test_the_library_ranks_and_extends_as_numpy_does(
     widths, fresh = map(list, zip(*texts, strict=True))
     native, numpy = (Case(widths, fresh, columns, ends, length, np.random.default_rng(seed)) for _ in range(2))  # type: ignore[arg-type]
     before = native.hypotheses.history.copy()
-    forks: list[tuple[int, int, int]] = []
-    left = native.rank(lambda *fork: forks.append(fork))
+    forks: list[list[int]] = []
+    left = native.rank(lambda found: forks.extend(found.tolist()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LEVEL, "off")
         expected = numpy.rank(refuse)
