@@ -36,7 +36,7 @@ from triptych_export.graphs.translation import (
 from triptych_export.graphs.weight_folding import cache_head_dim, decoder_shape
 from triptych_export.onnx_files.decoder import OnnxGpt, OnnxSeq2Seq, Seq2Seq
 from triptych_serving.bundle.manifest.image import LATENTS, LOG_SCALES, LOG_VARIANCES, PIXELS
-from triptych_serving.decoding.kv_cache import OFFSETS
+from triptych_serving.decoding.kv_cache import OFFSETS, cache_names
 from triptych_training.checkpoints.encoder import ImageModel
 from triptych_training.models.bert import BertModel
 from triptych_training.models.gpt import Gpt
@@ -273,11 +273,6 @@ def _drop_unread(graph: Graph) -> Graph:
         if node.domain == DOMAIN:
             node.output[:] = [name if name in read else "" for name in node.output]
     return graph
-
-
-def cache_names(layers: int) -> list[str]:
-    """`key_0, value_0, key_1, ...`: the order of all lists of keys and values."""
-    return [f"{kind}_{layer}" for layer in range(layers) for kind in ("key", "value")]
 
 
 def _trace(

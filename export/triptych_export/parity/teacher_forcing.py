@@ -15,6 +15,7 @@ from triptych_export.parity.comparison import chunks
 from triptych_export.parity.translation import ParitySample
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationGraphs, TranslationManifest
+from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 
@@ -30,8 +31,7 @@ class ForcedDecoder:
         graphs: TranslationGraphs = manifest.precisions[precision]
         self._encoder, step = (Session(bundle.path(name)) for name in (graphs.encoder, graphs.step))
         shape, limits = manifest.decoder, manifest.limits
-        names = [f"{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value")]
-        source, target = (max(2, tokens) for tokens in (limits.max_source_tokens, limits.max_target_tokens))
+        names, (target, source) = cache_names(shape.layers), cache_lengths(limits)
         cache = np.zeros((len(names), count, shape.heads, target, shape.head_dim), np.float16)
         self._memory = np.zeros((len(names), count, 1, source, shape.heads * shape.head_dim), np.float16)
         self._tokens, self._positions = np.zeros(count, np.int64), np.zeros(count, np.int32)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
+from triptych_bench.measure.distribution import PERCENTS
 from triptych_bench.reports import summary, svg, units
 from triptych_bench.reports.scale import LogScale, TailScale, fitting, from_zero
 from triptych_bench.reports.svg import Axis, Figure, Frame, LegendEntry, Point
@@ -14,8 +15,7 @@ FRAME = Frame(left=56, top=38, right=536, bottom=316)
 SIZE = (556, 364)
 SERIES = (("50", "p50", "circle"), ("90", "p90", "square"), ("99", "p99", "triangle"))
 MOST_CURVES = 8  # that can be distinguished
-SHOWN = ("50", "90", "95", "99", "99.9")
-PERCENTILE_HEAD = (*(f"p{name} (ms)" for name in SHOWN), "slowest (ms)", "requests")
+PERCENTILE_HEAD = (*(f"p{name} (ms)" for name in PERCENTS), "slowest (ms)", "requests")
 
 
 def latency_axis(seconds: Sequence[float]) -> tuple[Axis, float]:
@@ -178,7 +178,7 @@ def percentile_figure(title: str, text: str, column: str, series: Sequence[tuple
     rows = [
         (
             name,
-            *(units.millis(distribution.percentiles.get(one)) for one in SHOWN),
+            *(units.millis(distribution.percentiles.get(one)) for one in PERCENTS),
             units.millis(distribution.maximum),
             f"{distribution.count:,}",
         )

@@ -156,8 +156,7 @@ def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
 
 def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
     """Yield all cues; add a finding for each whose times cannot be read."""
-    lines = LineIndex(text)
-    bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
+    lines, bodies = _lines_of(text)
     below_number = [False, *(_NUMBER.fullmatch(body) is not None for body in bodies[:-1])]
     times = [line for line, body in enumerate(bodies) if "->" in body and _is_time_line(body, below_number[line])]
     numbered = [below_number[time] for time in times]
@@ -177,6 +176,12 @@ def _unreadable(cue: str, line: int, usual: str, found: str) -> Finding:
 def _is_time_line(body: str, below_number: bool) -> bool:
     pattern = _UNREADABLE_BELOW_NUMBER if below_number else _UNREADABLE_TIMES
     return bool(_TIMES.match(body) or pattern.match(body))
+
+
+def _lines_of(text: str) -> tuple[LineIndex, list[str]]:
+    """Return the index of the lines, and their text without line ends."""
+    lines = LineIndex(text)
+    return lines, [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
 
 
 def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:
@@ -208,8 +213,7 @@ def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
 
 def _vtt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
     """Yield all cues; add a finding for each whose times cannot be read, and for each block of text without times."""
-    lines = LineIndex(text)
-    bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
+    lines, bodies = _lines_of(text)
     edges = [-1, *(line for line, body in enumerate(bodies) if not body), len(bodies)]
     count = 0
     for start, end in ((before + 1, after) for before, after in pairwise(edges) if before + 1 < after):

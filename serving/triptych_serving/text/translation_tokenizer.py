@@ -129,6 +129,7 @@ class TranslationTokenizer:
 
     def encode_prefix_steps(self, prefixes: Sequence[str], max_tokens: int) -> Steps[list[tuple[int, ...]]]:
         """Encode target prefixes in small steps: their ids, without an end of sentence; none for a blank prefix.
+
         Raises:
             InvalidInputError: a prefix is not shorter than the translation may be, or not Unicode; names it.
         """

@@ -1,4 +1,4 @@
-"""Which devices a precision's graphs are made for: a precision is known by its name."""
+"""What the manifests of all tasks have in common, and the devices that a precision is made for, which its name tells."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -117,7 +117,7 @@ class TextBuckets(Buckets):
 
     def _coarse_buckets(self) -> Iterator[Bucket]:
         for shortest in self._shortest(COARSE, COARSE_LENGTH):
-            for fewest in _fewest(self._most_rows(shortest), COARSE):
+            for fewest in _fewest(self._most_rows(shortest)):
                 bucket = self._coarse(fewest, shortest)
                 if bucket.tokens <= CAPTURED_TOKENS:
                     yield bucket
@@ -154,7 +154,7 @@ class ImageBuckets(Buckets):
         self._row_size = row_size
         self._labels = labels
         self._most_rows = min(limits.batch_rows, max(1, limits.batch_tokens // row_size))
-        coarse = [self._rows(fewest, COARSE) for fewest in _fewest(self._most_rows, COARSE)]
+        coarse = [self._rows(fewest, COARSE) for fewest in _fewest(self._most_rows)]
         buckets = [Bucket(rows, row_size, k=min(CAPTURED_CANDIDATES, labels)) for rows in coarse]
         self.captured = tuple(bucket for bucket in reversed(buckets) if bucket.tokens <= CAPTURED_TOKENS)
         self.largest = (Bucket(self._most_rows, row_size, k=labels),)
@@ -187,12 +187,12 @@ def rung(size: int, steps: int) -> int:
     return -(-size // step) * step
 
 
-def _fewest(most: int, steps: int) -> Iterator[int]:
-    """Yield for each rung up to that of `most` the smallest number that is rounded up to it."""
+def _fewest(most: int) -> Iterator[int]:
+    """Yield for each coarse rung up to that of `most` the smallest number that is rounded up to it."""
     fewest = 1
     while fewest <= most:
         yield fewest
-        fewest = rung(fewest, steps) + 1
+        fewest = rung(fewest, COARSE) + 1
 
 
 def _weight(bucket: Bucket) -> tuple[int, int]:

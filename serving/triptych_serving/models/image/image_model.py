@@ -1,4 +1,4 @@
-"""A loaded model of the ViT family: decoding in threads, the graph behind one engine."""
+"""A loaded image model: decoding in threads, the graph behind one engine."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""A loaded model of the BERT family: a bundle's tokenizer and graph behind one engine."""
+"""A loaded model of text tasks, such as a BERT: a bundle's tokenizer and graph behind one engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -20,7 +20,7 @@ from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.rpc.status import public_error, status_of
 from triptych_serving.rpc.wire import Parts, chunks, nested
 from triptych_serving.services.decode_calls import FinishedText, TextPiece
-from triptych_serving.services.oip.parameters import EMPTY_FINAL, TEXT, flag_from, parameters_from
+from triptych_serving.services.oip.parameters import TEXT, parameters_from, wants_empty_final
 from triptych_serving.services.oip.plain_tensors import infer_tensors
 from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, TaskCalls, TaskResults
 from triptych_serving.services.oip.tasks import TASK_PARAMETER, TASKS, task_from
@@ -168,7 +168,7 @@ class Inference:
         if isinstance(model, TensorModel):
             yield await self._infer_plain(model, request, context, whole_response), True
             return
-        empty_final = flag_from(request.parameters, EMPTY_FINAL)
+        empty_final = wants_empty_final(request.parameters)
         call = infer_call_from(request, model, streams=True)
         if call.task.stream is None:
             yield await self._made(call, await self._results(call, context), call.response), True

@@ -81,9 +81,9 @@ def parameters_from(given: Mapping[str, pb.InferParameter], known: ParameterType
     return {name: _convert(name, parameter, known) for name, parameter in given.items() if name != EMPTY_FINAL}
 
 
-def flag_from(given: Mapping[str, pb.InferParameter], name: str) -> bool:
-    """Convert an optional boolean. Raises InvalidInputError: it has another type."""
-    return name in given and bool(_convert(name, given[name], {name: FLAG}))
+def wants_empty_final(given: Mapping[str, pb.InferParameter]) -> bool:
+    """Tell whether a stream is to end with an empty response. Raises InvalidInputError: the parameter is no boolean."""
+    return EMPTY_FINAL in given and bool(_convert(EMPTY_FINAL, given[EMPTY_FINAL], {EMPTY_FINAL: FLAG}))
 
 
 def _convert(name: str, parameter: pb.InferParameter, known: ParameterTypes) -> Any:

@@ -1,4 +1,4 @@
-"""The table of tasks: text tasks, image classification and translation."""
+"""The table of tasks: text and image tasks, translation and text generation."""
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -98,12 +98,8 @@ def _texts_or_pairs(inputs: InputTensors) -> list[TextInput]:
     return [(one, two) if two else one for one, two in zip(texts, pairs or [""] * len(texts), strict=True)]
 
 
-def _questions(inputs: InputTensors) -> list[TextInput]:
-    return list(zip(inputs.texts("question"), inputs.texts("context"), strict=True))
-
-
-def _query_and_document(inputs: InputTensors) -> list[TextInput]:
-    return list(zip(inputs.texts("query"), inputs.texts("documents"), strict=True))
+def _pairs_of(first: str, second: str) -> Callable[[InputTensors], list[TextInput]]:
+    return lambda inputs: list(zip(inputs.texts(first), inputs.texts(second), strict=True))
 
 
 def _in_order(results: TaskResults) -> TaskResults:
@@ -262,13 +258,13 @@ TASKS: Mapping[str, InferTask] = {
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER, "max_answer_length": INTEGER},
-        run=_runs(QUESTION_ANSWERING_TASK, _questions),
+        run=_runs(QUESTION_ANSWERING_TASK, _pairs_of("question", "context")),
     ),
     RERANK_TASK.name: InferTask(
         inputs=(InputSpec("query"), InputSpec("documents")),  # a query for each document; scores are in their order
         outputs=(OutputTensor("score", FP32, lambda result: result.score), TOKEN_COUNT),
         parameters={"raw_scores": FLAG},
-        run=_runs(RERANK_TASK, _query_and_document, arrange=_in_order),
+        run=_runs(RERANK_TASK, _pairs_of("query", "documents"), arrange=_in_order),
     ),
     NEIGHBORS_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),

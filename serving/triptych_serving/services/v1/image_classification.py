@@ -24,11 +24,10 @@ class ImageStream(RequestStream[StreamRequest, StreamResponse]):
 
     Args:
         answer: returns the response to one image; must not raise.
-        in_flight: most images that are read and not yet answered.
     """
 
-    def __init__(self, answer: Callable[[StreamRequest], Awaitable[StreamResponse]], in_flight: int) -> None:
-        super().__init__(in_flight)
+    def __init__(self, answer: Callable[[StreamRequest], Awaitable[StreamResponse]]) -> None:
+        super().__init__(IN_FLIGHT)
         self._answer = answer
 
     def _on_sent(self) -> None:
@@ -53,7 +52,7 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
         self, requests: AsyncIterator[StreamRequest], context: GrpcContext
     ) -> AsyncIterator[StreamResponse]:
         deadline = Arrival.now(context).deadline
-        stream = ImageStream(lambda request: self._answer(request, deadline), IN_FLIGHT)
+        stream = ImageStream(lambda request: self._answer(request, deadline))
         async with aclosing(stream.responses(requests)) as responses:
             async for response in responses:
                 yield response
