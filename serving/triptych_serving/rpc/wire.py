@@ -9,7 +9,7 @@ from typing import NamedTuple
 from google.protobuf.descriptor import Descriptor
 
 CHUNK = 1 << 20  # bytes
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+VARINT, FIXED64, BYTES, GROUP, GROUP_END, FIXED32 = range(6)  # wire types
 
 
 class ListField(NamedTuple):
@@ -89,7 +89,7 @@ class _Scan:
         self._left = 4 * most
 
     def scan(self, place: int, end: int, lists: Lists, path: str) -> None:
-        counts = dict.fromkeys(lists, 0)
+        counts, groups = dict.fromkeys(lists, 0), 0
         while place < end:
             tag, place = self._varint(place)
             if tag & 7 == BYTES:
@@ -98,9 +98,12 @@ class _Scan:
             elif tag & 7 in (VARINT, FIXED64, FIXED32):
                 start = place
                 place = {FIXED64: place + 8, FIXED32: place + 4}.get(tag & 7) or self._varint(place)[1]
+            elif tag & 7 in (GROUP, GROUP_END):  # an unknown field, whatever is inside: no message type has groups
+                groups += 1 if tag & 7 == GROUP else -1
+                continue
             else:
                 return
-            field = lists.get(tag >> 3)
+            field = None if groups else lists.get(tag >> 3)
             if field is None:
                 continue
             name = f"{path}{field.name}"

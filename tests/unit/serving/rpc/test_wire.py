@@ -1,6 +1,7 @@
 """Lists are counted before a message is parsed; large messages are made of parts."""
 
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -38,6 +39,17 @@ def test_a_long_list_is_named(make: Any, path: str) -> None:
 def test_what_is_no_message_is_left_to_the_parser(tail: bytes) -> None:
     message = translation_pb2.TranslateRequest(contents=["a" * 300]).SerializeToString() + tail
     check_lists(message, lists_of(translation_pb2.TranslateRequest.DESCRIPTOR), MOST)
+
+
+@pytest.mark.parametrize("around", [("\xfb\x7f\xfc\x7f", ""), ("\xfb\x7f\x0a\x00", "\x0a\x00\xfc\x7f")], ids=["empty", "full"])
+def test_elements_behind_an_unknown_group_are_counted(around: tuple[str, str]) -> None:
+    """The parser keeps such a group, of field 2,047, as unknown bytes."""
+    begin, end = (part.encode("latin-1") for part in around)
+    for count, is_long in ((MOST, False), (MOST + 1, True)):
+        message = begin + end + translation_pb2.TranslateRequest(contents=["ab"] * count).SerializeToString()
+        assert len(translation_pb2.TranslateRequest.FromString(message).contents) == count
+        with pytest.raises(LongListError) if is_long else nullcontext():
+            check_lists(message, lists_of(translation_pb2.TranslateRequest.DESCRIPTOR), MOST)
 
 
 def test_messages_without_lists_and_packed_numbers_are_not_counted() -> None:
