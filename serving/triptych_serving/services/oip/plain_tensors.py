@@ -60,10 +60,10 @@ async def infer_tensors(
         raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
     check_outputs(request.outputs, (CLASSES,), f"there may be {CLASSES!r}; shared memory is not supported")
     inputs, files = inputs_from(request)
-    for name, images in files.items():
-        inputs[name] = await asyncio.to_thread(model.read_images, name, images)
-    work = model.prepare(inputs, [output.name for output in request.outputs])
     with UseModel(model) as use:
+        for name, images in files.items():
+            inputs[name] = await asyncio.to_thread(model.read_images, name, images)
+        work = model.prepare(inputs, [output.name for output in request.outputs])
         await EngineCall.run(model.engine, work, arrival, use)
     results = next(work.read())
     limit.check_response(sum(array.nbytes for array in results.values()))
