@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ HEAD_BYTES = 32 << 10
 IDLE_SECONDS = 60  # between two requests of a connection
 UNREAD_SECONDS = 60.0  # in which a client must read some of a response
 BACKLOG = 512
+UPGRADE = re.compile(rb"(?<=\n)upgrade(?=[ \t]*:)", re.IGNORECASE)  # a header
 
 
 class HttpPort:
@@ -97,7 +99,7 @@ class _Protocol(HttpToolsProtocol):
 
     def __init__(self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any]) -> None:
         super().__init__(config, server_state, app_state)
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a request's head, or of what follows the last piece of its body: trailers
         self._in_head = True  # also between two requests
         self._idle_since = self.loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}  # what is waited for -> the end of the connection
@@ -125,11 +127,22 @@ class _Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
-            self._head_bytes += len(data)
             self._wait_for("head", HEAD_SECONDS)
+            # There is no protocol to change to, and the parser takes what follows an upgrade for that protocol, not for a body.
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = UPGRADE.sub(b"x-ignored", head) + end + rest
+        self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response(f"request head is larger than {HEAD_BYTES} bytes")
+        if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"the head of the request, or its trailers, are larger than {HEAD_BYTES} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # trailers are dropped
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -139,6 +152,7 @@ class _Protocol(HttpToolsProtocol):
         if size > HEAD_BYTES or sum(name == b"host" for name, _ in self.headers) > 1:
             raise ValueError("the head is too large, or names several hosts")  # which uvicorn answers with 400
         super().on_headers_complete()
+        self._head_bytes = 0
 
     def on_message_complete(self) -> None:
         self._in_head, self._head_bytes = True, 0
