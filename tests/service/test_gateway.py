@@ -6,9 +6,11 @@ import ssl
 import struct
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,6 +202,15 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
     assert body["translatedText"] == [f"<p>{one.text}</p>" for one in served.client.translate_many(texts)]
 
 
+@pytest.mark.parametrize("more", [{"documents": 2}, {"requests_per_client": 2}], ids=["documents", "client"])
+def test_pieces_of_html_wait_for_each_other(more: dict[str, int]) -> None:
+    """Those of one request, and of several at once, however few documents may be translated."""
+    with opened(replace(OPTIONS, limits=replace(OPTIONS.limits, **more))) as served, ThreadPoolExecutor(3) as threads:
+        body = {"q": [f"<p>{text}</p>" for text in TEXTS * 3], "source": "en", "target": "de", "format": "html"}
+        requests = [threads.submit(served.post, "/translate", body) for _ in range(1 if "requests_per_client" in more else 3)]
+        assert [request.result()[0] for request in requests] == [200] * len(requests)
+
+
 def test_source_languages_are_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_framed(tmp_path)
     texts = ["Guten Morgen, wie geht es dir?", "Where is the station?", "Das ist gut."]
@@ -259,7 +270,8 @@ def test_fields_of_a_form_may_occur_several_times(served: Served, kind: str) -> 
 def test_forms_that_are_not_unicode_are_rejected(served: Served) -> None:
     half = "+2AA-"  # of a surrogate pair, in UTF-7
     for body in (multipart([("q", half)], "", b""), multipart([("q", "a")], half, b"")):
-        for charset, message in (("utf-7", "body: the text is not Unicode"), ("utf-8", "source: missing")):
+        unicode, unknown = "body: the text is not Unicode", "body: not in the character set that it names"
+        for charset, message in (("utf-7", unicode), ("utf-8", "source: missing"), ("undefined", unknown)):
             status, error, _ = served.post(
                 "/translate", body, content_type=f"multipart/form-data; boundary=edge; charset={charset}"
             )
@@ -408,6 +420,43 @@ def test_errors_name_the_members_of_the_api(served: Served, path: str, body: Any
     assert (status, text[: len(message)]) == (400, message)
 
 
+NINES = int("9" * 401)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "temperature": -NINES}),
+        ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"length_penalty": NINES}}}),
+        ("/translate", {"q": "a", "source": "en", "target": "de", "alternatives": float("inf")}),
+        ("/translate", {"q": [], "source": "en", "target": "de"}),
+        (TRANSLATE, {"contents": "\ud800"}),
+        (TRANSLATE, {"contents": ["a"], "options": {"lengthPenalty": NINES}}),
+    ],
+    ids=["far below", "far above", "infinite", "no texts", "half a character", "above, in Connect"],
+)
+def test_values_that_no_message_holds_are_rejected(served: Served, path: str, body: Any) -> None:
+    assert served.post(path, body)[0] == 400
+
+
+def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) -> None:
+    body = {
+        "model": "gpt-en",
+        "prompt": "😀😀 café",
+        "max_tokens": 2,
+        "temperature": 0,
+        "echo": True,
+        "logprobs": 0,
+        "seed": 2**40,
+    }
+    status, found, _ = served.post("/v1/completions", body)
+    [choice] = found["choices"]
+    offsets = choice["logprobs"]["text_offset"]
+    assert (status, sorted(offsets)) == (200, offsets)
+    for token, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
+        assert "\ufffd" in token or choice["text"].startswith(token, offset)
+
+
 def test_text_embeddings_inference_classifies_pairs() -> None:
     with opened(options_of(HERE / "encoder_models")) as served:
         _, labels, _ = served.post("/predict", {"inputs": TEXTS})
@@ -527,6 +576,7 @@ def test_pages_of_other_origins_are_rejected(served: Served) -> None:
         b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: +5\r\n\r\nhello",
         b"POST /translate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
         b"GET /health HTTP/1.1\r\nhost: x\r\na: b\nc: d\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 100_000,
     ],
     ids=[
         "both lengths",
@@ -541,11 +591,34 @@ def test_pages_of_other_origins_are_rejected(served: Served) -> None:
         "signed length",
         "chunk size in hexadecimal notation",
         "line feed alone",
+        "endless trailers",
     ],
 )
 def test_malformed_requests_are_rejected(served: Served, head: bytes) -> None:
     received = served.send(head)
     assert received.startswith(b"HTTP/1.1 400") or (not received and len(head) > http_server.HEAD_BYTES)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_upgrades_to_http_2_are_ignored(served: Served, together: bool) -> None:
+    """As Java's client offers them with each request."""
+    body = b'{"q": "upgrade: now.", "source": "en", "target": "de"}'
+    upgrade = b"connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" + upgrade
+    head += b"content-length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE_SECONDS) as connection:
+        connection.sendall(head + body if together else head)
+        if not together:
+            time.sleep(0.05)
+            connection.sendall(body)
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+def test_trailers_within_the_limit_are_dropped(served: Served) -> None:
+    body = b'{"q": "Hi.", "source": "en", "target": "de"}'
+    head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    chunked = b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\nhost: y\r\n\r\n" % (len(body), body)
+    assert served.send(head + chunked).startswith(b"HTTP/1.1 200")
 
 
 def test_slow_heads_and_bodies_are_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,6 +687,8 @@ def test_keys_and_certificates_are_checked_as_for_grpc(tmp_path: Path) -> None:
         languages = urllib.request.Request(f"{url}/v2/languages", headers={"authorization": f"DeepL-Auth-Key {key}"})
         assert fetch(languages, context)[0] == 200
         assert fetch(urllib.request.Request(f"{url}/frontend/settings"), context)[1]["keyRequired"] is True
+        usage = urllib.request.Request(f"{url}/v2/usage", headers={"authorization": "DeepL-Auth-Key wrong"})
+        assert fetch(usage, context)[0] == 403
         wrong = urllib.request.Request(f"{url}/translate", b"q=a&source=en&target=de&api_key=wrong")
         assert fetch(wrong, context)[0] == 403
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import reprlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,14 +35,16 @@ BODY_SECONDS = 60.0  # in which a request's body must arrive
 TIMEOUT_HEADER = "connect-timeout-ms"
 FORM_PART = re.compile(rb"(?:%[0-9a-fA-F]{2}|.){1,4096}", re.DOTALL)  # with whole escapes
 JSON_GROWTH = 4 / 3  # of bytes in base64
-FORM_GROWTH = 3  # of bytes with "%"
+TEXT_GROWTH = 3  # of bytes with "%", or as "\\u" and four digits
 # Strings and separators of JSON: the parser takes thirty times as much memory for them, and lets no other thread run meanwhile.
 JSON_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[,\[{]', re.DOTALL)
 ELEMENT_TOKENS = 8  # of an element of a list, at most: a pair of texts with names
 TENSOR_TOKENS = 4 << 20  # of a request with tensors, whose numbers are elements too
 SPARE_BYTES = 64 << 10  # of a body, for what is not text
 MAX_FIELDS = 64  # of a form
-MAX_INTEGER = 2**32 - 1  # all integers of requests are uint32 in messages
+MAX_INTEGER = 2**32 - 1  # integers of requests are uint32 in messages
+WIDER = {"seed": 2**64 - 1}  # but for this one
+TOKENS_AT_ONCE = 10_000  # counted without letting other threads run
 PASSED_HEADERS = ("authorization", "x-request-id", "traceparent", "tracestate", "user-agent")
 DEEPL_SCHEME = "deepl-auth-key "  # of DeepL's clients, instead of "Bearer "
 
@@ -55,9 +58,24 @@ class GatewayParts:
 
     calls: DirectCalls
     messages: MessageLimit
-    documents: int  # that are translated at a time, at most
+    html_places: asyncio.Semaphore  # for pieces of HTML, which are translated as documents
     document_bytes: int  # limit of a document
     pool: Executor  # threads for long work
+
+    @property
+    def body_bytes(self) -> int:
+        """Limit of a body."""
+        return int(self.messages.limit * JSON_GROWTH) + SPARE_BYTES
+
+    @property
+    def form_bytes(self) -> int:
+        """Limit of a form with texts."""
+        return TEXT_GROWTH * min(self.messages.text_limit, self.messages.limit) + SPARE_BYTES
+
+    @property
+    def text_bytes(self) -> int:
+        """Limit of another body with texts."""
+        return min(self.form_bytes, self.body_bytes)
 
     def json_tokens(self, has_tensors: bool) -> int:
         """Return how many strings and separators the JSON of a request may have."""
@@ -77,12 +95,13 @@ class Json(dict[str, Any]):
         if value is None and default is not None:
             return default
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(min(value, MAX_INTEGER))
+            value = float(max(-MAX_INTEGER, min(value, MAX_INTEGER)))
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            found = "missing" if value is None else f"{type(value).__name__} {value!r:.40}"
+            found = "missing" if value is None else f"{type(value).__name__} {shortened(value, 40)}"
             raise invalid(f"{name}: {found}, must be {JSON_TYPES[kind]}")
-        if isinstance(value, int) and not 0 <= value <= MAX_INTEGER:
-            raise invalid(f"{name}: out of range, must be from 0 to {MAX_INTEGER:,}")
+        most = WIDER.get(name, MAX_INTEGER)
+        if isinstance(value, int) and not 0 <= value <= most:
+            raise invalid(f"{name}: out of range, must be from 0 to {most:,}")
         return value
 
     def take_texts(self, name: str) -> tuple[list[str], bool]:
@@ -94,9 +113,9 @@ class Json(dict[str, Any]):
         value = self.get(name)
         if isinstance(value, str):
             return [value], False
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             return value, True
-        raise invalid(f"{name}: must be a string or a list of strings")
+        raise invalid(f"{name}: must be a string or a list of strings, and not empty")
 
     def take_given(self, fields: Mapping[str, tuple[str, type[Any]]]) -> dict[str, Any]:
         """Return the members that are given, by other names; `fields` has the name and type of each. Raises as `take`."""
@@ -110,7 +129,7 @@ class Json(dict[str, Any]):
         """
         for name, neutral in values.items():
             if name in self and self[name] not in (None, *neutral):
-                raise invalid(f"{name}: {self[name]!r:.80} is not supported; leave it out")
+                raise invalid(f"{name}: {shortened(self[name], 80)} is not supported; leave it out")
 
 
 JSON_TYPES: dict[type, str] = {
@@ -212,7 +231,7 @@ class HttpCall:
             RpcError: it is larger than the limit, or does not arrive in time.
             ClientDisconnect: the client is gone.
         """
-        most = limit or int(self.parts.messages.limit * JSON_GROWTH) + SPARE_BYTES
+        most = limit or self.parts.body_bytes
         declared = self.request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > most:
             raise too_large(most)
@@ -230,8 +249,11 @@ class HttpCall:
             raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, f"body: not received within {BODY_SECONDS:g} s") from None
         return b"".join(chunks)
 
-    async def json(self) -> Json:
+    async def json(self, has_images: bool = False) -> Json:
         """Read a JSON object, or a form with fields in its place.
+
+        Args:
+            has_images: it may be larger than texts may be.
 
         Raises:
             RpcError: it is neither, or as `body`.
@@ -240,10 +262,9 @@ class HttpCall:
         if kind == "multipart/form-data":
             form, _ = await self.form()
             return form
-        messages = self.parts.messages
         is_form = kind == "application/x-www-form-urlencoded"
-        most = FORM_GROWTH * min(messages.text_limit, messages.limit) + SPARE_BYTES if is_form else None
-        data = await self.body(most)
+        parts = self.parts
+        data = await self.body(parts.form_bytes if is_form else parts.body_bytes if has_images else parts.text_bytes)
         if not data and (not kind or self.request.method == "GET"):
             return Json()
         parse = parse_form if is_form else partial(parse_object, tokens=self.parts.json_tokens(False))
@@ -265,8 +286,9 @@ class HttpCall:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
-        except (HTTPException, TimeoutError) as error:  # starlette's is around a MultiPartException
-            raise invalid(f"body: {getattr(error, 'detail', 'not received in time')}") from None
+        except (HTTPException, TimeoutError, UnicodeError) as error:  # starlette's is around a MultiPartException
+            problem = "not in the character set that it names" if isinstance(error, UnicodeError) else "not received in time"
+            raise invalid(f"body: {getattr(error, 'detail', problem)}") from None
         texts = [value if isinstance(value, str) else value.filename or "" for _, value in form.multi_items()]
         if not is_unicode("".join(texts)):  # in UTF-7, for instance
             raise invalid(f"body: {NOT_UNICODE}")
@@ -298,8 +320,13 @@ def options_of(where: str, fields: dict[str, Any]) -> translation_pb2.DecodingOp
     """
     try:
         return json_format.ParseDict(fields, translation_pb2.DecodingOptions())
-    except json_format.ParseError as error:
+    except (json_format.ParseError, OverflowError) as error:
         raise invalid(f"{where}: {error}") from None
+
+
+def shortened(value: object, most: int) -> str:
+    """Return the beginning of a value's `repr`, without making the whole of it."""
+    return (repr(value[:most]) if isinstance(value, str) else reprlib.repr(value))[:most]
 
 
 def invalid(message: str) -> RpcError:
@@ -329,8 +356,16 @@ def too_large(limit: int) -> RpcError:
 
 def check_json(data: bytes, tokens: int) -> None:
     """Check that JSON has at most so many strings and separators, before it is parsed. Raises RpcError: it has more."""
-    if sum(map(data.count, (b'"', b",", b"[", b"{"))) > tokens and any(islice(JSON_TOKEN.finditer(data), tokens, None)):
+    if sum(map(data.count, (b'"', b",", b"[", b"{"))) > tokens and _has_more(JSON_TOKEN.finditer(data), tokens):
         raise invalid(f"body: more than {tokens:,} strings, commas and brackets of JSON in one request; send less per request")
+
+
+def _has_more(found: Iterator[Any], most: int) -> bool:
+    """Tell whether an iterator has more than so many elements; other threads may run in between."""
+    for _ in range(most // TOKENS_AT_ONCE):
+        if next(islice(found, TOKENS_AT_ONCE - 1, None), None) is None:
+            return False
+    return next(islice(found, most % TOKENS_AT_ONCE, None), None) is not None
 
 
 def parse_object(data: bytes, tokens: int) -> Json:

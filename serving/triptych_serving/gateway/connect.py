@@ -52,7 +52,7 @@ def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: in
             message.ParseFromString(data)
     except InvalidInputError as error:
         raise invalid(str(error)) from None
-    except (json_format.ParseError, DecodeError, ValueError, RecursionError) as error:
+    except (json_format.ParseError, DecodeError, ValueError, OverflowError, RecursionError) as error:
         raise invalid(f"body: not a {message.DESCRIPTOR.name}: {error}") from None
 
 
@@ -92,7 +92,7 @@ async def _call(call: HttpCall) -> Response:
         return Response(f"content-type: {service}/{name} needs {wanted}\n", 415, media_type="text/plain")
     request = GetMessageClass(method.input_type)()
     response = GetMessageClass(method.output_type)
-    path, data = f"/{service}/{name}", await call.body()
+    path, data = f"/{service}/{name}", await call.body(None if service in BINARY else call.parts.text_bytes)
     limits = call.parts.messages, call.parts.json_tokens(service in BINARY)
     if not streams:
         await call.offload(len(data), parse, codec, data, request, *limits)

@@ -8,7 +8,7 @@ import grpc
 from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
-from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocument, StoredDocuments
 from triptych_serving.gateway.translation import language_names, language_pairs, translate
@@ -67,7 +67,7 @@ class DeepL:
         source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
         handling = given.get("tag_handling")
         if handling not in (None, "html"):
-            raise invalid(f"tag_handling: {handling!r:.40} is not supported; html is")
+            raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; html is")
         if handling:
             given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
         options = translation_pb2.DecodingOptions(split_sentences=_split(given))
@@ -87,7 +87,8 @@ class DeepL:
         named = zip(codes, await language_names(call, codes), strict=True)
         return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named]
 
-    async def usage(self, _: HttpCall) -> dict[str, int]:
+    async def usage(self, call: HttpCall) -> dict[str, int]:
+        await call.ready_models()  # checks the key: clients ask for the usage to test theirs
         return {"character_count": 0, "character_limit": 1_000_000_000_000}
 
     async def upload(self, call: HttpCall) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The HTTP gateway of a server: its application, with the playground's page, and its port."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from importlib.resources import files
@@ -46,7 +47,9 @@ def make_gateway(
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
-    parts = GatewayParts(DirectCalls(router), limits.messages, limits.documents, limits.document_bytes, pool)
+    # Half of the places for documents remain for other calls, and a client's pieces are within its own limit.
+    places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
+    parts = GatewayParts(DirectCalls(router), limits.messages, asyncio.Semaphore(places), limits.document_bytes, pool)
     documents = StoredDocuments(options.stored_bytes)
     libretranslate = LibreTranslate(documents, needs_key=security.api_keys is not None)
     apis = [libretranslate.api, DeepL(documents).api, openai.API, tei.API, huggingface.API, open_inference.API]

@@ -177,7 +177,7 @@ async def infer(call: HttpCall) -> Any:
         query = Query(call, model, await call.body(), Json())
         task = task or "image-classification"
     else:
-        given = await call.json()
+        given = await call.json(has_images=True)
         query = Query(call, model, given.get("inputs"), Json(given.take("parameters", dict, {})))
         task = task or await _task_of(call, model, query.inputs)
         if task == "feature-extraction":  # its parameters are beside the inputs

@@ -1,6 +1,7 @@
 """The language of a text, among those of the loaded models. The detector is loaded on first use: 80 MB, half a second."""
 
 import math
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -8,10 +9,13 @@ import grpc
 
 from triptych_serving.gateway.call import HttpCall
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import Offload
+from triptych_serving.rpc.event_loop import ANY_SIZE, Offload
 from triptych_text.languages import primary_language
+from triptych_text.steps import Steps
 
 READ_CHARACTERS = 2_000  # of a text, which take about 2 ms
+TAGGED_CHARACTERS = 4 * READ_CHARACTERS  # of a text with tags
+TAG = re.compile(r"<[^<>]*>")  # without "<" inside: otherwise many of them would take time in the square of their number
 
 
 @dataclass(frozen=True)
@@ -22,20 +26,22 @@ class Detected:
     confidence: float  # from 0 to 1; 0 also where nothing was detected
 
 
-async def detect(call: HttpCall, texts: Sequence[str], codes: Collection[str]) -> list[list[Detected]]:
+async def detect(call: HttpCall, texts: Sequence[str], codes: Collection[str], html: bool = False) -> list[list[Detected]]:
     """Rank languages for each text, the most probable one first.
 
     Args:
         texts: only their first characters are read.
         codes: of the languages to choose from; those that the detector does not know are left out.
+        html: tags are not read.
 
     Raises:
         RpcError: the detector is not installed, or knows none of the languages.
+        ClientDisconnect: nobody waits for the response.
     """
-    return await Offload(call.parts.pool).run_in_thread(_rank, texts, codes)
+    return await call.while_connected(Offload(call.parts.pool).run_steps(ANY_SIZE, None, _rank(texts, codes, html)))
 
 
-def _rank(texts: Sequence[str], codes: Collection[str]) -> list[list[Detected]]:
+def _rank(texts: Sequence[str], codes: Collection[str], html: bool) -> Steps[list[list[Detected]]]:
     try:
         from py3langid import rank  # noqa: PLC0415 - not at start-up
     except ImportError:
@@ -45,7 +51,8 @@ def _rank(texts: Sequence[str], codes: Collection[str]) -> list[list[Detected]]:
         raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, message) from None
     found = []
     for text in texts:
-        read = text[:READ_CHARACTERS]
+        yield
+        read = (TAG.sub(" ", text[:TAGGED_CHARACTERS]) if html else text)[:READ_CHARACTERS]
         scores = dict(rank(read))  # log-likelihoods
         known = {code: scores[primary_language(code)] for code in codes if primary_language(code) in scores}
         if not known:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from triptych.v1 import translation_pb2
 from triptych_documents.format import FORMATS
-from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
@@ -112,10 +112,10 @@ def _count(given: Json) -> int:
     value = given.get("alternatives") or 0
     try:
         count = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         count = -1
     if not 0 <= count <= MOST_ALTERNATIVES:
-        raise invalid(f"alternatives: {value!r:.40} is not an integer from 0 to {MOST_ALTERNATIVES}")
+        raise invalid(f"alternatives: {shortened(value, 40)} is not an integer from 0 to {MOST_ALTERNATIVES}")
     return count
 
 

@@ -1,9 +1,10 @@
 """OpenAI's completions and chat completions, whole or as server-sent events."""
 
+import codecs
 import json
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ SERVICE = "/triptych.v1.TextGenerationService"
 FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
 TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 DONE = b"data: [DONE]\n\n"
+DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
@@ -60,6 +62,9 @@ class Answer:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     ends: Counter[int] = field(default_factory=Counter)  # characters of the tokens of each choice so far
+    decoders: defaultdict[int, codecs.IncrementalDecoder] = field(
+        default_factory=lambda: defaultdict(lambda: DECODER("replace"))
+    )  # of each choice: a character may be made of several tokens
 
     def body(self, choices: Sequence[Any], chunk: bool = False, **more: Any) -> dict[str, Any]:
         """Return a response, or a chunk of a stream."""
@@ -89,7 +94,7 @@ class Answer:
         offsets = []
         for each in tokens:
             offsets.append(self.ends[number])
-            self.ends[number] += len(each.token)
+            self.ends[number] += len(self.decoders[number].decode(each.bytes))
         return {
             "tokens": [each.token for each in tokens],
             "token_logprobs": [each.logprob if each.HasField("logprob") else None for each in tokens],

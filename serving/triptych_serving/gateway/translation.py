@@ -20,7 +20,6 @@ CHUNK_BYTES = 64 << 10
 AUTO = "auto"
 Options = translation_pb2.DecodingOptions | None
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
-TAG = re.compile(r"<[^<>]*>")  # without "<" inside: otherwise many of them would take time in the square of their number
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ async def translate(
     Raises:
         RpcError: as TranslationService/Translate, TranslateDocument for HTML, and `source_languages`.
     """
-    sources = await source_languages(call, [TAG.sub(" ", text) for text in texts] if html else texts, source, target)
+    sources = await source_languages(call, texts, source, target, html)
     if html:
         return await call.while_connected(_translate_html(call, texts, [one.code for one in sources], target)), sources
     found: dict[int, translation_pb2.Translation] = {}
@@ -78,7 +77,9 @@ async def translate_document(call: HttpCall, content: bytes, config: translation
     return TranslatedDocument(bytes(translated), mime_type, len(content))
 
 
-async def source_languages(call: HttpCall, texts: Sequence[str], source: str, target: str) -> list[Detected]:
+async def source_languages(
+    call: HttpCall, texts: Sequence[str], source: str, target: str, html: bool = False
+) -> list[Detected]:
     """Return the source language of each text: the given one, for "auto" and "" the models' only one or the detected one.
 
     Raises:
@@ -91,7 +92,7 @@ async def source_languages(call: HttpCall, texts: Sequence[str], source: str, ta
         targets = {one for found in pairs.values() for one in found if primary_language(one) == wanted}
         candidates = sorted(one for one, found in pairs.items() if found & targets)
         if len(candidates) > 1:
-            return [ranked[0] for ranked in await detect(call, texts, candidates)]
+            return [ranked[0] for ranked in await detect(call, texts, candidates, html)]
         code = candidates[0] if candidates else ""  # without a candidate the service names the reason
     return [Detected(code, 0)] * len(texts)
 
@@ -131,12 +132,11 @@ def _name(code: str) -> str:
 async def _translate_html(
     call: HttpCall, texts: Sequence[str], sources: Sequence[str], target: str
 ) -> list[translation_pb2.Translation]:
-    """Translate pieces of HTML as documents, several at a time; half of the places remain for other calls."""
-    places = asyncio.Semaphore(max(1, call.parts.documents // 2))
+    """Translate pieces of HTML as documents, several at a time."""
 
     async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
         config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
-        async with places:
+        async with call.parts.html_places:
             document = await translate_document(call, text.encode(), config)
         return translation_pb2.Translation(translated_text=document.content.decode())
 

@@ -45,7 +45,8 @@ class RpcError(Exception):
     @classmethod
     def of(cls, code: grpc.StatusCode, message: str) -> Self:
         """Make an error without details."""
-        return cls(status_pb2.Status(code=code.value[0], message=message))
+        sendable = message.encode(errors="replace").decode()  # it may quote half a surrogate pair
+        return cls(status_pb2.Status(code=code.value[0], message=sendable))
 
     def with_message(self, message: str) -> RpcError:
         """Return this error with another text for the caller."""

@@ -20,6 +20,7 @@ Result = TypeVar("Result")
 
 TURN_SECONDS = 0.02  # of long work in a thread, before others get their turn
 INLINE_CHARACTERS = 2_000  # shorter work runs in the event loop: a hop to a thread costs more than the work
+ANY_SIZE = INLINE_CHARACTERS + 1  # of work that always runs in a thread
 
 
 class Offload:

@@ -13,12 +13,10 @@ from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
-from triptych_serving.rpc.event_loop import INLINE_CHARACTERS
+from triptych_serving.rpc.event_loop import ANY_SIZE
 from triptych_serving.services.decode_calls import DecodeCalls
 from triptych_serving.services.text_calls import converted
 from triptych_text.steps import Steps
-
-ANY_SIZE = INLINE_CHARACTERS + 1
 
 
 def _itself(result: Any) -> Any:

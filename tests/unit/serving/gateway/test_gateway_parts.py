@@ -6,6 +6,7 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,11 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
+from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
-from triptych_serving.gateway.translation import TAG, TranslatedDocument, language_names
+from triptych_serving.gateway.translation import TranslatedDocument, language_names
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.limits import MessageLimit
 
@@ -43,9 +45,28 @@ def test_members_of_a_wrong_type_are_rejected(value: object, kind: type, problem
         Json(name=value).take("name", kind)
 
 
+def test_integers_of_64_bits_and_any_size_are_taken_as_far_as_messages_hold_them() -> None:
+    assert Json(seed=2**64 - 1).take("seed", int) == 2**64 - 1
+    assert Json(temperature=-(10**400)).take("temperature", float) == -(2**32 - 1)
+    for seed in (-1, 2**64):
+        with pytest.raises(RpcError, match="seed: out of range, must be from 0 to 18,446,744,073,709,551,615"):
+            Json(seed=seed).take("seed", int)
+
+
+def test_large_values_are_quoted_without_making_all_of_their_text() -> None:
+    tracemalloc.start()
+    with pytest.raises(RpcError, match=r"source: list .'a', 'a', "):
+        Json(source=["a"] * 100_000).take("source", str)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
 def test_members_have_defaults() -> None:
     assert Json().take("name", str, "x") == "x"
     assert Json(name=["a"]).take_texts("name") == (["a"], True)
+    with pytest.raises(RpcError, match="name: must be a string or a list of strings, and not empty"):
+        Json(name=[]).take_texts("name")
     with pytest.raises(RpcError, match="formality: 'more' is not supported"):
         Json(formality="more").refuse({"formality": ("default",)})
 
@@ -63,6 +84,9 @@ def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
 
 
 def test_json_with_many_values_is_rejected_before_it_is_parsed() -> None:
+    for count in (30_000, 30_001):
+        with pytest.raises(RpcError) if count > 30_000 else nullcontext():
+            parse_object(b'{"a": [' + b"1," * (count - 3) + b"1]}", 30_000)
     assert parse_object(b'{"a": ["1,2", "\\",[{", 3]}', 9)["a"] == ["1,2", '",[{', 3]  # separators in strings do not count
     for data in (b'{"a": ["1", "2", "3", 4, 5]}', b'{"a": [[], [], [], [], []]}', b"," * 10, b'"' * 20):
         with pytest.raises(RpcError, match="body: more than 9 strings, commas and brackets"):
