@@ -38,11 +38,11 @@ from triptych_training.checkpoints.encoder import (
     ELMO,
     IMAGE_KINDS,
     WORD2VEC,
-    BertCheckpoint,
     ImageCheckpoint,
+    TextCheckpoint,
     load_bert_checkpoint,
     load_elmo,
-    load_vit_checkpoint,
+    load_image_checkpoint,
     load_word_vectors,
 )
 from triptych_training.checkpoints.gpt import GPT, load_gpt_checkpoint
@@ -75,7 +75,7 @@ def _with_settings(source: Source, folder: Path) -> Source:
 LOADERS: Mapping[str, Callable[[Path], registry.Loaded]] = {
     **dict.fromkeys(CONFIGS, lambda folder: _with_settings(TranslationSource.of(load_checkpoint(folder)), folder)),
     BERT: load_bert_checkpoint,
-    **dict.fromkeys(IMAGE_KINDS, load_vit_checkpoint),
+    **dict.fromkeys(IMAGE_KINDS, load_image_checkpoint),
     GPT: lambda folder: _with_settings(GenerationSource.of(load_gpt_checkpoint(folder)), folder),
     WORD2VEC: load_word_vectors,
     ELMO: load_elmo,
@@ -176,7 +176,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
         return GenerationFamily(loaded, list(read_texts(options.valid)), options.shipped)
     image_gpt = isinstance(loaded, ImageCheckpoint) and isinstance(loaded.model, ImageGpt)
     _refuse_precisions((INT8_CACHES, FOUR_BITS, *([HALF_PRECISION] if image_gpt else [])), folder, options)
-    if isinstance(loaded, BertCheckpoint):
+    if isinstance(loaded, TextCheckpoint):
         samples = read_samples(options.valid) or loaded.samples
         if ours:
             _require_samples(folder, "texts", "texts", bool(samples))
@@ -186,7 +186,7 @@ def _family(loaded: registry.Loaded, folder: Folder, options: ExportOptions, our
     return ImageFamily(loaded, options.valid, options.shipped)
 
 
-def _static(checkpoint: BertCheckpoint, name: str, options: ExportOptions) -> Family:
+def _static(checkpoint: TextCheckpoint, name: str, options: ExportOptions) -> Family:
     """Open a table of vectors or an ELMo."""
     others = ("shortlist", "source_language", "target_language", "ignore_config", "allow_different")
     if given := [name for name in others if getattr(options, name)]:
@@ -233,7 +233,7 @@ def _open_ours(folder: Folder, architecture: str, options: ExportOptions) -> Fam
         _only_float32(folder, options, "autoencoders")
         return AutoencoderFamily(load_vae_checkpoint(folder.path), options.valid)
     loaded = LOADERS[architecture](folder.path)
-    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, StaticEmbedding | Elmo):
+    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, StaticEmbedding | Elmo):
         return _static(loaded, str(folder.path), options)
     return _family(loaded, folder, options, ours=True)
 

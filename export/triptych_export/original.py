@@ -25,7 +25,7 @@ from triptych_export.parity.image import generate_images
 from triptych_export.parity.sentences import draw_sentences
 from triptych_export.parity.text import RowForm, answer_in_torch, random_rows
 from triptych_export.translation_source import TranslationSource
-from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertForEmbedding, BertForPretraining
 from triptych_training.models.image_gpt import ImageGpt
 
@@ -79,7 +79,7 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
 def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     """Load the class that config.json names, or the bare encoder of sentence encoders."""
     name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture
-    if isinstance(loaded, BertCheckpoint) and isinstance(loaded.model, BertForEmbedding):
+    if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding):
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
@@ -94,7 +94,7 @@ def _outputs(theirs: Any, loaded: Loaded) -> Iterator[Compared]:
         return _translation(theirs, loaded)
     if isinstance(loaded, GenerationSource):
         return (("logits", theirs(ids).logits, loaded.model(ids)) for ids in map(_row, draw_prompts(loaded, INPUTS)))
-    if isinstance(loaded, BertCheckpoint):
+    if isinstance(loaded, TextCheckpoint):
         return _text(theirs, loaded)
     return _images(theirs, loaded.model, loaded.model.config.image)
 
@@ -130,7 +130,7 @@ def _sentences(source: TranslationSource) -> tuple[Sequence[Sequence[int]], Sequ
     return sources, [[config.bos_id, *dice.choices(ordinary, k=TARGET_TOKENS)] for _ in sources]
 
 
-def _text(theirs: Any, checkpoint: BertCheckpoint) -> Iterator[Compared]:
+def _text(theirs: Any, checkpoint: TextCheckpoint) -> Iterator[Compared]:
     """Compare logits of texts up to the longest; of masked tokens, their log-probabilities."""
     model = checkpoint.model
     has_segments = getattr(theirs.config, "type_vocab_size", 0) > 1

@@ -26,11 +26,11 @@ from triptych_export.families.translation import write_translation
 from triptych_export.parity.translation import ParitySample
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import (
-    BertCheckpoint,
     ImagePreprocessing,
-    VitCheckpoint,
+    TextCheckpoint,
+    TrainedImageClassifier,
     save_bert_checkpoint,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
 from triptych_training.data.tokenizer import load_tokenizer
@@ -71,7 +71,7 @@ def bert(tokenizer: Path, out: Path, bundle: Path | None, tiny: bool) -> None:
     words = [token for token in learned.get_vocab() if token.isalpha() and token.isascii()]
     rng = np.random.default_rng(1)
     texts = [" ".join(rng.choice(words, length)) for length in rng.integers(8, 60, SAMPLES)]
-    checkpoint = BertCheckpoint(model, learned, samples=texts)
+    checkpoint = TextCheckpoint(model, learned, samples=texts)
     save_bert_checkpoint(checkpoint, out)
     _write(TextFamily(checkpoint, [], PRECISIONS), bundle)
 
@@ -94,8 +94,8 @@ def vit(out: Path, bundle: Path | None, tiny: bool) -> None:
         samples.append(file.read_bytes())
         file.unlink()
     image = ImagePreprocessing(*shape.image)
-    checkpoint = VitCheckpoint(model, [f"class {i}" for i in range(shape.classes)], image, samples=samples)
-    save_vit_checkpoint(checkpoint, out)
+    checkpoint = TrainedImageClassifier(model, [f"class {i}" for i in range(shape.classes)], image, samples=samples)
+    save_image_checkpoint(checkpoint, out)
     _write(ImageFamily(checkpoint, [], PRECISIONS), bundle)
 
 

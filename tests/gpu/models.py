@@ -8,11 +8,11 @@ import torch
 from PIL import Image
 
 from triptych_training.checkpoints.encoder import (
-    BertCheckpoint,
     ImagePreprocessing,
-    VitCheckpoint,
+    TextCheckpoint,
+    TrainedImageClassifier,
     save_bert_checkpoint,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.data.wordpiece import train_wordpiece
 from triptych_training.models.bert import BertConfig, BertForPretraining
@@ -37,7 +37,7 @@ def save_tiny_bert(folder: Path) -> None:
     _spread(model)
     with torch.no_grad():
         model.masked_token.norm.weight.mul_(CLEAR)
-    save_bert_checkpoint(BertCheckpoint(model, tokenizer, samples=SOURCES[:SAMPLES]), folder)
+    save_bert_checkpoint(TextCheckpoint(model, tokenizer, samples=SOURCES[:SAMPLES]), folder)
 
 
 def save_tiny_vit(folder: Path) -> None:
@@ -49,7 +49,7 @@ def save_tiny_vit(folder: Path) -> None:
         model.classifier.weight.mul_(CLEAR)
     names = [f"class {number}" for number in range(CLASSES)]
     samples = [picture(seed) for seed in range(SAMPLES)]
-    save_vit_checkpoint(VitCheckpoint(model, names, ImagePreprocessing(SIDE, SIDE), samples=samples), folder)
+    save_image_checkpoint(TrainedImageClassifier(model, names, ImagePreprocessing(SIDE, SIDE), samples=samples), folder)
 
 
 def picture(seed: int) -> bytes:

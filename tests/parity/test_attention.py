@@ -30,7 +30,7 @@ from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.session import Array, Session
-from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 from triptych_training.checkpoints.translation import load_checkpoint
 
 from ..fixtures.toy import HERE, PAIRS, SOURCE, TARGET
@@ -112,7 +112,7 @@ def test_text(family: Family, precision: str, tmp_path: Path) -> None:
     model: PreTrainedModel = build(family, "ForMaskedLM")
     save_checkpoint(model, family.tokenizer(), tmp_path / "theirs")
     checkpoint = load(Folder(tmp_path / "theirs"))
-    assert isinstance(checkpoint, BertCheckpoint)
+    assert isinstance(checkpoint, TextCheckpoint)
     ids = torch.randint(9, 200, (1, 21))
     inputs = {"ids": ids.int().numpy(), "segments": np.zeros((1, 21), np.int32)}
     ours = attend(trace_text(checkpoint.model, half=precision == "fp16"), tmp_path, inputs, precision)

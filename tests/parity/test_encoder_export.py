@@ -18,11 +18,11 @@ from triptych_export.parity.comparison import Outputs
 from triptych_serving.bundle.bundle import Bundle, open_bundle, read_labels
 from triptych_serving.bundle.manifest import ImageManifest, TextManifest
 from triptych_training.checkpoints.encoder import (
-    BertCheckpoint,
     ImagePreprocessing,
-    VitCheckpoint,
+    TextCheckpoint,
+    TrainedImageClassifier,
     save_bert_checkpoint,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.data.wordpiece import train_wordpiece
 from triptych_training.models.bert import (
@@ -64,7 +64,7 @@ def save_text(folder: Path, task: str) -> Path:
     model = make()
     enlarge(model)
     provenance = {"metrics": METRICS, "recipe": {"train": ["/data/a.txt"], "tokenizer": "/data/tokenizer.json"}}
-    save_bert_checkpoint(BertCheckpoint(model, TOKENIZER, labels, provenance, [*TEXTS, *PAIRS], pairs=True), folder)
+    save_bert_checkpoint(TextCheckpoint(model, TOKENIZER, labels, provenance, [*TEXTS, *PAIRS], pairs=True), folder)
     return folder
 
 
@@ -134,7 +134,7 @@ def test_a_single_text_is_too_little_for_the_parity_check(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_without_texts_asks_for_some(tmp_path: Path) -> None:
-    save_bert_checkpoint(BertCheckpoint(BertForQuestionAnswering(SHAPE), TOKENIZER), tmp_path / "checkpoint")
+    save_bert_checkpoint(TextCheckpoint(BertForQuestionAnswering(SHAPE), TOKENIZER), tmp_path / "checkpoint")
     with pytest.raises(SourceError, match="holds no texts for the parity check; name a file of texts with --valid"):
         export(tmp_path / "checkpoint", ExportOptions(tmp_path / "models"), lambda line: None)
 
@@ -150,7 +150,9 @@ def save_vit(folder: Path) -> Path:
     model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=2))
     enlarge(model)
     image = ImagePreprocessing(32, 32, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
-    save_vit_checkpoint(VitCheckpoint(model, ("ant", "big  bee", "cow"), image, {}, [jpeg(i) for i in range(40)]), folder)
+    save_image_checkpoint(
+        TrainedImageClassifier(model, ("ant", "big  bee", "cow"), image, {}, [jpeg(i) for i in range(40)]), folder
+    )
     return folder
 
 

@@ -35,7 +35,7 @@ from triptych_serving.models.text.tasks import (
     TOKEN_CLASSIFICATION_TASK,
 )
 from triptych_serving.models.text.text_model import TextModel
-from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint
 
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces
@@ -108,7 +108,7 @@ class Imported:
 
     theirs: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
-    checkpoint: BertCheckpoint
+    checkpoint: TextCheckpoint
     served: TextModel
 
     def encode(self, texts: Sequence[Any]) -> dict[str, torch.Tensor]:
@@ -129,7 +129,7 @@ def imported(folder: Path, family: Family, head: str, **options: Any) -> Iterato
     tokenizer = save_checkpoint(theirs, family.tokenizer(), folder / "theirs")
     original = Folder(folder / "theirs")
     checkpoint = load(original)
-    assert isinstance(checkpoint, BertCheckpoint)
+    assert isinstance(checkpoint, TextCheckpoint)
     assert " outputs as in transformers" in compare_with_original(original, checkpoint)
     write_text(checkpoint, folder / "bundle", lambda line: None)
     served = TextModel("model", 1, open_bundle(folder / "bundle"), EncoderOptions("fp32", runs=1))
@@ -340,7 +340,7 @@ def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
 def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None:
     folder = write_sentence_transformer(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     checkpoint = load(Folder(folder))
-    assert isinstance(checkpoint, BertCheckpoint)
+    assert isinstance(checkpoint, TextCheckpoint)
     assert (checkpoint.pooling, checkpoint.normalize, checkpoint.head) == ("cls", True, "embedding")
     write_text(checkpoint, tmp_path / "bundle", lambda line: None)
     served = TextModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32", runs=1))
@@ -362,7 +362,7 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     prompts = {"prompts": {"query": "rain: ", "other": "sun: ", "empty": ""}, "default_prompt_name": "query"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     checkpoint = load(Folder(folder))
-    assert isinstance(checkpoint, BertCheckpoint)
+    assert isinstance(checkpoint, TextCheckpoint)
     assert checkpoint.model.config.max_positions == 12
     assert checkpoint.tokenizer.encode("AGAIN.").ids == word_pieces().encode("rain: again.").ids
     assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
@@ -382,7 +382,7 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
     for length, expected in ((14, 14), (10**30, POSITIONS)):
         (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": length}))
         checkpoint = load(Folder(folder))
-        assert isinstance(checkpoint, BertCheckpoint)
+        assert isinstance(checkpoint, TextCheckpoint)
         assert checkpoint.model.config.max_positions == expected
     (folder / "config_sentence_transformers.json").write_text('{"truncate_dim": 16, "similarity_fn_name": "dot"}')
     with pytest.raises(SourceError, match=r"config_sentence_transformers\.json: truncate_dim: 16 is not supported"):
@@ -471,7 +471,7 @@ def test_old_configurations_of_modernbert(tmp_path: Path) -> None:
     old = {"global_attn_every_n_layers": 2, "global_rope_theta": 5_000.0, "local_rope_theta": None}
     (tmp_path / "config.json").write_text(json.dumps({**config, **old}))
     checkpoint = load(Folder(tmp_path))
-    assert isinstance(checkpoint, BertCheckpoint)
+    assert isinstance(checkpoint, TextCheckpoint)
     shape = checkpoint.model.config
     assert (shape.global_layers, shape.global_theta, shape.local_theta) == ((0, 2), 5_000.0, 10_000.0)  # type: ignore[union-attr]
     with pytest.raises(SourceError, match=r"rope_scaling: \{'rope_type': 'yarn'\} is not supported"):

@@ -28,7 +28,7 @@ from triptych_serving.bundle.manifest import (
     TOKEN_CLASSIFICATION,
 )
 from triptych_serving.runtime.session import Session
-from triptych_training.checkpoints.encoder import BertCheckpoint, Sample
+from triptych_training.checkpoints.encoder import Sample, TextCheckpoint
 from triptych_training.data.corpus import read_lines
 from triptych_training.models.bert import BertForPretraining, BertForQuestionAnswering
 from triptych_training.models.elmo import Elmo
@@ -53,7 +53,7 @@ class TextFamily(EncoderFamily):
     `samples` are texts, or pairs of texts, for parity; empty: random tokens.
     """
 
-    def __init__(self, checkpoint: BertCheckpoint, samples: Sequence[Sample], shipped: Sequence[str]) -> None:
+    def __init__(self, checkpoint: TextCheckpoint, samples: Sequence[Sample], shipped: Sequence[str]) -> None:
         self.embeds = checkpoint.head == "embedding"
         static = isinstance(checkpoint.model, StaticEmbedding | Elmo)
         quantized = ("int8", WEIGHT_PRECISION)  # of embeddings, the card has the figures of both
@@ -99,7 +99,7 @@ class TextFamily(EncoderFamily):
         return with_neighbours(answers, self.checkpoint.pooling) if self.embeds else answers
 
 
-def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: Sequence[str] = PRECISIONS) -> None:
+def write_text(checkpoint: TextCheckpoint, folder: Path, say: Say, precisions: Sequence[str] = PRECISIONS) -> None:
     """Write the graph in every precision, the tokenizer and a first manifest."""
     folder.mkdir()
     say("tracing the graph")
@@ -110,7 +110,7 @@ def write_text(checkpoint: BertCheckpoint, folder: Path, say: Say, precisions: S
     write_manifest(folder, text_manifest(checkpoint, precisions))
 
 
-def text_manifest(checkpoint: BertCheckpoint, precisions: Sequence[str]) -> dict[str, Any]:
+def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict[str, Any]:
     """Compose the manifest from the checkpoint."""
     model = checkpoint.model
     config, task = model.config, TASKS.get(checkpoint.head, checkpoint.head)
@@ -149,7 +149,7 @@ def read_samples(paths: Sequence[str]) -> list[Sample]:
     return [(text, pair) if pair else text for text, _, pair in lines]
 
 
-def _takes_pairs(checkpoint: BertCheckpoint) -> bool:
+def _takes_pairs(checkpoint: TextCheckpoint) -> bool:
     model = checkpoint.model
     paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
     return paired or checkpoint.pairs or isinstance(model, BertForQuestionAnswering)

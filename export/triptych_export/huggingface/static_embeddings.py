@@ -15,7 +15,7 @@ from torch import Tensor
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.text import MODULES, read_modules
 from triptych_export.huggingface.folder import CONFIG, Folder
-from triptych_training.checkpoints.encoder import BertCheckpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.checkpoints.folder import read_weights
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.word_vectors import read_word_vectors
@@ -38,7 +38,7 @@ def static_kind(folder: Folder) -> str:
     return STATIC if any(kind == "StaticEmbedding" for kind, _ in read_modules(folder)) else ""
 
 
-def load_static_folder(folder: Folder) -> tuple[BertCheckpoint, Path]:
+def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
     """Read a folder of Model2Vec or sentence-transformers; also return the file with its weights.
 
     Raises:
@@ -64,10 +64,10 @@ def load_static_folder(folder: Folder) -> tuple[BertCheckpoint, Path]:
     pad = add_boundary(tokenizer)
     table = torch.cat((table[:pad], torch.zeros(max(1, pad + 1 - len(table)), table.shape[1])))
     model = StaticEmbedding(table, pad, ignored).eval()
-    return BertCheckpoint(model, tokenizer, provenance={"architecture": kind}, family=kind, normalize=normalize), weights
+    return TextCheckpoint(model, tokenizer, provenance={"architecture": kind}, family=kind, normalize=normalize), weights
 
 
-def load_word_file(path: Path) -> BertCheckpoint:
+def load_word_file(path: Path) -> TextCheckpoint:
     """Read a file of word vectors as an embedding model. Texts are lower-cased if all words are.
 
     Raises:
@@ -78,7 +78,7 @@ def load_word_file(path: Path) -> BertCheckpoint:
     table = vectors.table
     rows = torch.from_numpy(np.concatenate((np.zeros((1, table.shape[1]), np.float32), table)))
     provenance = {"architecture": WORD2VEC, "words": len(vectors.words), "repeated_words_left_out": vectors.repeated}
-    return BertCheckpoint(StaticEmbedding(rows, 0).eval(), tokenizer, provenance=provenance, family=WORD2VEC)
+    return TextCheckpoint(StaticEmbedding(rows, 0).eval(), tokenizer, provenance=provenance, family=WORD2VEC)
 
 
 def _table(path: Path, tokenizer: Tokenizer) -> Tensor:

@@ -385,7 +385,7 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.checkpoints.encoder import IMAGE_KINDS
     from triptych_training.loop.recipe import ImageRecipe
-    from triptych_training.tasks.image_classification import train_vit
+    from triptych_training.tasks.image_classification import train_image_classifier
 
     kinds = {member: kind for member, kind, _ in IMAGE_KINDS.values()}
 
@@ -393,7 +393,7 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
         shape = _sized(architecture, shape, out, recipe.initial, resume)
         if architecture == "swin":  # heads of 32 dimensions
             shape["heads"] = tuple(max(1, (shape["model_dim"] << stage) // 32) for stage in range(len(shape["depths"])))
-        return train_vit(recipe, kinds[architecture](classes=2, **shape), out, resume)
+        return train_image_classifier(recipe, kinds[architecture](classes=2, **shape), out, resume)
 
     _run(ImageRecipe, _own_options(kinds, architecture, options), train)
 
@@ -431,8 +431,10 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     """Complete the shape: what is not given is as in the run to resume or the checkpoint to start from, or by --size."""
     import torch
 
-    size, cpus = shape.get("size"), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    usual = size or ("base" if torch.cuda.is_available() else "small" if cpus >= 4 else "tiny")
+    from triptych_serving.runtime.cpu_info import usable_cpus
+
+    size = shape.get("size")
+    usual = size or ("base" if torch.cuda.is_available() else "small" if usable_cpus() >= 4 else "tiny")
     by_size = dict(zip(FIELDS.get(architecture, ()), SIZES.get(architecture, {}).get(usual, ()), strict=True))
     known = _known(architecture, out, initial, resume)
     context = click.get_current_context()

@@ -16,7 +16,7 @@ from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.resnet import ResNetConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import VitConfig
-from triptych_training.tasks.image_classification import train_vit
+from triptych_training.tasks.image_classification import train_image_classifier
 
 from .runs import finished, fitting_width, loss_curve
 
@@ -88,11 +88,12 @@ def _measure(name: str, count: int, options: ImageOptions, work: Path, folder: P
         learning_rate=2e-3,
         weight_decay=0.05,
         average=1,
+        ema_decay=0.0,
         precision="fp32",
         devices="1",
     )
     shape = make_shape(name, options.parameters)
-    train_vit(recipe, shape, folder / "run", resume=True)
+    train_image_classifier(recipe, shape, folder / "run", resume=True)
     return {"model": name, "images": count, "parameters": count_parameters(shape), **loss_curve(folder / "run", "images")}
 
 

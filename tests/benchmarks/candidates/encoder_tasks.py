@@ -18,7 +18,7 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_vit_checkpoint
+from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_image_checkpoint
 
 TOP_K = 5
 Run = Callable[[Sequence[Any]], object]
@@ -80,7 +80,7 @@ class ImageTask:
     outputs = ("scores", "labels")
 
     def __init__(self, checkpoint: Path, bundle_folder: Path) -> None:
-        self.checkpoint = load_vit_checkpoint(checkpoint)
+        self.checkpoint = load_image_checkpoint(checkpoint)
         self.bundle = open_bundle(bundle_folder)
         self.spec = self.bundle.manifest_of(ImageManifest).image
         self.pool = ThreadPoolExecutor(usable_cpus())

@@ -51,3 +51,10 @@ def assert_same(run: Path, whole: Path) -> None:
         name = path.relative_to(whole)
         assert (run / name).read_bytes() == path.read_bytes(), name
     assert same_but_for_time(run) == same_but_for_time(whole)
+
+
+def assert_resumed(train: Callable[..., Any], run: Path, whole: Path, method: str, call: int) -> None:
+    """Check that a training, killed as `kill` does and resumed in the folder `run`, ends as the uninterrupted one did."""
+    kill(lambda: train(run), method, call)
+    train(run, resume=True)
+    assert_same(run, whole)

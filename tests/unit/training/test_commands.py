@@ -1,9 +1,11 @@
 """`triptych train`, `triptych distill` and `triptych checkpoint` on the command line."""
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from click.testing import CliRunner, Result
 from safetensors.torch import save_file
 
 from triptych_cli.main import cli
-from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_vit_checkpoint
+from triptych_cli.training import train as train_module
+from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_image_checkpoint
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.checkpoints.vae import load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
@@ -78,6 +81,26 @@ def assert_trained(result: Result, folder: Path) -> Path:
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{folder / 'run/model'}\n"
     return folder / "run/model"
+
+
+@pytest.mark.parametrize("task", train_module.command.commands)
+def test_the_help_states_the_defaults_of_the_recipe(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An option that depends on others is None unless given, so that the recipe's default counts: the help only repeats it.
+    ran: dict[str, Any] = {}
+    monkeypatch.setattr(train_module, "_run", lambda recipe, options, _: ran.update(recipe=recipe, options=options))
+    given = {"--train": "a", "--valid": "b", "--out": tmp_path, **({"--encoder": "c"} if task in WRITERS else {})}
+    result = invoke("train", task, *(part for option in given.items() for part in option))
+    assert result.exit_code == 0, result.output
+    defaults = {field.name: field.default for field in fields(ran["recipe"]) if f"--{field.name}" not in given}
+    defaults = {name: value for name, value in defaults.items() if name in ran["options"] and value is not MISSING}
+    assert {"epochs", "schedule", "learning_rate", "seed"} <= defaults.keys()
+    helps = {option.name: getattr(option, "help", "") for option in train_module.command.commands[task].params}
+    for name, default in defaults.items():
+        stated = ran["options"][name]
+        if stated is None:
+            [stated] = re.findall(r"\[default: ([\w.-]+)", helps[name])
+            stated = type(default)(stated)
+        assert stated == default, name
 
 
 def test_translation(tmp_path: Path) -> None:
@@ -163,7 +186,7 @@ def test_heads(tmp_path: Path, head: str) -> None:
 
 def test_vit(tmp_path: Path) -> None:
     path = assert_trained(train("vit", tmp_path, "--stem", "convolution", "--cutmix", "1", "--no-flip"), tmp_path)
-    checkpoint = load_vit_checkpoint(path)
+    checkpoint = load_image_checkpoint(path)
     assert isinstance(checkpoint.model, Vit)
     assert (checkpoint.model.config.stem, checkpoint.model.config.classes) == ("convolution", 3)
     recipe = checkpoint.provenance["recipe"]
@@ -175,7 +198,7 @@ def test_pvt_is_trained(tmp_path: Path, version: str) -> None:
     shape = f"--architecture pvt --version {version} --image-size 16 --patch-size 2 --optimizer muon --drop-path 0.5"
     shape += " --widths 8 8 10 8 --depths 1 1 1 2 --reductions 4 2 1 1"
     path = assert_trained(train("vit", tmp_path, *shape.split()), tmp_path)
-    checkpoint = load_vit_checkpoint(path)
+    checkpoint = load_image_checkpoint(path)
     assert isinstance(checkpoint.model, Pvt)
     assert (checkpoint.model.config.version, checkpoint.model.config.classes) == (version, 3)
     shape += " --resume --epochs 2 --max-steps 4"
@@ -202,7 +225,7 @@ def test_vae(tmp_path: Path) -> None:
 )
 def test_other_image_models_are_trained(tmp_path: Path, shape: str, kind: type) -> None:
     path = assert_trained(train("vit", tmp_path, "--image-size", "16", *shape.split()), tmp_path)
-    assert isinstance(load_vit_checkpoint(path).model, kind)
+    assert isinstance(load_image_checkpoint(path).model, kind)
     if kind is ResNet:  # tests/parity compares the graphs of the others
         exported = invoke("export", path, "--out", tmp_path / "models", "--precision", "fp32", "--allow-inexact")  # of 6 images
         assert exported.exit_code == 0, exported.output

@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import nn
 
-from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint, save_bert_checkpoint
 from triptych_training.data.tokenizer import literal
 from triptych_training.data.wordpiece import SPECIAL_TOKENS, UNKNOWN, train_wordpiece
 from triptych_training.models.bert import BertConfig, BertForPretraining, BertModel
@@ -97,7 +97,7 @@ def make_bert(**changes: Any) -> BertForPretraining:
 def write_encoder(folder: Path, model: BertModel | None = None) -> str:
     """Write a checkpoint to fine-tune."""
     torch.manual_seed(5)
-    save_bert_checkpoint(BertCheckpoint(model or BertForPretraining(SHAPE), TOKENIZER), folder)
+    save_bert_checkpoint(TextCheckpoint(model or BertForPretraining(SHAPE), TOKENIZER), folder)
     return str(folder)
 
 

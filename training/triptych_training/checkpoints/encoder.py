@@ -55,7 +55,8 @@ IMAGE_KINDS: dict[str, tuple[str, type[ImageConfig], type[TrainedImageModel]]] =
     "triptych-resnet": ("resnet", ResNetConfig, ResNet),
 }
 
-OPTIONS = ("singles", "family", "pooling", "normalize")  # members of BertCheckpoint that config.json may lack
+# Members of TextCheckpoint that config.json has under the same name.
+OPTIONS: dict[str, type] = {"pairs": bool, "singles": bool, "family": str, "pooling": str, "normalize": bool}
 
 HEADS: dict[type, str] = {
     BertForPretraining: "pretraining",
@@ -69,8 +70,8 @@ HEADS: dict[type, str] = {
 
 
 @dataclass(frozen=True)
-class BertCheckpoint:
-    """Trained model of the BERT family with its tokenizer and metadata."""
+class TextCheckpoint:
+    """Trained model of the BERT family, or one that embeds texts (Word2Vec, ELMo), with its tokenizer and metadata."""
 
     model: BertModel  # in evaluation mode
     tokenizer: Tokenizer  # its post-processor builds [CLS] A [SEP] B [SEP]
@@ -121,7 +122,7 @@ class ImageCheckpoint:
 
 
 @dataclass(frozen=True)
-class VitCheckpoint(ImageCheckpoint):
+class TrainedImageClassifier(ImageCheckpoint):
     """Image classifier that was trained here, as a checkpoint folder holds it."""
 
     model: TrainedImageModel
@@ -140,7 +141,7 @@ def image_member(config: ImageConfig) -> str:
     return next(member for member, kind, _ in IMAGE_KINDS.values() if isinstance(config, kind))
 
 
-def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
+def save_bert_checkpoint(checkpoint: TextCheckpoint, folder: Path) -> None:
     """Write `folder`."""
     model = checkpoint.model
     members = {
@@ -150,13 +151,13 @@ def save_bert_checkpoint(checkpoint: BertCheckpoint, folder: Path) -> None:
         "next_sentence": isinstance(model, BertForPretraining) and model.next_sentence is not None,
         "independent": isinstance(model, BertForSequenceClassification) and model.independent,
         "labels": list(checkpoint.labels),
-        **{name: getattr(checkpoint, name) for name in ("pairs", *OPTIONS)},
+        **{name: getattr(checkpoint, name) for name in OPTIONS},
         "provenance": dict(checkpoint.provenance),
     }
     save_folder(folder, BERT, members, model, checkpoint.tokenizer, sample_file(checkpoint.samples))
 
 
-def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
+def load_bert_checkpoint(folder: Path) -> TextCheckpoint:
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Raises:
@@ -167,15 +168,15 @@ def load_bert_checkpoint(folder: Path) -> BertCheckpoint:
         BERT,
         "bert",
         lambda config: _read_bert(config, folder / CONFIG),
-        {"head": str, "next_sentence": bool, "labels": list, "pairs": bool},
+        {"encoder": str, "head": str, "next_sentence": bool, "independent": bool, "labels": list, **OPTIONS},
         {"samples": lambda _: read_samples(folder / SAMPLES)},
     )
-    options = {name: config[name] for name in OPTIONS if name in config}
+    options = {name: config[name] for name in OPTIONS}
     labels, provenance = tuple(config["labels"]), config.get("provenance", {})
-    return BertCheckpoint(model, parts["tokenizer"], labels, provenance, parts["samples"], config["pairs"], **options)
+    return TextCheckpoint(model, parts["tokenizer"], labels, provenance, parts["samples"], **options)
 
 
-def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
+def save_image_checkpoint(checkpoint: TrainedImageClassifier, folder: Path) -> None:
     """Write `folder`."""
     member = image_member(checkpoint.model.config)
     architecture = next(name for name, kind in IMAGE_KINDS.items() if kind[0] == member)
@@ -189,7 +190,7 @@ def save_vit_checkpoint(checkpoint: VitCheckpoint, folder: Path) -> None:
     save_folder(folder, architecture, members, checkpoint.model, samples=samples)
 
 
-def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
+def load_image_checkpoint(folder: Path) -> TrainedImageClassifier:
     """Read a checkpoint folder; the model is in evaluation mode on the CPU.
 
     Raises:
@@ -220,7 +221,8 @@ def load_vit_checkpoint(folder: Path) -> VitCheckpoint:
         tokenizer=False,
     )
     samples = tuple(file.read_bytes() for file in sorted((folder / SAMPLE_IMAGES).glob("*.jpg")))
-    return VitCheckpoint(model, tuple(config["labels"]), parts["image"], config.get("provenance", {}), samples, architecture)
+    labels, provenance = tuple(config["labels"]), config.get("provenance", {})
+    return TrainedImageClassifier(model, labels, parts["image"], provenance, samples, architecture)
 
 
 def make_bert(
@@ -238,11 +240,11 @@ def make_bert(
 
 
 def _read_bert(config: Config, path: Path) -> EncoderModel:
-    head, encoder = config["head"], config.get("encoder", "bert")
+    head, encoder = config["head"], config["encoder"]
     for name, value, known in (("head", head, tuple(HEADS.values())), ("encoder", encoder, tuple(ENCODERS))):
         if value not in known:
             raise CheckpointError(f"{path}: {name}: {value!r} is unknown; supported: {', '.join(known)}")
-    options = len(config["labels"]), config.get("independent", False), config["next_sentence"]
+    options = len(config["labels"]), config["independent"], config["next_sentence"]
     return make_bert(head, ENCODERS[encoder](**config["bert"]), *options)
 
 
@@ -270,7 +272,7 @@ def save_word_vectors(model: Word2Vec, tokenizer: Tokenizer, provenance: Mapping
     save_folder(folder, WORD2VEC, {"word2vec": asdict(model.config), "provenance": provenance}, model, tokenizer)
 
 
-def load_word_vectors(folder: Path) -> BertCheckpoint:
+def load_word_vectors(folder: Path) -> TextCheckpoint:
     """Read the input vectors of a trained Word2Vec as an embedding model.
 
     Raises:
@@ -279,7 +281,7 @@ def load_word_vectors(folder: Path) -> BertCheckpoint:
     member = "word2vec"
     config, model, parts = load_folder(folder, WORD2VEC, member, lambda config: Word2Vec(Word2VecConfig(**config[member])))
     static = StaticEmbedding(model.inputs.weight.detach(), PAD).eval()
-    return BertCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)
+    return TextCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)
 
 
 def save_elmo(
@@ -290,7 +292,7 @@ def save_elmo(
     save_folder(folder, ELMO, members, model, tokenizer, sample_file(samples))
 
 
-def load_elmo(folder: Path) -> BertCheckpoint:
+def load_elmo(folder: Path) -> TextCheckpoint:
     """Read a trained ELMo as an embedding model.
 
     Raises:
@@ -299,4 +301,4 @@ def load_elmo(folder: Path) -> BertCheckpoint:
     readers = {"samples": lambda _: read_samples(folder / SAMPLES)}
     config, model, parts = load_folder(folder, ELMO, "elmo", lambda config: Elmo(ElmoConfig(**config["elmo"])), readers=readers)
     about = config.get("provenance", {})
-    return BertCheckpoint(model, parts["tokenizer"], provenance=about, samples=parts["samples"], family=ELMO)
+    return TextCheckpoint(model, parts["tokenizer"], provenance=about, samples=parts["samples"], family=ELMO)

@@ -178,7 +178,11 @@ class PretrainingRecipe(RowRecipe):
     lowercase: bool = True
     mask_share: float = 0.15
     next_sentence: bool = True
+    learning_rate: float = 1e-4
     schedule: str = "linear"
+    warmup_steps: int = 1_000
+    weight_decay: float = 0.01
+    average: int = 1
 
     def check(self) -> None:
         super().check()
@@ -193,7 +197,10 @@ class GptRecipe(RowRecipe):
 
     vocabulary_size: int = 8_000  # of a byte-level BPE
     sequence_length: int = 256
+    epochs: int = 1
+    learning_rate: float = 3e-3
     schedule: str = "cosine"
+    warmup_steps: int = 200
     average: int = 1
 
     def check(self) -> None:
@@ -210,7 +217,10 @@ class ElmoRecipe(RowRecipe):
     lowercase: bool = True
     sequence_length: int = 64
     batch_tokens: int = 2_048
+    epochs: int = 10
+    learning_rate: float = 2e-3
     schedule: str = "cosine"
+    warmup_steps: int = 200
     average: int = 1
 
     def check(self) -> None:
@@ -305,6 +315,9 @@ class ImageRecipe(FolderRecipe):
     erase: float = 0.0  # share of the images that lose a box (Zhong et al. 2020)
     mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
     cutmix: float = 0.0  # alpha of the Beta distribution (Yun et al. 2019); 0 is off
+    weight_decay: float = 0.05
+    average: int = 1
+    ema_decay: float = 0.999
 
     def check(self) -> None:
         super().check()

@@ -9,7 +9,7 @@ checkpoints/epoch-0007/   weights after each epoch (a checkpoint folder)
 state.pt                  everything that resuming needs
 model/                    the result: a checkpoint folder, averaged over the last epochs
 
-Checkpoints and state name the run that they belong to. Folders of releases before that have an empty id.
+Checkpoints and state name the run that they belong to.
 """
 
 import json
@@ -39,7 +39,6 @@ CHANGEABLE = {
     *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
-ARCHITECTURES = ("transformer", "rnn", "bert", "vit", "pvt", "swin", "resnet", "gpt", "word2vec", "vae", "elmo")
 
 
 class RunFolder:
@@ -73,7 +72,7 @@ class RunFolder:
     @property
     def run(self) -> str:
         """Id of the run, once it has begun."""
-        return str(_read_settings(self.options).get("run", ""))
+        return str(_read_settings(self.options)["run"])
 
     def digest(self, *others: object) -> str:
         """Identify what is made of the training files, the tokenizer and `others`."""
@@ -89,7 +88,7 @@ class RunFolder:
         """
         run, data = uuid4().hex[:12], {path: digest(path) for path in self._files}
         if self._before is not None:
-            run, known = self._before.get("run", ""), self._before.get("data", data)
+            run, known = self._before["run"], self._before["data"]
             if changed := [path for path in data if known.get(path) != data[path]]:
                 raise RecipeError(
                     f"resume: {', '.join(changed)}: changed since the training in {self.root} began; restore the old contents, "
@@ -134,7 +133,7 @@ class RunFolder:
         return [
             number
             for number, folder in enumerate(folders, start=1)
-            if (folder / WEIGHTS).exists() and _read_settings(folder / CONFIG).get("provenance", {}).get("run", "") == run
+            if (folder / WEIGHTS).exists() and _read_settings(folder / CONFIG)["provenance"]["run"] == run
         ]
 
     def prune(self, last: int, keep: int) -> None:
@@ -184,9 +183,9 @@ class RunFolder:
             state: dict[str, Any] = torch.load(self.state, map_location="cpu", weights_only=True)
         except Exception as error:  # pickle, zipfile and torch raise many types
             raise CheckpointError(f"{self.state}: damaged ({error})") from error
-        if state.get("run", "") != self.run:
+        if state["run"] != self.run:
             raise CheckpointError(
-                f"{self.state}: of run {state.get('run')!r}, {self.options.name} of {self.run!r}; restore this run's state"
+                f"{self.state}: of run {state['run']!r}, {self.options.name} of {self.run!r}; restore this run's state"
             )
         return state
 
@@ -208,10 +207,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture: str, root: Path) -> None:
     """Compare the options that both have; a later release may have added some."""
-    # The first release trained only Transformers and did not write the shape.
-    if architecture != next((name for name in ARCHITECTURES if name in before), "transformer"):
+    if architecture not in before:
         raise RecipeError(f"resume: {root} contains the training of another model, not of a {architecture}")
-    before = {**before, **before.get(architecture, {})}
+    before = {**before, **before[architecture]}
     held_out = "hold_out" in now and bool(before.get("valid")) != bool(now["valid"])  # images would change sides
     free = {*CHANGEABLE - ({"valid"} if held_out else set()), architecture}
     changed = [

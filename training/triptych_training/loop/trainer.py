@@ -322,21 +322,19 @@ class Trainer:
                 optimizer.load_state_dict(saved)
             if self.average:
                 self.average.restore(state["average"])
-            if self.scale and state.get("loss_scale"):
+            if self.scale and state["loss_scale"]:
                 self.scale.restore(state["loss_scale"])
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{self.folder.state}: does not belong to this model and recipe, or is of a release that decayed all weights; "
-                f"start a new training with --initial, or resume with that release ({error})"
+                f"{self.folder.state}: does not belong to this model and recipe; start a new training with --initial ({error})"
             ) from error
         self.position = Position(**state["position"])
-        self.warmup = state.get("warmup", self.recipe.warmup_steps)
-        self.clock.before = float(state.get("elapsed", self.position.seconds))
-        self.clock.validation = float(state.get("validation", self.clock.validation))
+        self.warmup = state["warmup"]
+        self.clock.before, self.clock.validation = state["elapsed"], state["validation"]
         if self.position.epoch not in self.folder.saved(self.position.epoch):
             self._unvalidated = Meter()
         self.fabric.barrier()  # before the first process can write that checkpoint
-        if (before := state.get("batches_per_step", self.per_step)) != self.per_step:
+        if (before := state["batches_per_step"]) != self.per_step:
             raise RecipeError(
                 f"resume: {self.folder.root} took {before} batches per optimizer step, now it would take {self.per_step}; "
                 f"keep accumulate x processes the same"

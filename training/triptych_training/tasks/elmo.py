@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.data.documents import read_documents
@@ -17,7 +17,7 @@ from triptych_training.loop.recipe import ElmoRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.elmo import Elmo, ElmoConfig
-from triptych_training.tasks.gpt import PackedCorpus, RunningTextTask, encode_corpus
+from triptych_training.tasks.gpt import NextTokenLoss, RunningTextTask, encode_corpus
 
 
 def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = False) -> Path:
@@ -36,32 +36,24 @@ def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = 
         raise RecipeError(f"tokenizer: its token {PAD} is not {BOUNDARY}")
     corpus = encode_corpus(fabric, recipe, folder, tokenizer, PAD, _sentences)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
-    return Trainer(fabric, recipe, folder, ElmoTask(recipe, shape, tokenizer, corpus)).run()
+    return Trainer(fabric, recipe, folder, ElmoTask(recipe, Elmo(shape), tokenizer, corpus)).run()
 
 
-class BothDirectionsLoss(nn.Module):
+class BothDirectionsLoss(NextTokenLoss[Elmo]):
     """Sum of the cross-entropies of tokens, the mean of both directions."""
-
-    def __init__(self, model: Elmo, smoothing: float = 0.0) -> None:
-        super().__init__()
-        self.model, self.smoothing = model, smoothing
 
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T+1]` -> scalar."""
         return self.model.losses(ids, self.smoothing)
 
 
-class ElmoTask(RunningTextTask):
+class ElmoTask(RunningTextTask[Elmo]):
     """Language modelling in both directions; sentences are packed, with a boundary between them."""
 
-    def __init__(self, recipe: ElmoRecipe, shape: ElmoConfig, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
-        self.model = Elmo(shape)
-        loss = BothDirectionsLoss(self.model, recipe.label_smoothing)
-        super().__init__(recipe, tokenizer, corpus, loss, BothDirectionsLoss(self.model))
+    loss_type = BothDirectionsLoss
 
-    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
-        provenance = {**provenance, "training_tokens": len(self.corpus.train)}
-        save_elmo(self.model, self.tokenizer, provenance, self.corpus.texts if final else (), folder)
+    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
+        save_elmo(self.model, self.tokenizer, provenance, samples, folder)
 
 
 def _make_tokenizer(recipe: ElmoRecipe) -> Tokenizer:

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from triptych_training.checkpoints.encoder import BertCheckpoint, load_bert_checkpoint, make_bert, save_bert_checkpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint, load_bert_checkpoint, make_bert, save_bert_checkpoint
 from triptych_training.data.batches import Indices, pad, plan_batches
 from triptych_training.errors import RecipeError
 from triptych_training.evaluation.processes import merge, share, total
@@ -109,7 +109,7 @@ class FinetuningTask:
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         samples = self.head.samples()[:SAMPLES] if final else ()
         pairs = self.head.pairs
-        save_bert_checkpoint(BertCheckpoint(self.model, self.tokenizer, self.head.labels, provenance, samples, pairs), folder)
+        save_bert_checkpoint(TextCheckpoint(self.model, self.tokenizer, self.head.labels, provenance, samples, pairs), folder)
 
     def _plan(self, examples: Sequence[LabelledExample], seed: str) -> list[Indices]:
         sizes = np.array([len(example.ids) for example in examples], np.int64)[:, None]

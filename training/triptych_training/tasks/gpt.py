@@ -1,10 +1,11 @@
 """Training of decoder-only models: the next token of packed documents (Radford et al. 2019)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from triptych_training.models.gpt import Gpt, GptConfig
 TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts stored with the final checkpoint
 
+LanguageModel = TypeVar("LanguageModel", bound=nn.Module)
+
 
 def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = False) -> Path:
     """Train a decoder-only model in the run folder `out`, or resume its training there; returns the final checkpoint folder.
@@ -48,7 +51,7 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
         raise RecipeError(f"tokenizer: lacks {END}")
     corpus = encode_corpus(fabric, recipe, folder, tokenizer, end)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
-    return Trainer(fabric, recipe, folder, GptTask(recipe, shape, tokenizer, corpus)).run()
+    return Trainer(fabric, recipe, folder, GptTask(recipe, Gpt(shape), tokenizer, corpus)).run()
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,10 @@ class PackedCorpus:
     texts: Sequence[str]
 
 
-class NextTokenLoss(nn.Module):
+class NextTokenLoss(nn.Module, Generic[LanguageModel]):
     """Sum of the cross-entropies of next tokens."""
 
-    def __init__(self, model: Gpt, smoothing: float = 0.0) -> None:
+    def __init__(self, model: LanguageModel, smoothing: float = 0.0) -> None:
         super().__init__()
         self.model, self.smoothing = model, smoothing
 
@@ -73,20 +76,17 @@ class NextTokenLoss(nn.Module):
         return functional.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=self.smoothing, reduction="sum")
 
 
-class RunningTextTask:
-    """Base of language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch.
-
-    `measure` is the loss without label smoothing, for validation.
-    """
+class RunningTextTask(ABC, Generic[LanguageModel]):
+    """Base of language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
 
     unit = "tokens"
     headline = "perplexity"
+    loss_type: type[NextTokenLoss[Any]] = NextTokenLoss
 
-    def __init__(
-        self, recipe: RowRecipe, tokenizer: Tokenizer, corpus: PackedCorpus, loss: nn.Module, measure: nn.Module
-    ) -> None:
-        self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
-        self.loss, self._measure = loss, measure
+    def __init__(self, recipe: RowRecipe, model: LanguageModel, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
+        self.recipe, self.model, self.tokenizer, self.corpus = recipe, model, tokenizer, corpus
+        self.loss = self.loss_type(model, recipe.label_smoothing)
+        self._measure = self.loss_type(model)  # validation knows no label smoothing
         self._first = 0  # token of the epoch planned last
 
     def describe(self) -> str:
@@ -125,18 +125,19 @@ class RunningTextTask:
         places = first + indices[:, None] * length + np.arange(length + 1)
         return torch.from_numpy(tokens[places].astype(np.int64))
 
-
-class GptTask(RunningTextTask):
-    """Prediction of the next token."""
-
-    def __init__(self, recipe: GptRecipe, shape: GptConfig, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
-        self.model = Gpt(shape)
-        loss = NextTokenLoss(self.model, recipe.label_smoothing)
-        super().__init__(recipe, tokenizer, corpus, loss, NextTokenLoss(self.model))
-
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         provenance = {**provenance, "training_tokens": len(self.corpus.train)}
-        samples = self.corpus.texts if final else ()
+        self._write(folder, provenance, self.corpus.texts if final else ())
+
+    @abstractmethod
+    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
+        """Write a checkpoint folder."""
+
+
+class GptTask(RunningTextTask[Gpt]):
+    """Prediction of the next token."""
+
+    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
         save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
 
 

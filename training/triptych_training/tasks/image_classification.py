@@ -17,11 +17,11 @@ from torch.nn import functional
 from triptych_training.checkpoints.encoder import (
     ImageConfig,
     ImagePreprocessing,
+    TrainedImageClassifier,
     TrainedImageModel,
-    VitCheckpoint,
     image_member,
     make_image_model,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
@@ -38,7 +38,7 @@ VALID_BATCH = 256  # images
 SAMPLE_IMAGES = 200  # validation images stored with the final checkpoint
 
 
-def train_vit(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool = False) -> Path:
+def train_image_classifier(recipe: ImageRecipe, shape: ImageConfig, out: Path, resume: bool = False) -> Path:
     """Train an image classifier in the run folder `out`, or resume its training there; returns the final checkpoint folder.
 
     The number of classes of `shape` is replaced by the folders'.
@@ -163,7 +163,7 @@ class ImageTask(FolderTask):
         image = ImagePreprocessing(size, size, mean=MEAN, std=STD)
         provenance = {**provenance, "training_images": len(self.train), "held_out_images": len(self.valid)}
         samples = self._samples() if final else ()
-        save_vit_checkpoint(VitCheckpoint(self.model, self.classes, image, provenance, samples), folder)
+        save_image_checkpoint(TrainedImageClassifier(self.model, self.classes, image, provenance, samples), folder)
 
     def _samples(self) -> list[bytes]:
         step = max(1, len(self.valid) // SAMPLE_IMAGES)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.checkpoints.encoder import BertCheckpoint, save_bert_checkpoint
+from triptych_training.checkpoints.encoder import TextCheckpoint, save_bert_checkpoint
 from triptych_training.data.batches import Indices, plan_batches
 from triptych_training.data.documents import Documents, encode_documents, read_documents
 from triptych_training.data.pretraining_rows import (
@@ -162,7 +162,7 @@ class PretrainingTask:
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         provenance = {**provenance, "training_tokens": len(self.corpus.train.ids)}
         samples = self.corpus.texts if final else ()
-        save_bert_checkpoint(BertCheckpoint(self.model, self.tokenizer, (), provenance, samples), folder)
+        save_bert_checkpoint(TextCheckpoint(self.model, self.tokenizer, (), provenance, samples), folder)
 
     def _segments(self, chunks: list[NDArray[np.int64]], seed: int) -> Segments:
         if self.recipe.next_sentence:

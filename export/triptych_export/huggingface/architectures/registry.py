@@ -12,9 +12,9 @@ from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
 from triptych_export.huggingface.checkpoint.text import load_text
 from triptych_export.huggingface.folder import Folder, Neutral
 from triptych_export.translation_source import TranslationSource
-from triptych_training.checkpoints.encoder import BertCheckpoint, ImageCheckpoint
+from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
 
-Loaded = TranslationSource | GenerationSource | BertCheckpoint | ImageCheckpoint
+Loaded = TranslationSource | GenerationSource | TextCheckpoint | ImageCheckpoint
 
 
 # By type: the loader, and what it does not read from config.json because it changes no result.
@@ -27,7 +27,7 @@ TRANSLATION_LOADERS: Mapping[str, tuple[Callable[[Folder, str, str], Translation
     "t5": (t5.load_t5, t5.NEUTRAL),
 }
 _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
-LOADERS: Mapping[str, tuple[Callable[[Folder], BertCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
+LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),

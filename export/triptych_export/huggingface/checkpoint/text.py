@@ -17,7 +17,7 @@ from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, mak
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
-from triptych_training.checkpoints.encoder import BertCheckpoint, make_bert
+from triptych_training.checkpoints.encoder import TextCheckpoint, make_bert
 from triptych_training.models.bert import Bert, EncoderConfig, EncoderModel
 
 MODULES = "modules.json"
@@ -251,7 +251,7 @@ def encoder_members(
     }
 
 
-def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
+def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
     """Load the model of a folder, without samples.
 
     Raises:
@@ -274,7 +274,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> BertCheckpoint:
     prompts = {"default_prompt": repr(made.prompt)} if made.prompt else {}
     if made.prompts:
         prompts["prompts_for_callers_to_add"] = ", ".join(f"{name}: {text!r}" for name, text in made.prompts.items())
-    return BertCheckpoint(
+    return TextCheckpoint(
         model,
         tokenizer,
         labels,

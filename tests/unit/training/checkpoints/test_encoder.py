@@ -10,14 +10,14 @@ from safetensors.torch import load_file
 from torch import nn
 
 from triptych_training.checkpoints.encoder import (
-    BertCheckpoint,
     ImagePreprocessing,
     Sample,
-    VitCheckpoint,
+    TextCheckpoint,
+    TrainedImageClassifier,
     load_bert_checkpoint,
-    load_vit_checkpoint,
+    load_image_checkpoint,
     save_bert_checkpoint,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.models.bert import (
     BertForEmbedding,
@@ -64,7 +64,7 @@ def assert_equal(model: nn.Module, expected: nn.Module) -> None:
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:
-    save_bert_checkpoint(BertCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), tmp_path / "bert")
+    save_bert_checkpoint(TextCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), tmp_path / "bert")
     return tmp_path / "bert"
 
 
@@ -74,7 +74,7 @@ def test_loading_a_bert_returns_what_was_saved(tmp_path: Path, name: str) -> Non
     stir(model)
     labels = LABELS if "classification" in name else ()
     samples: list[Sample] = ["the cat", ("the cat", "eats fish\n")]
-    save_bert_checkpoint(BertCheckpoint(model, TOKENIZER, labels, {"epochs": 3}, samples, pairs=True), tmp_path)
+    save_bert_checkpoint(TextCheckpoint(model, TOKENIZER, labels, {"epochs": 3}, samples, pairs=True), tmp_path)
     loaded = load_bert_checkpoint(tmp_path)
     assert type(loaded.model) is type(model)
     assert loaded.model.config == model.config
@@ -87,13 +87,13 @@ def test_loading_a_bert_returns_what_was_saved(tmp_path: Path, name: str) -> Non
 
 def test_options_and_untied_matrices_are_stored(tmp_path: Path) -> None:
     model = BertForEmbedding(SHAPE).eval()
-    saved = BertCheckpoint(model, TOKENIZER, pairs=True, singles=True, family="roberta", pooling="cls", normalize=True)
+    saved = TextCheckpoint(model, TOKENIZER, pairs=True, singles=True, family="roberta", pooling="cls", normalize=True)
     save_bert_checkpoint(saved, tmp_path)
     loaded = load_bert_checkpoint(tmp_path)
     assert replace(loaded, model=model, tokenizer=TOKENIZER) == saved
     model = BertForPretraining(replace(SHAPE, tied=False))
     stir(model)
-    save_bert_checkpoint(BertCheckpoint(model, TOKENIZER), tmp_path)
+    save_bert_checkpoint(TextCheckpoint(model, TOKENIZER), tmp_path)
     loaded = load_bert_checkpoint(tmp_path).model
     assert isinstance(loaded, BertForPretraining)
     assert torch.equal(loaded.masked_token.projection.weight, model.masked_token.projection.weight)
@@ -108,15 +108,15 @@ def test_a_tied_matrix_is_stored_once_and_samples_are_optional(bert: Path, tmp_p
     assert model.masked_token.projection.weight is model.bert.embedding.tokens.weight
     (bert / "samples.json").unlink()
     assert list(load_bert_checkpoint(bert).samples) == []
-    save_vit_checkpoint(VitCheckpoint(make_vit(), LABELS, IMAGE), tmp_path / "none")
-    assert load_vit_checkpoint(tmp_path / "none").samples == ()
+    save_image_checkpoint(TrainedImageClassifier(make_vit(), LABELS, IMAGE), tmp_path / "none")
+    assert load_image_checkpoint(tmp_path / "none").samples == ()
 
 
 @pytest.mark.parametrize("stem", ["patch", "convolution", "deep"])
 def test_loading_a_vit_returns_what_was_saved(tmp_path: Path, stem: str) -> None:
     model = make_vit(stem)
-    save_vit_checkpoint(VitCheckpoint(model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two")), tmp_path)
-    loaded = load_vit_checkpoint(tmp_path)
+    save_image_checkpoint(TrainedImageClassifier(model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two")), tmp_path)
+    loaded = load_image_checkpoint(tmp_path)
     assert loaded.model.config == model.config
     assert_equal(loaded.model, model)
-    assert loaded == VitCheckpoint(loaded.model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two"))
+    assert loaded == TrainedImageClassifier(loaded.model, LABELS, IMAGE, {"epochs": 3}, (b"one", b"two"))

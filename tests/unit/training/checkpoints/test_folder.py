@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from triptych_training.checkpoints.encoder import (
-    BertCheckpoint,
     ImagePreprocessing,
-    VitCheckpoint,
+    TextCheckpoint,
+    TrainedImageClassifier,
     load_bert_checkpoint,
-    load_vit_checkpoint,
+    load_image_checkpoint,
     save_bert_checkpoint,
-    save_vit_checkpoint,
+    save_image_checkpoint,
 )
 from triptych_training.checkpoints.folder import average_weights, load_weights, save_weights
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
@@ -60,10 +60,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
             save_checkpoint(Checkpoint(make_model(vocabulary_size=290), BPE, "en", "de", samples=PAIRS[:5]), path)
             return Folder(path, load_checkpoint, "transformer", "encoder")
         case "bert":
-            save_bert_checkpoint(BertCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), path)
+            save_bert_checkpoint(TextCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), path)
             return Folder(path, load_bert_checkpoint, "bert", "bert")
-    save_vit_checkpoint(VitCheckpoint(Vit(VIT), ("no", "yes", "?"), ImagePreprocessing(8, 8), samples=(b"1", b"2")), path)
-    return Folder(path, load_vit_checkpoint, "vit", "")
+    save_image_checkpoint(
+        TrainedImageClassifier(Vit(VIT), ("no", "yes", "?"), ImagePreprocessing(8, 8), samples=(b"1", b"2")), path
+    )
+    return Folder(path, load_image_checkpoint, "vit", "")
 
 
 FILES = {
@@ -143,7 +145,7 @@ def test_a_wrong_configuration_is_named(folder: Folder, edit: Callable[[Any, str
     [
         (lambda c: c.update(encoder="bart"), "encoder: 'bart' is unknown; supported: bert, modernbert"),
         (lambda c: c.update(head="summary"), "head: 'summary' is unknown; supported: pretraining, text-classification"),
-        (lambda c: (c.pop("head"), c.update(pairs=1)), "missing or of the wrong type: head, pairs"),
+        (lambda c: (c.pop("encoder"), c.pop("head"), c.update(pairs=1)), "missing or of the wrong type: encoder, head, pairs"),
     ],
 )
 @pytest.mark.parametrize("folder", ["bert"], indirect=True)
@@ -176,7 +178,7 @@ def test_labels_must_match_the_classes(folder: Folder) -> None:
 def test_a_tokenizer_must_not_have_more_pieces_than_the_model(tmp_path: Path, kind: str) -> None:
     load: Callable[[Path], object]
     if kind == "bert":
-        save_bert_checkpoint(BertCheckpoint(make_bert(vocabulary_size=50), TOKENIZER), tmp_path)
+        save_bert_checkpoint(TextCheckpoint(make_bert(vocabulary_size=50), TOKENIZER), tmp_path)
         load, pieces, size = load_bert_checkpoint, TOKENIZER.get_vocab_size(), 50
     else:
         save_checkpoint(Checkpoint(make_model(vocabulary_size=270), BPE, "en", "de"), tmp_path)

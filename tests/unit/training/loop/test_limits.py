@@ -1,6 +1,7 @@
 """Time limits, pauses, rare validations, initial weights, precision."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from triptych_training.loop.fabric import LossScale, compile_layers
 from triptych_training.loop.trainer import Trainer
 from triptych_training.tasks.translation import train_translation
 
-from ..runs import assert_same, kill, records
+from ..runs import assert_resumed, assert_same, kill, records
 from ..toy import SHAPE, make_recipe
 
 STEPS = 26  # of `make_recipe`
@@ -138,9 +139,8 @@ def test_validations_may_be_rarer_than_epochs_and_old_checkpoints_removed(tmp_pa
     assert [line["epoch"] for line in records(tmp_path / "whole") if line["kind"] == "epoch"] == [2, 3]
     weights = [load_checkpoint(tmp_path / f"whole/checkpoints/epoch-000{n}").model.projection.weight for n in (2, 3)]
     assert torch.allclose(load_checkpoint(tmp_path / "whole/model").model.projection.weight, sum(weights) / 2)
-    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_step", 18)  # before the first validation
-    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", tmp_path / "whole")
+    train = partial(train_translation, recipe, SHAPE)
+    assert_resumed(train, tmp_path / "run", tmp_path / "whole", "_step", 18)  # killed before the first validation
     train_translation(replace(recipe, epochs=4, keep=2), SHAPE, tmp_path / "run", resume=True)
     assert saved(tmp_path / "run") == ["epoch-0003", "epoch-0004"]
 

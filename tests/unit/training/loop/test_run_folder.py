@@ -68,7 +68,7 @@ def test_resuming_may_change_duration_and_devices_and_miss_options(run: Path, re
     ).begin()
     assert json.loads((run / "recipe.json").read_text())["epochs"] == 9
     options = json.loads((run / "recipe.json").read_text())
-    del options["transformer"], options["clip_norm"]
+    del options["clip_norm"]
     (run / "recipe.json").write_text(json.dumps(options))
     RunFolder(run, recipe, "transformer", SHAPE, resume=True)
 

@@ -1,10 +1,10 @@
 """Whole trainings of a tiny translation model; resuming; optimizer steps."""
 
-import json
 import shutil
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from triptych_training.loop.reporting import draw_losses
 from triptych_training.loop.trainer import Trainer
 from triptych_training.tasks.translation import train_translation
 
-from ..runs import assert_same, files, kill, records
+from ..runs import assert_resumed, assert_same, files, kill, records
 from ..toy import PAIRS, SHAPE, make_recipe, write_pairs
 
 STEPS = 26  # of `make_recipe`
@@ -98,10 +98,8 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     finished: tuple[TranslationRecipe, Path], tmp_path: Path, method: str, call: int, save_steps: int
 ) -> None:
     recipe, whole = finished
-    recipe = replace(recipe, save_steps=save_steps)
-    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), method, call)
-    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", whole)
+    train = partial(train_translation, replace(recipe, save_steps=save_steps), SHAPE)
+    assert_resumed(train, tmp_path / "run", whole, method, call)
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
@@ -156,22 +154,6 @@ def test_changed_training_files_are_noticed(recipe: TranslationRecipe, tmp_path:
     write_pairs(Path(recipe.train[0]), PAIRS[1:])
     with pytest.raises(RecipeError, match=r"resume: .*train\.tsv: changed since the training in .* began"):
         train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-
-
-def test_a_state_of_the_first_release_is_resumed(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
-    # That state has a random state, no run, no average and no batches per step; recipe.json lacks run, data and shape.
-    recipe, whole = finished
-    kill(lambda: train_translation(recipe, SHAPE, tmp_path / "run"), "_finish", 1)
-    state = torch.load(tmp_path / "run/state.pt", weights_only=True)
-    del state["batches_per_step"], state["average"], state["run"]
-    torch.save({**state, "random": torch.get_rng_state()}, tmp_path / "run/state.pt")
-    options = json.loads((tmp_path / "run/recipe.json").read_text())
-    del options["transformer"], options["run"], options["data"]
-    (tmp_path / "run/recipe.json").write_text(json.dumps(options))
-    for path in (tmp_path / "run/checkpoints").glob("*/config.json"):
-        path.write_text(path.read_text().replace('"run"', '"unknown"'))
-    result = train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-    assert (result / "model.safetensors").read_bytes() == (whole / "model/model.safetensors").read_bytes()
 
 
 def test_a_state_of_another_training_is_rejected(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.tasks.finetuning import finetune
 
-from ..runs import assert_same, kill, records
+from ..runs import assert_resumed, records
 from ..toy_text import (
     ANIMALS,
     DOCUMENTS,
@@ -118,9 +119,7 @@ def test_training_starts_from_the_weights_of_an_encoder_or_a_fine_tuned_model(tm
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, "text-classification", dropout=0.1, ema_decay=0.7, max_steps=20)
     finetune(recipe, tmp_path / "whole")
-    kill(lambda: finetune(recipe, tmp_path / "run"), "_step", 14)  # in the second epoch
-    finetune(recipe, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", tmp_path / "whole")
+    assert_resumed(partial(finetune, recipe), tmp_path / "run", tmp_path / "whole", "_step", 14)  # killed in the second epoch
 
 
 def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> None:

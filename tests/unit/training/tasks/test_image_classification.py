@@ -1,6 +1,7 @@
 """ViT training from image folders to checkpoint."""
 
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,15 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych_training.checkpoints.encoder import load_vit_checkpoint
+from triptych_training.checkpoints.encoder import load_image_checkpoint
 from triptych_training.data.images import ImageStore, read_folders
 from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
-from triptych_training.tasks.image_classification import ImageLoss, ImageTask, normalise, train_vit
+from triptych_training.tasks.image_classification import ImageLoss, ImageTask, normalise, train_image_classifier
 
-from ..runs import assert_same, files, kill, records
+from ..runs import assert_resumed, files, records
 from ..toy_pictures import COLOURS, write_pictures
 
 SHAPE = VitConfig(2, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, drop_path=0.1, stem="convolution")
@@ -52,7 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageRecipe, Pat
     recipe = make_recipe(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "METRIC_STEPS", 10)
-        train_vit(recipe, SHAPE, folder / "run")
+        train_image_classifier(recipe, SHAPE, folder / "run")
     return recipe, folder / "run"
 
 
@@ -73,7 +74,7 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in ("config.json", "model.safetensors")}
     model = {"model/config.json", "model/model.safetensors", *(f"model/samples/{n:04d}.jpg" for n in range(12))}
     assert files(run) == {"recipe.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
-    checkpoint = load_vit_checkpoint(finished[1] / "model")
+    checkpoint = load_image_checkpoint(finished[1] / "model")
     assert list(checkpoint.labels) == sorted(COLOURS)
     assert checkpoint.model.config == replace(SHAPE, classes=3)
     assert (checkpoint.image.height, checkpoint.image.width, checkpoint.image.resize) == (8, 8, "stretch")
@@ -88,24 +89,23 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
 ) -> None:
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
-    kill(lambda: train_vit(recipe, SHAPE, tmp_path / "run"), "_step", 22)  # in the second epoch
-    train_vit(recipe, SHAPE, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", whole)
+    train = partial(train_image_classifier, recipe, SHAPE)
+    assert_resumed(train, tmp_path / "run", whole, "_step", 22)  # killed in the second epoch
 
 
 def test_held_out_images_are_not_trained_on_after_resuming(finished: tuple[ImageRecipe, Path]) -> None:
     recipe, run = finished
     with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):
-        train_vit(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
+        train_image_classifier(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, valid=(write_pictures(tmp_path / "valid", each=2),), max_steps=1, ema_decay=0.0)
-    checkpoint = load_vit_checkpoint(train_vit(recipe, SHAPE, tmp_path / "run"))
+    checkpoint = load_image_checkpoint(train_image_classifier(recipe, SHAPE, tmp_path / "run"))
     assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (180, 6)
     (tmp_path / "valid/red").rename(tmp_path / "valid/pink")
     with pytest.raises(CorpusError, match="valid: pink: not among the classes of the training set"):
-        train_vit(recipe, SHAPE, tmp_path / "other")
+        train_image_classifier(recipe, SHAPE, tmp_path / "other")
 
 
 def test_an_epoch_has_every_image_once_in_a_new_order(tmp_path: Path) -> None:

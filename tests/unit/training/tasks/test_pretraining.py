@@ -1,6 +1,7 @@
 """Pre-training of BERT, from text to checkpoint."""
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from triptych_training.loop.recipe import PretrainingRecipe
 from triptych_training.models.bert import BertForPretraining
 from triptych_training.tasks.pretraining import PretrainingLoss, PretrainingTask, TextCorpus, draw_valid, fit_shape, pretrain
 
-from ..runs import assert_same, files, kill, records
+from ..runs import assert_resumed, files, records
 from ..toy_text import DOCUMENTS, SHAPE, TOKENIZER, write, write_documents
 
 STEPS = 44  # of `finished`, which ends in its second epoch
@@ -118,9 +119,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
 ) -> None:
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
-    kill(lambda: pretrain(recipe, DROPPING, tmp_path / "run"), "_step", 41)  # in the second epoch
-    pretrain(recipe, DROPPING, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", whole)
+    assert_resumed(partial(pretrain, recipe, DROPPING), tmp_path / "run", whole, "_step", 41)  # killed in the second epoch
 
 
 def test_without_next_sentences_rows_are_single_and_the_head_is_missing(tmp_path: Path) -> None:
