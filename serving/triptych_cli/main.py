@@ -1,6 +1,7 @@
 """The entry point. It imports the module of a command only when that command runs."""
 
 import importlib
+import os
 import sys
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
@@ -93,6 +94,8 @@ def main() -> None:
 
     This includes errors of the client and of the backends, so commands need not handle these.
     """
+    if sys.stderr is None:  # it was closed
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
     try:
         sys.exit(cli.main(prog_name="triptych", standalone_mode=False))  # click exits silently if the reader of a pipe has gone
     except click.exceptions.NoArgsIsHelpError as error:

@@ -112,7 +112,9 @@ def _decoded(data: bytes, encoding: Encoding) -> str:
         same = text.encode(encoding.name) == data
     except UnicodeDecodeError as error:
         before = data[: error.start].decode(encoding.name, "replace")
-        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not valid {encoding.name}; set the document's encoding"
+        problem = (
+            f"byte 0x{data[error.start]:02X} at {error.start} is not valid {encoding.name}; name its encoding, such as latin-1"
+        )
         raise DamagedDocumentError(problem, _place(before)) from None
     if not same:
         raise DamagedDocumentError(f"contains bytes that {encoding.name} cannot write back unchanged")

@@ -146,6 +146,12 @@ def reported_failures(fail_fast: bool) -> Iterator[Callable[[str, object], None]
         click.get_current_context().exit(1)
 
 
+def check_stdout(target: Path | None) -> None:
+    """Check that there is standard output if there is no `target`. Raises click.ClickException: it is closed."""
+    if target is None and sys.stdout is None:
+        raise click.ClickException("standard output is closed; redirect it to a file, or to /dev/null")
+
+
 @contextmanager
 def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[TextIO]:
     """Open the file, else standard output, in UTF-8 whatever the locale.
@@ -153,8 +159,9 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
     The file is written under the name of `unfinished` and renamed at the end. After a failure that file stays.
 
     Raises:
-        click.ClickException: it cannot be written.
+        click.ClickException: it is closed or cannot be written.
     """
+    check_stdout(target)
     regular = target is not None and (target.is_file() or not target.exists())  # not a pipe, or /dev/null
     path = unfinished(target) if target and regular else target
     try:

@@ -14,6 +14,7 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.decoding import search_options, take_decoding
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import check_stdout
 from triptych_cli.documents import flags
 from triptych_cli.documents.discovery import STDOUT, destination, discover
 from triptych_cli.documents.flags import JobFlags
@@ -121,6 +122,7 @@ def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, A
     destination(paths, out)  # checks that there is one document
     if values["bilingual"]:
         raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
+    check_stdout(None)
     if sys.stdout.isatty() and find_format(values["format"] or "", str(paths[0])).name in BINARY:
         raise click.UsageError(f"the translation of {paths[0]} cannot be shown on a terminal; redirect it, or name a file")
     with TemporaryDirectory(prefix="triptych-") as folder:

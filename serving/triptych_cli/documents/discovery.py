@@ -112,7 +112,11 @@ def _walk(path: Path, out: Path, selection: Selection, target_name: str) -> Iter
         for name in sorted(files):
             file = here / name
             below = file.relative_to(path).as_posix()
-            if not name.startswith(HIDDEN) and selection.takes(below):
+            if name.startswith(HIDDEN) or not selection.takes(below):
+                continue
+            if file.exists() and not file.is_file():  # to read a pipe may take forever
+                click.echo(f"{file}: left out, it is not a plain file", err=True)
+            else:
                 yield SourceFile(file, below, _format(file, selection.format))
 
 

@@ -36,6 +36,7 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool,
         photos = (STDIN,)
     choice = ModelChoice(**values)
     opened = open_encoder(choice, IMAGE_CLASSIFICATION, "classify_image_many")
+    answered = False
     with reported_failures(fail_fast) as report, opened as run, open_writer() as output:
         for batch in batches(_files(photos), BATCH):
             images = [_read(index, photo) for index, photo in enumerate(batch)]
@@ -47,9 +48,10 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool,
                     rows = [json_row(photo=photo, width=result.width, height=result.height, **label_values(result))]
                 else:
                     rows = [*label_rows(_name(photo), result.labels)]
+                answered = answered or not isinstance(result, InputError)
                 output.writelines(f"{row}\n" for row in rows)
                 output.flush()
-        if choice.models is None and not as_json and not options.asks_server():
+        if answered and choice.models is None and not as_json and not options.asks_server():
             click.echo("the embedded model knows ten classes only; triptych classify --help names them", err=True)
 
 

@@ -86,7 +86,7 @@ def _count_done(source: Path | None, target: Path | None) -> int:
 
 
 def _progress(source: Path | None, target: Path | None) -> ProgressLine:
-    shows = source is not None and sys.stderr.isatty() and (target is not None or not sys.stdout.isatty())
+    shows = source is not None and sys.stderr.isatty() and (target is not None or not (sys.stdout and sys.stdout.isatty()))
     return ProgressLine(sys.stderr if shows else None, 0, source.stat().st_size if source else 0, unit="lines")
 
 

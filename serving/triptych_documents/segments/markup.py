@@ -21,7 +21,9 @@ from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segmen
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _TAG = re.compile(
-    r"<(/?)([A-Za-z][\w:.-]{0,40}|\d{1,3})((?:\s[^<>\n]{0,500})?)(/?)>"  # numbers: react-i18next
+    # A placeholder with a separator inside, as {{ name | upper }}, has no titles.
+    rf"(?P<held>\{{[^{{}}\n]{{0,300}}\s[{SEPARATOR}>]\s[^{{}}\n]{{0,300}}\}}|`[^`\n]{{0,300}}\s[{SEPARATOR}>]\s[^`\n]{{0,300}}`)"
+    r"|<(?P<close>/?)(?P<name>[A-Za-z][\w:.-]{0,40}|\d{1,3})(?:\s[^<>\n]{0,500})?(?P<empty>/?)>"  # numbers: react-i18next
     r"|(?P<bold>(?<![\w*])\*\*(?=[\w\"'(\[{<%$`]))|(?P<end>(?<=[^\s*])\*\*(?![\w*]))"  # as in Markdown
     # Between titles, as in Home | News and File > Open; dots before a page number.
     rf"|(?P<apart>(?<!\S)[{SEPARATOR}](?!\S)|(?<=\w\s)>(?=\s[A-Z]\w)|\.{{4,}}|\.(?: \.){{2,}})"
@@ -64,6 +66,8 @@ def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
             continue
         start = 0
         for tag in _TAG.finditer(piece):
+            if tag["held"]:
+                continue
             yield piece[start : tag.start()]
             yield tag
             start = tag.end()
@@ -94,9 +98,10 @@ def _name(token: Token) -> tuple[str, Role]:
         return f"#{token.pair}", token.role
     if token["bold"] or token["end"]:
         return "**", Role.OPEN if token["bold"] else Role.CLOSE
-    if token[2] is None or token[4] or token[2].lower() in _EMPTY:
+    name = token["name"]
+    if name is None or token["empty"] or name.lower() in _EMPTY:
         return "", Role.ALONE
-    return token[2], Role.CLOSE if token[1] else Role.OPEN
+    return name, Role.CLOSE if token["close"] else Role.OPEN
 
 
 def _marks(tokens: Sequence[Token]) -> set[int]:
@@ -176,14 +181,14 @@ class _SegmentBuilder:
             self._add_text(code.shown)
 
     def _add_tag(self, place: int, tag: re.Match[str]) -> None:
-        name = (tag[2] or "").lower()
+        name = (tag["name"] or "").lower()
         if name in _BREAKS:
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=True))
         elif place in self._tag_pairs:
             self.tags.append(InlineTag(self._at, tag[0], _name(tag)[1], self._tag_pairs[place]))
         elif not name and tag[0] != "**":
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE, fixed=bool(tag["apart"])))
-        elif tag[4] or tag[1] or name in _EMPTY:
+        elif tag["empty"] or tag["close"] or name in _EMPTY:
             self.tags.append(InlineTag(self._at, tag[0], Role.ALONE))
         else:  # such as <file>, which is visible text, and **, which pairs with nothing
             self._add_text(tag[0])

@@ -35,11 +35,16 @@ class ProtectedMatch:
     term: Term | None = None
 
 
-# Character classes: marks of direction, arrows and emoji; signs between titles, such as bullets; both and variation selectors.
-SYMBOL = r"\u200e\u200f\u202a-\u202e\u2066-\u2069\u2190-\u21ff\u2300-\u2bff\U0001f000-\U0001faff"
+# Character classes: what models lose, such as control characters, marks of direction, signs of mathematics and trade, arrows,
+# emoji and private characters; signs between titles, such as bullets; both and variation selectors.
+SYMBOL = (
+    r"\x00-\x08\x0e-\x1f\x7f-\x9f\xae\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\u2116\u2120\u2122\u2190-\u22ff"
+    r"\u2300-\u2bff\ue000-\uf8ff\ufeff\U0001f000-\U0001faff\U000f0000-\U0010ffff"
+)
 SEPARATOR = r"|•·›▸▶►→⇒➔➜"
 _DOMAIN = "(?:com|org|net|io|dev|edu|gov|info|de|eu|uk)"  # frequent ones that are no English words
-_SIGN = rf"{SYMBOL}{SEPARATOR}\ufe0f"
+_FRACTION = r"\u00bc-\u00be\u2150-\u215e"  # one half, as one character
+_SIGN = rf"{SYMBOL}{SEPARATOR}{_FRACTION}\ufe0f"
 
 # Quick check: text without any of these has nothing to protect. Most sentences have nothing.
 # Starts with a character class, which the regex engine searches fast.
@@ -64,7 +69,7 @@ _PATTERNS = (
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
     r"%\([^()\s]{1,100}\)[#0 +-]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Python's %(name)s
     r"%<[^<>\s]{1,100}>[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Ruby's %<name>s
-    r"%[A-Za-z_]\w*%",  # %NAME%
+    r"%[A-Za-z_]\w+%(?!%)",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
     r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
@@ -78,9 +83,12 @@ _PATTERNS = (
     r"(?<![\w.:>])[A-Za-z]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)*\(\)",  # calls
     r"(?<![\w@])[@#][A-Za-z_]\w+",  # mentions
     r"(?<![\w:]):[a-z][a-z0-9_+-]{1,40}:(?![\w:])",  # names of emoji
-    r"(?<!\w)(?:[A-Za-z]\w*_\w+|_\w+_\w*)",  # names in code
+    rf"(?<!\w)\d{{0,9}}[{_FRACTION}](?!\w)",
+    r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
 )
-_COUNT = re.compile(r"%(?:\d{1,9}\$)?[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]")
+_COUNT = re.compile(
+    rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"
+)
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
 _NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"

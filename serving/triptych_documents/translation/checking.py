@@ -61,6 +61,8 @@ def _value(number: str, language: str) -> Value:
     for run, sign in zip(runs[1:], signs, strict=True):
         if sign != decimal and len(run) == _GROUP and len(value) == 1:
             value[0] += run
+        elif decimal and sign != decimal:
+            return (_ascii(number),)
         else:
             value.append(run)
     return tuple(value) if len(value) <= 2 else (_ascii(number),)  # a version or a date keeps its separators

@@ -75,6 +75,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("🚀 Start it ❤️ now! 🎉 Stop 👩‍👧", ["Start it now!", "Stop"]),
         ("The end ........ 12", ["The end"]),
         ("The end . . . . 13", ["The end"]),
+        ("Set {{ name | upper }} or ${a | b} or `c | d` now", ["Set Tom or Boston or Paris now"]),
+        ("\uf015 Home \x1bpage\u200b is ≥ 5 or Word®", ["Home page is 5 or Word"]),
         ("Home | My site • File > Open → x > y", ["Home", "My site", "File", "Open", "x > y"]),
     ],
 )
