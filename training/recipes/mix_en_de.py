@@ -67,9 +67,9 @@ SHARES = {
     "ui-android": 2,
     "names": 1,
     "dict-ding": 0.8,
-    "software-written": 10,
-    "news-written": 10,
-    "general-written": 10,
+    "software-written": 7,
+    "news-written": 7,
+    "general-written": 7,
 }
 NEVER_HELD_OUT = {"tatoeba.en-de.train", "names", "dict-ding"}  # Tatoeba has a validation set; the others are words
 MOST_HELD_OUT, SHARE_HELD_OUT = 300, 10  # pairs of a file, and at most one in so many of them
