@@ -204,7 +204,7 @@ def test_libretranslate_alternatives_and_html(served: Served) -> None:
 
 @pytest.mark.parametrize("more", [{"documents": 2}, {"requests_per_client": 2}], ids=["documents", "client"])
 def test_pieces_of_html_wait_for_each_other(more: dict[str, int]) -> None:
-    """Those of one request, and of several at once, however few documents may be translated."""
+    """Pieces of one request and of several at once are translated, however few documents may be."""
     with opened(replace(OPTIONS, limits=replace(OPTIONS.limits, **more))) as served, ThreadPoolExecutor(3) as threads:
         body = {"q": [f"<p>{text}</p>" for text in TEXTS * 3], "source": "en", "target": "de", "format": "html"}
         requests = [threads.submit(served.post, "/translate", body) for _ in range(1 if "requests_per_client" in more else 3)]
@@ -601,7 +601,7 @@ def test_malformed_requests_are_rejected(served: Served, head: bytes) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_upgrades_to_http_2_are_ignored(served: Served, together: bool) -> None:
-    """As Java's client offers them with each request."""
+    """Java's client offers them with each request."""
     body = b'{"q": "upgrade: now.", "source": "en", "target": "de"}'
     upgrade = b"connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
     head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" + upgrade

@@ -18,6 +18,7 @@ from triptych_text.languages import primary_language, standard_tag
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
 
@@ -133,10 +134,11 @@ async def _translate_html(
     call: HttpCall, texts: Sequence[str], sources: Sequence[str], target: str
 ) -> list[translation_pb2.Translation]:
     """Translate pieces of HTML as documents, several at a time."""
+    turns = asyncio.Semaphore(WAITING_PIECES)
 
     async def translate_piece(text: str, source: str) -> translation_pb2.Translation:
         config = translation_pb2.DocumentConfig(format="html", source_language_code=source, target_language_code=target)
-        async with call.parts.html_places:
+        async with turns, call.parts.html_places:
             document = await translate_document(call, text.encode(), config)
         return translation_pb2.Translation(translated_text=document.content.decode())
 

@@ -1,4 +1,4 @@
-"""What the manifests of all tasks have in common, and the devices that a precision is made for, which its name tells."""
+"""Members that the manifests of all tasks share; the name of a precision tells the devices that it is made for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
