@@ -439,6 +439,13 @@ def test_values_that_no_message_holds_are_rejected(served: Served, path: str, bo
     assert served.post(path, body)[0] == 400
 
 
+def test_requests_have_ids_in_streams_too(served: Served) -> None:
+    body = {"prompt": "a", "max_tokens": 2, "stream": True}
+    for model in ({}, {"model": "gpt-en"}, {"model": "none"}):
+        assert served.post("/v1/completions", {**body, **model}, x_request_id="mine")[2]["x-request-id"] == "mine"
+        assert len(served.post("/v1/completions", {**body, **model})[2]["x-request-id"]) == 32
+
+
 def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) -> None:
     body = {
         "model": "gpt-en",

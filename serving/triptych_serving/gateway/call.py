@@ -26,8 +26,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
 from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
+from triptych_serving.rpc.dispatch import request_id_of
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import MessageLimit
+from triptych_serving.rpc.status import REQUEST_ID
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import NOT_UNICODE
 
@@ -45,7 +47,7 @@ MAX_FIELDS = 64  # of a form
 MAX_INTEGER = 2**32 - 1  # integers of requests are uint32 in messages
 WIDER = {"seed": 2**64 - 1}  # but for this one
 TOKENS_AT_ONCE = 10_000  # counted without letting other threads run
-PASSED_HEADERS = ("authorization", "x-request-id", "traceparent", "tracestate", "user-agent")
+PASSED_HEADERS = ("authorization", "traceparent", "tracestate", "user-agent")
 DEEPL_SCHEME = "deepl-auth-key "  # of DeepL's clients, instead of "Bearer "
 
 Result = TypeVar("Result")
@@ -148,7 +150,7 @@ class HttpCall:
     def __init__(self, request: Request, parts: GatewayParts) -> None:
         self.request = request
         self.parts = parts
-        self.request_id = ""  # of the last method that was called
+        self.request_id = request_id_of(request.headers)  # of all methods that are called for it
         self.key = ""  # an API key that was sent in another way than the header `Authorization`
         self._arrived = time.monotonic()
 
@@ -161,6 +163,7 @@ class HttpCall:
         """
         headers, scope = self.request.headers, self.request.scope
         metadata = {name: value for name in PASSED_HEADERS if (value := headers.get(name)) is not None}
+        metadata[REQUEST_ID] = self.request_id
         authorization = metadata.get("authorization", "")
         deepl = authorization[len(DEEPL_SCHEME) :].strip() if authorization.lower().startswith(DEEPL_SCHEME) else ""
         if key := self.key or deepl:
@@ -189,7 +192,7 @@ class HttpCall:
             ClientDisconnect: nobody waits for the response.
         """
         assert isinstance(response, Message)
-        self.request_id = await self.while_connected(self.parts.calls.unary(path, request, response, self.caller))
+        await self.while_connected(self.parts.calls.unary(path, request, response, self.caller))
         return response
 
     async def ask(self, request: Message) -> Any:

@@ -81,8 +81,7 @@ class Api:
                 logger.exception("gateway error: path=%s", request.url.path)
                 return self._failed(call, INTERNAL)
             response = result if isinstance(result, Response) else JSONResponse(result)
-            if call.request_id:
-                response.headers[REQUEST_ID] = call.request_id
+            response.headers[REQUEST_ID] = call.request_id
             return response
 
         return endpoint
@@ -91,8 +90,7 @@ class Api:
         status = http_status(error)
         status = self.statuses.get(status, status)
         response = JSONResponse(self.error(renamed(error, self.names), status), status)
-        if error.request_id or call.request_id:
-            response.headers[REQUEST_ID] = error.request_id or call.request_id
+        response.headers[REQUEST_ID] = call.request_id
         if (seconds := error.retry_seconds) is not None:
             response.headers["retry-after"] = str(math.ceil(seconds))
         if status == 401:

@@ -80,8 +80,8 @@ class DirectCalls:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    async def unary(self, path: str, request: Message, response: Message, caller: Caller) -> str:
-        """Call a method with one response, which is written into `response`; returns the request id.
+    async def unary(self, path: str, request: Message, response: Message, caller: Caller) -> None:
+        """Call a method with one response, which is written into `response`.
 
         Args:
             path: such as "/triptych.v1.TranslationService/Translate".
@@ -96,7 +96,6 @@ class DirectCalls:
         with context.errors():
             async with asyncio.timeout_at(context.loop_deadline):
                 response.ParseFromString(await behaviour(request.SerializeToString(), context))
-        return context.request_id
 
     async def stream(
         self, path: str, requests: Message | AsyncIterator[Message], response: type[Any], caller: Caller
