@@ -73,7 +73,7 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
         for trail, found in _strings(_parsed(text), choice.root)
         if trail.takes(found.text)
     )
-    return collected(text, encoding, units, bound)
+    return choice.checked(collected(text, encoding, units, bound))
 
 
 def _parsed(text: str) -> Any:

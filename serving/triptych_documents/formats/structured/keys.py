@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from triptych_documents.errors import OptionError
+from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
+from triptych_documents.formats.shared.text_document import TextDocument
 
 MAX_SHOWN = 300  # characters of a path: a name may be as long as the document and contain all of its values
 _DOT = re.compile(r"(?<!\\)\.")
@@ -29,9 +32,17 @@ class KeySelection:
 
     def __init__(self, options: ReadOptions) -> None:
         keys, skip = _patterns("keys", options.keys), _patterns("skip_keys", options.skip_keys)
+        self._given = options.keys
         self.root = KeyPath(
             "", None, PatternMatch(keys, _starts(keys)) if keys else None, PatternMatch(skip, _starts(skip)) if skip else None
         )
+
+    def checked(self, document: TextDocument) -> TextDocument:
+        """Add a finding to a document in which `keys` select nothing."""
+        if not self._given or document.units:
+            return document
+        message = f"no text is selected by {', '.join(self._given)}; keys are paths such as title or items.*.text"
+        return replace(document, findings=[Finding(FindingKind.FORMAT, Severity.WARNING, "", message)])
 
 
 class PatternMatch:

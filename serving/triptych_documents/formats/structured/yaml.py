@@ -180,7 +180,7 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
         for trail, place, value in _scalars(text, choice.root)
         if place is not None and trail.takes(value)
     )
-    return collected(text, encoding, units, bound)
+    return choice.checked(collected(text, encoding, units, bound))
 
 
 def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:

@@ -6,6 +6,8 @@ from triptych_documents.errors import OptionError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.structured.keys import MAX_SHOWN, KeySelection, is_text
 
+from .roundtrips import read
+
 TEXT = (
     "Save ¦ save ¦ OK ¦ Hello, {name}! ¦ %d files ¦ <b>Save</b> ¦ Not found. ¦ (optional) ¦ Don't ¦ e-mail ¦ 保存 ¦ "
     "U.S. only ¦ 12:30 Uhr ¦ Log in… ¦ «Ja» ¦ Terms of use: https://example.org"
@@ -85,3 +87,10 @@ def test_long_paths_are_shown_from_their_end() -> None:
 def test_an_empty_name_is_rejected(field: str, pattern: str) -> None:
     with pytest.raises(OptionError, match=f"^{field}: .* has an empty name"):
         KeySelection(ReadOptions(**{field: (pattern,)}))
+
+
+@pytest.mark.parametrize(("name", "data"), [("json", '{"title": "A house"}'), ("yaml", "title: A house\n")])
+def test_keys_that_select_nothing_are_a_finding(name: str, data: str) -> None:
+    assert not read(name, data, ReadOptions(keys=("title",))).findings
+    [finding] = read(name, data, ReadOptions(keys=("titel", "items.*.text"))).findings
+    assert finding.message.startswith("no text is selected by titel, items.*.text;")
