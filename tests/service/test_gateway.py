@@ -569,6 +569,24 @@ def test_pages_of_other_origins_are_rejected(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:{port}", 403),
+        ("[evil.example", 403),
+        ("localhost:{port}", 200),
+        ("[::1]:{port}", 200),
+        ("printer.local", 200),
+        (ORIGIN.partition("://")[2], 200),
+    ],
+)
+def test_names_of_others_that_lead_to_this_machine_are_rejected(served: Served, host: str, status: int) -> None:
+    """DNS rebinding: the origin of a page agrees with the host of its requests."""
+    name = host.format(port=served.port)
+    assert served.get("/health", host=name)[0] == status
+    assert served.get("/health", host=name, origin=f"http://{name}")[0] == status or name in ORIGIN
+
+
+@pytest.mark.parametrize(
     "head",
     [
         b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -24,15 +26,17 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 CORS_SECONDS = 600  # for which browsers remember what is allowed
+OWN_NAMES = (".localhost", ".local", ".internal")  # ends of names that no page of the internet can have
 
 
-def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence[str]) -> ASGIApp:
+def make_application(apis: Sequence[Api], parts: GatewayParts, origins: Sequence[str], is_local: bool = False) -> ASGIApp:
     """Make the application of these APIs; the first one with a path serves it.
 
     Args:
         origins: of pages that may call it, beside its own; "*" is all.
+        is_local: it is for this machine alone, and not for a page whose name is made to lead to it (DNS rebinding).
     """
-    middleware = [Middleware(_Rules, origins=origins)]
+    middleware = [Middleware(_Rules, origins=origins, is_local=is_local)]
     if origins:
         cors = Middleware(
             CORSMiddleware,
@@ -64,9 +68,9 @@ class _Rules:
     send without asking the server first.
     """
 
-    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, origins: Sequence[str], is_local: bool) -> None:
         self._app = app
-        self._origins = frozenset(origins)
+        self._origins, self._is_local = frozenset(origins), is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,10 +87,29 @@ class _Rules:
         await app(scope, receive, send_with_headers)
 
     def _is_allowed(self, headers: Headers) -> bool:
-        origin = headers.get("origin")
+        origin, host = headers.get("origin"), headers.get("host", "")
+        if self._is_local and not ("*" in self._origins or _names_this_machine(host)):
+            return any(host == allowed.partition("://")[2] for allowed in self._origins)
         if origin is None or origin in self._origins or "*" in self._origins:
             return True
-        return origin.partition("://")[2] == headers.get("host")
+        return origin.partition("://")[2] == host
 
 
-FOREIGN = {"error": "pages of this origin may not call the server: allow it with --http-origin"}
+def _names_this_machine(host: str) -> bool:
+    """Return False for a name that somebody may own in the internet."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    return "." not in name or name.endswith(OWN_NAMES) or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+FOREIGN = {"error": "pages of this origin or host may not call the server: allow it with --http-origin"}

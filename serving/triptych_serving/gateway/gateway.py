@@ -22,7 +22,7 @@ from triptych_serving.gateway.stored_documents import StoredDocuments
 from triptych_serving.rpc.direct_calls import DirectCalls, RpcError
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.security.options import SecurityOptions
+from triptych_serving.security.options import SecurityOptions, is_loopback
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 INDEX, SETTINGS = "index.html", "settings.json"
@@ -60,7 +60,7 @@ def make_gateway(
 
     own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
     pages = [_playground(grpc_port)] if options.playground else []
-    application = make_application([own, *pages, *apis, connect.API], parts, options.origins)
+    application = make_application([own, *pages, *apis, connect.API], parts, options.origins, is_loopback(options.host))
     return HttpPort(options, security, application, on_stop=documents.close)
 
 
