@@ -11,8 +11,9 @@ Held-out pairs are drawn first. A training pair is dropped if its English or Ger
 equals that of a held-out pair, a Tatoeba validation pair, a sample sentence or a line of an `--exclude` file. All seeds are
 fixed: the same data give the same files.
 
-In some training pairs, names, cities, numbers and technical terms that are equal in both languages are replaced, so that the
-model learns to copy them. Greetings, single words, introductions and lists come from en-de-phrases.toml.
+In some training pairs, names, cities, numbers and technical terms that are equal in both languages are replaced, and some get
+emoji or signs, so that the model learns to copy them. Greetings, single words, introductions and lists come from
+en-de-phrases.toml.
 """
 
 import argparse
@@ -80,6 +81,8 @@ PHRASE_COPIES, WORD_COPIES, TEMPLATE_COPIES, LIST_COPIES = 8, 5, 80, 2_000
 SWAPPED = 0.4  # of the pairs with something to replace
 INVENTED = 0.5  # of the technical terms that replace others
 PLAIN = 0.04  # of the short pairs have an English side without capital and full stop
+DECORATED = 0.05  # of the pairs have emoji or signs before or behind both sides
+ANY_EMOJI = 0.2  # of these have one that may be rare
 COMMON_WORD = 15  # Tatoeba pairs; the dictionary's translations of words that are as common must occur there
 SUPPORT = 0.08  # of the word's pairs
 
@@ -91,6 +94,7 @@ RANGES = {
     "number": (100, 999),
     "year": (1850, 2030),
 }
+EMOJI = ((0x1F300, 0x1F64F), (0x1F680, 0x1F6FF), (0x1F900, 0x1F9FF))  # blocks of characters
 ENTITY = re.compile(r"&[a-z.]+;|\{\{|\[\[")
 SPACED = re.compile(r" ['’,;] |\w [.,;:]$| \)")  # left by tokenizers: "Forrest ' s"
 NUMBER = re.compile(r"\d+")
@@ -340,7 +344,16 @@ class Phrases:
         if draw.random() < SWAPPED:
             pair = self.swap_terms(self.swap_names(swap_numbers(pair, draw), draw), draw)
         short = len(pair[0].split()) <= 10 and not NUMBER.search(pair[0])
-        return plain(pair) if short and draw.random() < PLAIN else pair
+        pair = plain(pair) if short and draw.random() < PLAIN else pair
+        return self.decorate(pair, draw) if draw.random() < DECORATED else pair
+
+    def decorate(self, pair: Pair, draw: random.Random) -> Pair:
+        """Put the same emoji or signs before or behind both sides."""
+        signs = "".join(draw.choice(self.fill["sign"])[0] for _ in range(draw.choice((1, 1, 1, 2, 3))))
+        signs = chr(draw.randint(*draw.choice(EMOJI))) if draw.random() < ANY_EMOJI else signs
+        before, behind = draw.choice((("", f" {signs}"), ("", f" {signs}"), ("", signs), (f"{signs} ", "")))
+        english, german = (f"{before}{side}{behind}" for side in pair)
+        return english, german
 
     def swap_names(self, pair: Pair, draw: random.Random) -> Pair:
         """Replace names that occur equally often on both sides."""
