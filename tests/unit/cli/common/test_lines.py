@@ -1,10 +1,13 @@
 """Batches with bad inputs, and the format of scores."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+import click
 import pytest
 
-from triptych_cli.common.lines import run_each, score_number, score_text
+from triptych_cli.common.lines import open_writer, run_each, score_number, score_text
 from triptych_embedded.request import InputError
 
 
@@ -31,3 +34,12 @@ def test_scores_are_short(score: float, text: str) -> None:
 
 def test_scores_have_the_digits_of_a_float32() -> None:
     assert score_number(0.10000000149011612) == 0.1
+
+
+def test_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(click.ClickException, match="standard output is closed"), open_writer():
+        pass
+    with open_writer(tmp_path / "out.txt") as output:
+        output.write("a")
+    assert (tmp_path / "out.txt").read_text() == "a"

@@ -1,5 +1,6 @@
 """Finding documents, and the places of their translations."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,10 @@ def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
     assert names(out, pairs, beside=".xlf") == ["a.txt", "a.txt.tsv", "b.png"]
     only_images = Selection(include=["*.png"])
     assert names(out, one, two, selection=only_images) == ["b.png", "b.png"]  # both are ignored
+
+
+def test_pipes_in_a_folder_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "in", {"a.txt": "one"})
+    os.mkfifo(folder / "b.txt")
+    assert names(tmp_path / "out", folder) == ["a.txt"]
+    assert capsys.readouterr().err == f"{folder / 'b.txt'}: left out, it is not a plain file\n"
