@@ -11,6 +11,7 @@ Without VNNI, x86 adds two products of a byte and a weight in 16 bits. Weights w
 since 2 * 255 * 64 < 2^15: the fast kernels are then exact on every processor, at half of the weights' resolution.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -298,8 +299,15 @@ def _byte_casts(model: ModelProto) -> dict[str, str]:
 
 def _is_rounded(matrix: Floats, limit: int) -> bool:
     """Tell whether quantization changes nothing, as with a table that another graph shares with its rounded projection."""
-    steps = matrix / column_scales(matrix, limit)
-    return bool(np.abs(steps - np.rint(steps)).max() < ROUNDED)
+    scales = column_scales(matrix, limit)
+    steps = (matrix[:, part] / scales[part] for part in _parts(matrix))
+    return all(np.abs(each - np.rint(each)).max() < ROUNDED for each in steps)
+
+
+def _parts(matrix: Floats) -> Iterator[slice]:
+    """Return the columns to quantize at a time."""
+    step = max(1, AT_ONCE // max(1, matrix.shape[0]))
+    return (slice(start, start + step) for start in range(0, matrix.shape[1], step))
 
 
 def column_scales(matrix: Floats, limit: int = 127) -> Floats:
@@ -313,8 +321,6 @@ def quantize_columns(matrix: Floats, limit: int = 127) -> tuple[NDArray[np.int8]
     """Quantize `[K, N]` float32 to int8 in [-limit, limit] with one scale per column: `matrix ~ values * scales`."""
     scales = column_scales(matrix, limit)
     values = np.empty(matrix.shape, np.int8)
-    step = max(1, AT_ONCE // max(1, matrix.shape[0]))
-    for start in range(0, matrix.shape[1], step):
-        part = slice(start, start + step)
+    for part in _parts(matrix):
         values[:, part] = np.clip(np.rint(matrix[:, part] / scales[part]), -limit, limit)
     return values, scales
