@@ -146,9 +146,9 @@ def reported_failures(fail_fast: bool) -> Iterator[Callable[[str, object], None]
         click.get_current_context().exit(1)
 
 
-def check_stdout(target: Path | None) -> None:
-    """Check that there is standard output if there is no `target`. Raises click.ClickException: it is closed."""
-    if target is None and sys.stdout is None:
+def check_stdout() -> None:
+    """Check that there is standard output. Raises click.ClickException: it is closed."""
+    if sys.stdout is None:
         raise click.ClickException("standard output is closed; redirect it to a file, or to /dev/null")
 
 
@@ -161,7 +161,8 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
     Raises:
         click.ClickException: it is closed or cannot be written.
     """
-    check_stdout(target)
+    if target is None:
+        check_stdout()
     regular = target is not None and (target.is_file() or not target.exists())  # not a pipe, or /dev/null
     path = unfinished(target) if target and regular else target
     try:

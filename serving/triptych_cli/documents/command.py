@@ -122,7 +122,7 @@ def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, A
     destination(paths, out)  # checks that there is one document
     if values["bilingual"]:
         raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
-    check_stdout(None)
+    check_stdout()
     if sys.stdout.isatty() and find_format(values["format"] or "", str(paths[0])).name in BINARY:
         raise click.UsageError(f"the translation of {paths[0]} cannot be shown on a terminal; redirect it, or name a file")
     with TemporaryDirectory(prefix="triptych-") as folder:
