@@ -99,10 +99,10 @@ async def _call(call: HttpCall) -> Response:
         message = await call.unary(path, request, response())
         return Response(await call.offload(message.ByteSize(), serialize, codec, message), media_type=kind)
     await call.offload(len(data), parse, codec, _only_message(data), request, *limits)
-    return StreamingResponse(_stream(call.stream(path, request, response), codec), media_type=kind)
+    return StreamingResponse(_stream(call.stream(path, request, response), codec, call.request_id), media_type=kind)
 
 
-async def _stream(messages: AsyncGenerator[Any], codec: str) -> AsyncIterator[bytes]:
+async def _stream(messages: AsyncGenerator[Any], codec: str, request_id: str) -> AsyncIterator[bytes]:
     """Yield each response in its envelope, and the end of the stream with its status."""
     end: dict[str, Any] = {}
     try:
@@ -111,7 +111,7 @@ async def _stream(messages: AsyncGenerator[Any], codec: str) -> AsyncIterator[by
                 yield _envelope(0, serialize(codec, message))
     except Exception as failure:
         error = stream_error(failure)
-        end = {"error": error_body(error), "metadata": {REQUEST_ID: [error.request_id]}}
+        end = {"error": error_body(error), "metadata": {REQUEST_ID: [request_id]}}
     yield _envelope(END, json.dumps(end, ensure_ascii=False).encode())
 
 

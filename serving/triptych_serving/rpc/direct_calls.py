@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from grpc import aio
 
 from triptych_serving.rpc.dispatch import Handler, Router
-from triptych_serving.rpc.status import DETAILS, REQUEST_ID
+from triptych_serving.rpc.status import DETAILS
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,11 @@ class Caller:
 
 
 class RpcError(Exception):
-    """A call ended with a status other than OK.
+    """A call ended with a status other than OK; `status` has code, message and details."""
 
-    Args:
-        status: code, message and details.
-        request_id: of the call; empty if no method was called.
-    """
-
-    def __init__(self, status: status_pb2.Status, request_id: str = "") -> None:
+    def __init__(self, status: status_pb2.Status) -> None:
         super().__init__(status.message)
         self.status = status
-        self.request_id = request_id
 
     @classmethod
     def of(cls, code: grpc.StatusCode, message: str) -> Self:
@@ -51,7 +45,7 @@ class RpcError(Exception):
     def with_message(self, message: str) -> RpcError:
         """Return this error with another text for the caller."""
         status = status_pb2.Status(code=self.status.code, message=message, details=self.status.details)
-        return type(self)(status, self.request_id)
+        return type(self)(status)
 
     @property
     def code(self) -> grpc.StatusCode:
@@ -126,11 +120,6 @@ class DirectContext:
         left = self.time_remaining()
         return None if left is None else asyncio.get_running_loop().time() + left
 
-    @property
-    def request_id(self) -> str:
-        """The id that the call was given."""
-        return str(self._trailers.get(REQUEST_ID, ""))
-
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Raise RpcError for the status of an aborted call or a passed deadline."""
@@ -146,7 +135,7 @@ class DirectContext:
         packed = self._trailers.get(DETAILS)
         status = status_pb2.Status.FromString(packed) if isinstance(packed, bytes) else status_pb2.Status()
         status.code, status.message = (self._code or grpc.StatusCode.UNKNOWN).value[0], self._details
-        return RpcError(status, self.request_id)
+        return RpcError(status)
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return tuple(self._caller.metadata.items())
