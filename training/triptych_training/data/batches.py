@@ -77,10 +77,14 @@ def plan_steps(batches: list[Indices], per_step: int) -> list[list[Indices]]:
 
 def collate(examples: Sequence[Example], pad_id: int, bos_id: int) -> Batch:
     """Pad `examples` into one batch."""
-    labels = pad([e.target for e in examples], pad_id)
+    return shifted(pad([e.source for e in examples], pad_id), pad([e.target for e in examples], pad_id), pad_id, bos_id)
+
+
+def shifted(source: Tensor, labels: Tensor, pad_id: int, bos_id: int) -> Batch:
+    """Make a batch of padded sources `[B, S]` and targets `[B, T]`; the inputs are the targets, one position later."""
     inputs = torch.full_like(labels, bos_id)
     inputs[:, 1:] = labels[:, :-1].where(labels[:, 1:] != pad_id, pad_id)
-    return Batch(pad([e.source for e in examples], pad_id), inputs, labels, sum(len(e.target) for e in examples))
+    return Batch(source, inputs, labels, int((labels != pad_id).sum()))
 
 
 def pad(rows: Sequence[Row], pad_id: int) -> Tensor:

@@ -13,9 +13,11 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from triptych_training.data.batches import Example, Sizes
+from triptych_training.data.batches import Example, Indices, Sizes
 
 IDS, OFFSETS, LISTING = "ids.bin", "offsets.npy", "pairs.json"
 AT_ONCE = 10_000  # pairs
@@ -36,6 +38,14 @@ class PairArrays:
     def __getitem__(self, index: int) -> Example:
         start, middle, end = self.offsets[2 * index : 2 * index + 3].tolist()
         return Example(self.ids[start:middle], self.ids[middle:end])
+
+    def side(self, side: int, rows: Indices, pad_id: int) -> Tensor:
+        """Return the sources (0) or targets (1) of some pairs as one tensor `[B, longest]`, padded on the right."""
+        lengths, positions = self.lengths[rows, side], np.arange(self.lengths[rows, side].max())
+        inside = positions < lengths[:, None]
+        padded = np.full(inside.shape, pad_id, np.int64)
+        padded[inside] = self.ids[(self.offsets[2 * rows + side][:, None] + positions)[inside]]
+        return torch.from_numpy(padded)
 
     @property
     def sizes(self) -> Sizes:

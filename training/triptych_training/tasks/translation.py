@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, Indices, collate, example_sizes, plan_batches
+from triptych_training.data.batches import Example, Indices, collate, example_sizes, plan_batches, shifted
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
@@ -114,8 +114,9 @@ class TranslationTask:
         return int(self.corpus.train.lengths[indices, 1].sum())
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
-        config = self.model.config
-        batch = collate([self.corpus.train[i] for i in indices], config.pad_id, config.bos_id)
+        config, train = self.model.config, self.corpus.train
+        source, target = train.side(0, indices, config.pad_id), train.side(1, indices, config.pad_id)
+        batch = shifted(source, target, config.pad_id, config.bos_id)
         positions = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
         return batch.source, batch.inputs, batch.labels, positions
 

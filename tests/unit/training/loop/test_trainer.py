@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -195,7 +196,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
 
 def step(trainer: Trainer, batches: list[list[int]]) -> float:
     """Take an optimizer step over these pairs and return its loss."""
-    return float(trainer._step(trainer._prepare(batches, trainer.position.step)))
+    return float(trainer._step(trainer._prepare([np.array(rows) for rows in batches], trainer.position.step)))
 
 
 def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) -> None:
@@ -215,7 +216,7 @@ def test_accumulated_batches_have_the_gradient_of_one_batch(trainer: Trainer) ->
 def test_the_loss_is_a_mean_over_tokens_and_gradients_are_clipped(trainer: Trainer) -> None:
     trainer.optimizers = [Recorder(trainer.task.model)]  # type: ignore[list-item]
     alone = [step(trainer, [[i]]) for i in (0, 8)]
-    sizes = [trainer.task.weight([i]) for i in (0, 8)]
+    sizes = [trainer.task.weight(np.array([i])) for i in (0, 8)]
     mean = sum(loss * size for loss, size in zip(alone, sizes, strict=True)) / sum(sizes)
     assert step(trainer, [[0, 8]]) == pytest.approx(mean, rel=1e-5)
     recorder = Recorder(trainer.task.model)
