@@ -54,7 +54,7 @@ def text(data: bytes) -> None:
     _attempt(lambda: [codec.decode_stable(ids) for ids in codec.encode([content])])
     _attempt(lambda: codec.decode(codec.encode_prefixes([content, "a"], MAX_TOKENS)))
     _attempt(lambda: finish(bert.encode([(content,), (content, content[::-1])], KeptEncoding, offsets=True)))
-    _attempt(lambda: finish(bert.encode_masked([content], KeptEncoding)))
+    _attempt(lambda: finish(bert.encode_masked([content], KeptEncoding, offsets=True)))
 
 
 def sentences(data: bytes) -> None:

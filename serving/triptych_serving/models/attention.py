@@ -147,7 +147,7 @@ def _of_translation(model: Translator, given: AttentionInput) -> Work[Attention]
 def _of_text(model: TextModel, given: AttentionInput) -> Work[Attention]:
     tokenizer, texts = model.tokenizer, (given.text, given.text_pair) if given.text_pair else (given.text,)
     if tokenizer.mask in given.text and not given.text_pair:  # a mask is worth looking at
-        [encoding] = finish(tokenizer.encode_masked([given.text], KeptEncoding))
+        [encoding] = finish(tokenizer.encode_masked([given.text], KeptEncoding, offsets=True))
     else:
         [encoding] = finish(tokenizer.encode([texts], KeptEncoding, TEXTS, offsets=True))
     inputs = {"ids": encoding.ids[None], "segments": encoding.type_ids[None], "lengths": np.array([len(encoding)], np.int32)}

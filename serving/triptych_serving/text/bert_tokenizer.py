@@ -39,6 +39,7 @@ class BertTokenizer:
         self.vocabulary: int = self._tokenizer.get_vocab_size()
         self._mask_id = tokens.mask
         self._pieces: dict[int, str] = {}
+        self._joining: dict[int, tuple[str, bool]] = {}
         if faults := self._faults(tokens):
             raise BundleError(path, faults)
 
@@ -102,10 +103,12 @@ class BertTokenizer:
         )
         return [result for result, _ in encoded], [one or over for one, (_, over) in zip(cut, encoded, strict=True)]
 
-    def encode_masked(self, texts: Sequence[str], read: Callable[[Encoding], Read], most: int = UNLIMITED) -> Steps[list[Read]]:
-        """Tokenize texts in which `mask` is the mask token, with offsets; arguments and errors as for `encode`."""
-        inputs = [(text,) for text in texts]
-        return encode_steps(self._masking.encode_batch, inputs, CONTENTS, self._limits, most, read)
+    def encode_masked(
+        self, texts: Sequence[str], read: Callable[[Encoding], Read], offsets: bool = False, most: int = UNLIMITED
+    ) -> Steps[list[Read]]:
+        """Tokenize texts in which `mask` is the mask token; arguments and errors as for `encode`."""
+        encode = self._masking.encode_batch if offsets else self._masking.encode_batch_fast
+        return encode_steps(encode, [(text,) for text in texts], CONTENTS, self._limits, most, read)
 
     def pieces(self, word: str) -> list[int]:
         """Return the ids of one word, which must be Unicode, without special tokens."""
@@ -120,14 +123,23 @@ class BertTokenizer:
             self._pieces[token] = str(self._tokenizer.decode([token], skip_special_tokens=False))
         return self._pieces[token]
 
-    def behind(self, token: int) -> str:
-        """Return a token as text after another one, including its leading space, if any."""
-        before = self._tokenizer.decode([self._anchor], skip_special_tokens=False)
-        return str(self._tokenizer.decode([self._anchor, token], skip_special_tokens=False)).removeprefix(before)
+    def joining(self, token: int) -> tuple[str, bool]:
+        """Return a token as text after other text, and whether white space there must go: the token has its own, or none."""
+        if token not in self._joining:
+            piece = self.piece(token)
+            continues = self.prefix and piece.startswith(self.prefix) and len(piece) > len(self.prefix)
+            after = self._behind(token) if self.spaced else piece.removeprefix(self.prefix) if continues else piece
+            self._joining[token] = after, self.spaced or bool(continues)
+        return self._joining[token]
 
     def token(self, token: int) -> str:
         """Return a token as it is in the vocabulary."""
         return str(self._tokenizer.id_to_token(token))
+
+    def _behind(self, token: int) -> str:
+        """Return a token as text after another one, including its leading space, if any."""
+        before = self._tokenizer.decode([self._anchor], skip_special_tokens=False)
+        return str(self._tokenizer.decode([self._anchor, token], skip_special_tokens=False)).removeprefix(before)
 
     @cached_property
     def _marks(self) -> tuple[str, int | None]:
