@@ -118,17 +118,23 @@ def _options(message: translation_pb2.DecodingOptions) -> DecodingOptions:
 
 def converter(message: Any) -> Callable[[Any], Any]:
     """Return a function that converts a result to a message of this descriptor, whose fields are named as its attributes."""
-    make, fields = GetMessageClass(message), message.fields
+    make, read = GetMessageClass(message), _field_reader(message)
+    return lambda result: make(**read(result))
+
+
+def _field_reader(message: Any) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that reads the fields from attributes. Nested messages are mappings: messages would be copied."""
+    fields = message.fields
     plain = [field.name for field in fields if field.message_type is None]
-    nested_lists = [(field.name, converter(field.message_type)) for field in fields if field.message_type is not None]
+    nested_lists = [(field.name, _field_reader(field.message_type)) for field in fields if field.message_type is not None]
 
-    def convert(result: Any) -> Any:
+    def read(result: Any) -> dict[str, Any]:
         values = {name: getattr(result, name) for name in plain}
-        for name, convert_one in nested_lists:
-            values[name] = map(convert_one, getattr(result, name))
-        return make(**values)
+        for name, read_one in nested_lists:
+            values[name] = map(read_one, getattr(result, name))
+        return values
 
-    return convert
+    return read
 
 
 def packer(response: type[Message]) -> Callable[[Any], bytes]:
