@@ -82,14 +82,16 @@ class CallQueue(ABC, Generic[RowT]):
     Args:
         limits: of the queue.
         lanes: keys of the lanes.
-        cost, unit: of rows, as of FairQueue.
+        cost, unit, turn: of rows, as of FairQueue.
     """
 
-    def __init__(self, limits: QueueLimits, lanes: Iterable[Hashable], cost: Callable[[RowT], int], unit: int = 1) -> None:
+    def __init__(
+        self, limits: QueueLimits, lanes: Iterable[Hashable], cost: Callable[[RowT], int], unit: int = 1, turn: int = 1
+    ) -> None:
         lanes = tuple(lanes)
         self.counters = Counters()
         self.calls = 0  # with a waiting row
-        self._queues: dict[Any, FairQueue[RowT]] = {lane: FairQueue(cost, unit) for lane in lanes}
+        self._queues: dict[Any, FairQueue[RowT]] = {lane: FairQueue(cost, unit, turn) for lane in lanes}
         self._retries: dict[Any, deque[RowT]] = {lane: deque() for lane in lanes}
         self._estimators: dict[Any, WaitEstimator] = {lane: WaitEstimator() for lane in lanes}
         self._queue_limits = limits

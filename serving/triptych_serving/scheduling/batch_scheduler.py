@@ -35,7 +35,8 @@ class BatchScheduler(CallQueue[Item]):
     """The queue of a one-shot engine."""
 
     def __init__(self, limits: BatchLimits) -> None:
-        super().__init__(limits, [LANE], lambda item: item.size, TURN_TOKENS)
+        turn = max(TURN_TOKENS, limits.saturating_tokens)
+        super().__init__(limits, [LANE], lambda item: item.size, TURN_TOKENS, turn)
         self._limits = limits
         self._queue, self._estimator = self._queues[LANE], self._estimators[LANE]
         self._by_size: dict[int, list[tuple[tuple[int, float, int], Item]]] = {}  # for every waiting size, a heap

@@ -46,10 +46,12 @@ class FairQueue(Generic[RowT]):
     Args:
         cost: share of the engine that a row takes, at least 1.
         unit: a row takes its cost in virtual time, rounded up to a multiple of it: rows that cost less do not pass each other.
+        turn: rows of a call that take so much together share a turn. With a part of every batch each, calls would all end with
+            the last one, and a device would wait for their next rows.
     """
 
-    def __init__(self, cost: Callable[[RowT], int], unit: int = 1) -> None:
-        self._cost, self._unit = cost, unit
+    def __init__(self, cost: Callable[[RowT], int], unit: int = 1, turn: int = 1) -> None:
+        self._cost, self._unit, self._turn = cost, unit, turn
         self._heap: list[tuple[tuple[int, float, int], _Entry[RowT]]] = []  # an entry's key is never above its head's order
         self._entries: dict[Call[Any], _Entry[RowT]] = {}
         self._urgencies: list[float] = []  # of all entries, ascending
@@ -73,11 +75,12 @@ class FairQueue(Generic[RowT]):
         """Queue rows of a call that has just arrived."""
         urgency = _urgency(call.deadline, call.arrived)
         joins = urgency < self._latest.get(self._now, -math.inf)
-        tag = self._now - (self._turn(rows[0]) if joins else 0)
-        self._arrivals += 1
+        start = self._now - (_rounded(self._time(rows[0]), self._turn) if joins else 0)
+        taken = 0
         for row in rows:
-            tag += self._turn(row)
-            row.order, row.waiting = (tag, urgency, self._arrivals), True
+            taken += self._time(row)
+            self._arrivals += 1
+            row.order, row.waiting = (start + _rounded(taken, self._turn), urgency, self._arrivals), True
             self.tokens += row.size
         cost = sum(map(self._cost, rows))
         entry = self._entries[call] = _Entry(call, rows, cost, urgency)
@@ -144,13 +147,18 @@ class FairQueue(Generic[RowT]):
         urgent = bisect_right(self._urgencies, _urgency(deadline, now))
         return min(self.whole, (cost - last) * len(self._urgencies) + last * urgent)
 
-    def _turn(self, row: RowT) -> int:
+    def _time(self, row: RowT) -> int:
         """Return the virtual time that a row takes."""
-        return math.ceil(self._cost(row) / self._unit) * self._unit
+        return _rounded(self._cost(row), self._unit)
 
     def _note(self, head: RowT) -> None:
         tag, urgency, _ = head.order
         self._latest[tag] = max(urgency, self._latest.get(tag, urgency))
+
+
+def _rounded(number: int, unit: int) -> int:
+    """Round up to a multiple."""
+    return -(-number // unit) * unit
 
 
 def _urgency(deadline: float | None, arrived: float) -> float:

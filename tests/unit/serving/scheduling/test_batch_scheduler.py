@@ -117,15 +117,15 @@ def test_every_batch_keeps_the_rules(calls: list[list[int]], at_once: int, rows:
     limits = BatchLimits(batch_rows=rows, batch_tokens=tokens, saturating_tokens=saturating)
     scheduler = BatchScheduler(limits)
     waiting: dict[Item, int] = {}
-    virtual_time = 0
+    virtual_time, turn = 0, max(TURN_TOKENS, saturating)
     queued = [item_call(*some) for some in calls]
     while queued or scheduler.waiting:
         for call in queued[:at_once]:
             scheduler.submit(call, 0.0)
-            tag = virtual_time
+            taken = 0
             for item in call.rows:
-                tag += math.ceil(item.size / TURN_TOKENS) * TURN_TOKENS
-                waiting[item] = tag
+                taken += math.ceil(item.size / TURN_TOKENS) * TURN_TOKENS
+                waiting[item] = virtual_time + math.ceil(taken / turn) * turn
         del queued[:at_once]
         batch = plan(scheduler)
         virtual_time = min(waiting.values())

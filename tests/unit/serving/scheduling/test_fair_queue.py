@@ -110,6 +110,14 @@ def test_costly_rows_get_fewer_turns() -> None:
     assert take(queue, 25).count(short) == 20
 
 
+def test_rows_of_a_call_share_a_turn() -> None:
+    queue: FairQueue[Row] = FairQueue(lambda row: row.size, turn=20)
+    first, second, lone = make_call(rows=4, source=[7] * 10), make_call(rows=4, source=[7] * 10), make_call(source=[7] * 10)
+    for call in (first, second, lone):
+        add(queue, call)
+    assert take(queue, 9) == [first, first, second, second, lone, first, first, second, second]
+
+
 def test_rows_below_the_unit_keep_their_order() -> None:
     queue: FairQueue[Row] = FairQueue(lambda row: row.size, unit=20)
     long, short, longest = (make_call(rows=2, source=[7] * size) for size in (20, 5, 21))
