@@ -24,7 +24,7 @@ if [[ ${REHEARSAL:-} == 1 ]]; then
     --max-positions 64 --batch-tokens 400)
   tiny_bert=("${loop[@]}" --vocabulary-size 200 --model-dim 32 --heads 2 --feedforward-dim 48 --layers 1 --max-positions 64 --sequence-length 32
     --batch-tokens 400)
-  tiny_vit=("${loop[@]}" --model-dim 32 --heads 2 --feedforward-dim 48 --layers 1 --hold-out 6 --batch-images 4)
+  tiny_vit=("${loop[@]}" --model-dim 32 --heads 2 --feedforward-dim 48 --layers 1 --hold-out 36 --batch-images 4)
   tiny_distill=(--beam-size 2 --max-length 12 --batch-tokens 400 --chunk 16)
   tiny_score=(--beam-size 2)
 else
@@ -55,13 +55,23 @@ train() {
   fi
 }
 
-# distill TEACHER OUT OPTIONS...: write the teacher's translations, unless OUT exists.
+# distill TEACHER OUT OPTIONS...: write the teacher's translations, unless OUT exists. One GPU is shared by several processes, since a
+# search also needs much time between its kernels.
 distill() {
-  local teacher=$1 out=$2
+  local teacher=$1 out=$2 shard shards=${SHARDS:-3}
   shift 2
-  if [[ ! -e $out ]]; then
-    launch distill "$teacher" --out "$out" "$@" "${tiny_distill[@]}"
+  if [[ -e $out ]]; then
+    return
   fi
+  if ((gpus > 1)); then
+    launch distill "$teacher" --out "$out" "$@" "${tiny_distill[@]}"
+    return
+  fi
+  for ((shard = 0; shard < shards; shard++)); do
+    triptych distill "$teacher" --out "$out" "$@" "${tiny_distill[@]}" --shard "$shard/$shards" &
+  done
+  wait
+  [[ -e $out ]]
 }
 
 # score CHECKPOINT PAIRS OPTIONS...: print the checkpoint's BLEU, measured in PyTorch.

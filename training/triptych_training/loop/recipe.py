@@ -87,6 +87,7 @@ class TextRecipe(Recipe):
     """Options of trainings on files of text."""
 
     valid: tuple[str, ...]
+    tokenizer: str = ""  # a tokenizer.json with the special tokens; empty: train one
     embeddings: str = ""  # file of word vectors, with which the token table begins
     batch_tokens: int = 4_000  # rows x longest row of a batch
 
@@ -99,7 +100,7 @@ class TextRecipe(Recipe):
     @property
     def known_tokenizer(self) -> str:
         """File of the tokenizer that is given, or that of the checkpoint to begin with; empty if one is to be trained."""
-        return f"{self.initial}/tokenizer.json" if self.initial else ""
+        return self.tokenizer or (f"{self.initial}/tokenizer.json" if self.initial else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,6 @@ class TranslationRecipe(TextRecipe):
 class RowRecipe(TextRecipe):
     """Options for models that read running text in rows; lengths and budgets are in tokens."""
 
-    tokenizer: str = ""  # a tokenizer.json with the special tokens; empty: train one
     sequence_length: int = 128  # of a row, special tokens included
     batch_tokens: int = 8_192
     label_smoothing: float = 0.0
@@ -164,10 +164,6 @@ class RowRecipe(TextRecipe):
         """Raise RecipeError if rows are longer than a model has positions."""
         if self.sequence_length > max_positions:
             raise RecipeError(f"sequence_length: {self.sequence_length} is above max_positions {max_positions}")
-
-    @property
-    def known_tokenizer(self) -> str:
-        return self.tokenizer or super().known_tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from triptych_training.data.batches import Example, Indices, collate, example_si
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
-from triptych_training.data.tokenizer import train_tokenizer
+from triptych_training.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
 from triptych_training.evaluation.processes import merge, share, total
@@ -161,6 +161,8 @@ def _prepare(
 ) -> tuple[Tokenizer, Corpus]:
     valid_pairs = list(_read(recipe.valid_files))
     tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
+    if [tokenizer.id_to_token(number) for number in range(3)] != SPECIAL_TOKENS[:3]:
+        raise RecipeError(f"tokenizer: tokens 0, 1 and 2 of {recipe.known_tokenizer} are not {', '.join(SPECIAL_TOKENS[:3])}")
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
     digest = folder.digest(limit, recipe.directions)
