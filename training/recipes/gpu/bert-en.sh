@@ -3,7 +3,7 @@
 #
 #   DATA=/path/to/data training/recipes/gpu/bert-en.sh WORK REPOSITORY
 #
-# DATA contains the folders `text` and `parallel` with the files named below and in ../mix_bert_en.py. MINUTES is the training time (4).
+# DATA contains the folders `text` and `parallel` with the files named below and in ../mix_bert_en.py. MINUTES is the training time (5).
 # Without REPOSITORY nothing is exported.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=${2:-}
@@ -17,7 +17,7 @@ train bert "$work/bert-en" --valid "$valid" \
   --vocabulary-size 8000 --sequence-length 128 --max-positions 256 --mask-share 0.2 --no-next-sentence \
   --model-dim 256 --heads 4 --feedforward-dim 1024 --layers 5 --norm pre --dropout 0 \
   --optimizer muon --learning-rate 4e-3 --schedule linear --warmup-steps 300 --weight-decay 0 --batch-tokens 65536 \
-  --epochs 1000 --max-minutes "${MINUTES:-4}" --validate-every 1000 --average 1 --keep 1 --save-steps 100000 --seed 1
+  --epochs 1000 --max-minutes "${MINUTES:-5}" --validate-every 1000 --average 1 --keep 1 --save-steps 100000 --seed 1
 keep "$work/bert-en" "$work/bert-en/model"
 
 if [[ -n $repository ]]; then
