@@ -89,6 +89,9 @@ class CompiledEncoder:
         self._model: Any = task.checkpoint.model.eval().to(self._device, self._dtype)
         torch._dynamo.config.recompile_limit = MOST_SHAPES
         compute = self._text if hasattr(task, "mask") else self._image
+        if hasattr(task, "spec"):  # a CUDA graph cannot copy them from the host
+            image = task.checkpoint.image
+            self._scaling = [torch.tensor(values, device=device).view(1, 3, 1, 1) for values in (image.mean, image.std)]
         self._compute = torch.compile(compute, dynamic=False) if compiles else compute
         self._ready: dict[tuple[tuple[int, ...], ...], tuple[dict[str, Tensor], Any, Tensor]] = {}
         self.settings = ("torch.compile, " if compiles else "eager, ") + ("fp16, CUDA graphs" if self._gpu else "fp32")
@@ -144,8 +147,7 @@ class CompiledEncoder:
         return best
 
     def _image(self, pixels: Tensor) -> Tensor:
-        image = self._task.checkpoint.image
-        mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (image.mean, image.std))
+        mean, std = self._scaling
         scaled = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
         best: Tensor = self._model(scaled.to(self._dtype)).float().softmax(-1).topk(self._top_k)[1]
         return best
