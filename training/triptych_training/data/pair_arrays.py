@@ -35,10 +35,6 @@ class PairArrays:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> Example:
-        start, middle, end = self.offsets[2 * index : 2 * index + 3].tolist()
-        return Example(self.ids[start:middle], self.ids[middle:end])
-
     def side(self, side: int, rows: Indices, pad_id: int) -> Tensor:
         """Return the sources (0) or targets (1) of some pairs as one tensor `[B, longest]`, padded on the right."""
         lengths, positions = self.lengths[rows, side], np.arange(self.lengths[rows, side].max())

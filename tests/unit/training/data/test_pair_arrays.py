@@ -17,7 +17,10 @@ def test_pairs_are_read_as_they_were_written(tmp_path: Path, vocabulary: int, ki
     write_pairs(folder, (Example(*pair) for pair in PAIRS), 5, vocabulary, "made of this")
     pairs = open_pairs(folder, "made of this")
     assert pairs is not None
-    assert [(list(pair.source), list(pair.target)) for pair in (pairs[i] for i in range(len(pairs)))] == [PAIRS[0], PAIRS[2]]
+    assert [pairs.side(side, np.array([1, 0]), pad_id=1).tolist() for side in (0, 1)] == [
+        [[60_000, 2, 1], [5, 6, 2]],
+        [[2, 1], [7, 2]],
+    ]
     assert (pairs.ids.dtype, pairs.left_out) == (kind, 1)
     assert pairs.sizes.tolist() == [[3, 3], [2, 2]]
     assert open_pairs(folder, "made of that") is None

@@ -30,6 +30,20 @@ def several(folder: Path, **changes: Any) -> TranslationRecipe:
     return make_recipe(folder, **{**files, "source_language": "", "target_language": "", **changes})
 
 
+def test_the_tokenizer_of_another_training(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, epochs=1, average=1)
+    teacher = train_translation(recipe, SHAPE, tmp_path / "teacher")
+    other = write_pairs(tmp_path / "other.tsv", [("d c b a", "b a")] * 20)
+    known = replace(recipe, train=(str(other),), tokenizer=str(teacher / "tokenizer.json"))
+    student = train_translation(known, SHAPE, tmp_path / "student")
+    assert load_checkpoint(student).tokenizer.to_str() == load_checkpoint(teacher).tokenizer.to_str()
+    tokenizer = load_checkpoint(teacher).tokenizer
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer.to_str().replace("<pad>", "<empty>"))
+    with pytest.raises(RecipeError, match=r"tokenizer: tokens 0, 1 and 2 of .* are not <pad>, <s>, </s>"):
+        train_translation(replace(known, tokenizer=str(path)), SHAPE, tmp_path / "refused")
+
+
 def test_a_model_of_two_directions_depends_on_the_target_s_token(tmp_path: Path) -> None:
     recipe = several(tmp_path, epochs=1, average=1)
     checkpoint = load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run"))
