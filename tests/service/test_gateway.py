@@ -646,6 +646,16 @@ def test_trailers_within_the_limit_are_dropped(served: Served) -> None:
     assert served.send(head + chunked).startswith(b"HTTP/1.1 200")
 
 
+def test_encoded_bodies_are_refused(served: Served) -> None:
+    head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    chunked = b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    gzipped = chunked.replace(b": chunked", b": gzip, chunked")
+    for name, rest in ((b"transfer-encoding", gzipped), (b"content-encoding", b"content-encoding: gzip\r\n" + chunked)):
+        answer = served.send(head + rest)
+        assert answer.startswith(b"HTTP/1.1 501")
+        assert name + b": only" in answer
+
+
 def test_slow_heads_and_bodies_are_cut_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.1)
     assert served.send(b"GET /health HTTP/1.1\r\n") == b""

@@ -33,6 +33,7 @@ from triptych_serving.rpc.status import REQUEST_ID
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import NOT_UNICODE
 
+ENCODINGS = {"content-encoding": "identity", "transfer-encoding": "chunked"}  # of bodies; others would be read as they are
 BODY_SECONDS = 60.0  # in which a request's body must arrive
 TIMEOUT_HEADER = "connect-timeout-ms"
 FORM_PART = re.compile(rb"(?:%[0-9a-fA-F]{2}|.){1,4096}", re.DOTALL)  # with whole escapes
@@ -238,8 +239,9 @@ class HttpCall:
         declared = self.request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > most:
             raise too_large(most)
-        if self.request.headers.get("content-encoding", "identity") != "identity":
-            raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, "content-encoding: only identity is supported")
+        for name, supported in ENCODINGS.items():
+            if self.request.headers.get(name, supported).lower() != supported:
+                raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"{name}: only {supported} is supported")
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
