@@ -650,8 +650,14 @@ def test_encoded_bodies_are_refused(served: Served) -> None:
     head = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
     chunked = b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     gzipped = chunked.replace(b": chunked", b": gzip, chunked")
-    for name, rest in ((b"transfer-encoding", gzipped), (b"content-encoding", b"content-encoding: gzip\r\n" + chunked)):
-        answer = served.send(head + rest)
+    twice = b"content-encoding: identity\r\ncontent-encoding: gzip\r\n"
+    form = (
+        head.replace(b"application/json", b"multipart/form-data; boundary=x")
+        + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}"
+    )
+    cases = (b"transfer-encoding", head + gzipped), (b"content-encoding", head + twice + chunked), (b"content-encoding", form)
+    for name, request in cases:
+        answer = served.send(request)
         assert answer.startswith(b"HTTP/1.1 501")
         assert name + b": only" in answer
 

@@ -1,4 +1,4 @@
-"""Draw the texts of the later parts of bert-en's training: articles, books, capitals, and sentences on their own.
+"""Draw the mixed texts of bert-en's training: articles, books, capitals, and sentences on their own.
 
     python mix_bert_en.py DATA OUT.txt.gz [--seed N]
 
@@ -7,13 +7,12 @@ short sentence, of a kind that an encyclopedia does not have. Sentences of the c
 """
 
 import argparse
-import gzip
 import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from mix_en_de import key, read_lines, read_pairs
+from mix_en_de import key, read_lines, read_pairs, write_lines
 
 from triptych_training.data.documents import read_texts
 
@@ -52,7 +51,7 @@ SHORTEST, LONGEST = 4, 40  # words of a sentence on its own
 
 def main() -> None:
     """Read the command line and write the file."""
-    options = read_options("Draws the texts of the later parts of bert-en's training.")
+    options = read_options("Draws the mixed texts of bert-en's training.")
     draw = random.Random(f"bert-en/{options.seed}")
     documents = [*articles(options.data / "text", draw), *books(options.data / "text", draw)]
     documents += [*sentences(options.data / "parallel") * COPIES, *capitals() * CAPITAL_COPIES]
@@ -74,8 +73,7 @@ def read_options(description: str) -> argparse.Namespace:
 def write_shuffled(documents: list[str], draw: random.Random, path: Path) -> None:
     """Write documents in a random order, with a blank line between them."""
     draw.shuffle(documents)
-    with gzip.open(path, "wt", encoding="utf-8", compresslevel=4) as file:
-        file.writelines(f"{text}\n\n" for text in documents)
+    write_lines(path, (f"{text}\n" for text in documents))
 
 
 def sentences(folder: Path) -> list[str]:

@@ -26,7 +26,7 @@ import sys
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -134,8 +134,7 @@ def main() -> None:
         rows += taken
     rows = [pair for pair in rows if not touches(pair, forbidden)]
     random.Random("order").shuffle(rows)
-    with gzip.open(options.out / "train.tsv.gz", "wt", encoding="utf-8", compresslevel=4) as file:
-        file.writelines(f"{english}\t{german}\n" for english, german in rows)
+    write_lines(options.out / "train.tsv.gz", (f"{english}\t{german}" for english, german in rows))
     sys.stdout.write(f"{len(rows):,} training pairs\n")
 
 
@@ -152,6 +151,14 @@ def read_lines(path: Path) -> Iterator[str]:
     with opener(path, "rt", encoding="utf-8") as file:
         for line in file:
             yield line.rstrip("\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a compressed file in one move, so that what exists is complete."""
+    partial = path.with_name(f"{path.name}.partial")
+    with gzip.open(partial, "wt", encoding="utf-8", compresslevel=4) as file:
+        file.writelines(f"{line}\n" for line in lines)
+    partial.replace(path)
 
 
 def read_pairs(path: Path) -> list[Pair]:

@@ -7,7 +7,6 @@ and short phrases are not translated again: what people wrote is better.
 """
 
 import argparse
-import gzip
 import random
 import re
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mix_bert_en import SENTENCE_END
-from mix_en_de import SAMPLES, VALID, key, read_lines, read_pairs
+from mix_en_de import SAMPLES, VALID, key, read_lines, read_pairs, write_lines
 
 from triptych_training.data.documents import read_texts
 
@@ -42,8 +41,7 @@ def main() -> None:
         found = sorted(set(sentences([str(options.data / "text" / f"{name}.train.txt.xz")])))
         texts |= set(random.Random(name).sample(found, min(count, len(found))))
     kept = [text for text in sorted(texts) if key(text) not in forbidden]
-    with gzip.open(options.out, "wt", encoding="utf-8", compresslevel=4) as file:
-        file.writelines(f"{text}\n" for text in kept)
+    write_lines(options.out, kept)
     sys.stdout.write(f"{len(kept):,} sentences\n")
 
 

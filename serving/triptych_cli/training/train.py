@@ -145,7 +145,9 @@ def _loop(
 )
 @_option("--source-language", default="", help="BCP 47 code, such as en; not with en:de=FILE.")
 @_option("--target-language", default="", help="BCP 47 code, such as de; not with en:de=FILE.")
-@_option("--tokenizer", default="", help="The tokenizer.json of another translation training.  [default: train one]")
+@_option(
+    "--tokenizer", default="", help="The tokenizer.json of another translation training, of any size.  [default: train one]"
+)
 @_option("--vocabulary-size", default=8000, help="Size of the shared BPE vocabulary.")
 @_option("--max-length", default=200, help="Longest side of a training pair, in tokens; longer pairs are left out.")
 @_sizes("transformer")

@@ -239,9 +239,7 @@ class HttpCall:
         declared = self.request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > most:
             raise too_large(most)
-        for name, supported in ENCODINGS.items():
-            if self.request.headers.get(name, supported).lower() != supported:
-                raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"{name}: only {supported} is supported")
+        self._check_encodings()
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -253,6 +251,12 @@ class HttpCall:
         except TimeoutError:
             raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, f"body: not received within {BODY_SECONDS:g} s") from None
         return b"".join(chunks)
+
+    def _check_encodings(self) -> None:
+        for name, supported in ENCODINGS.items():
+            given = ", ".join(self.request.headers.getlist(name)).strip().lower()
+            if given not in ("", supported):
+                raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"{name}: only {supported} is supported")
 
     async def json(self, has_images: bool = False) -> Json:
         """Read a JSON object, or a form with fields in its place.
@@ -288,6 +292,7 @@ class HttpCall:
             raise invalid("content-length: missing; a form needs it")
         if int(declared) > limit:
             raise too_large(limit)
+        self._check_encodings()
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)

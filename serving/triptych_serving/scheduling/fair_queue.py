@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Generic
 
 from triptych_serving.scheduling.request import Call, RowT
@@ -75,12 +76,12 @@ class FairQueue(Generic[RowT]):
         """Queue rows of a call that has just arrived."""
         urgency = _urgency(call.deadline, call.arrived)
         joins = urgency < self._latest.get(self._now, -math.inf)
-        start = self._now - (_rounded(self._time(rows[0]), self._turn) if joins else 0)
-        taken = 0
-        for row in rows:
-            taken += self._time(row)
+        times = [self._time(row) for row in rows]
+        total = sum(times)  # a call that ends inside a turn does not wait for the turn's end
+        start = self._now - (min(_rounded(times[0], self._turn), total) if joins else 0)
+        for row, taken in zip(rows, accumulate(times), strict=True):
             self._arrivals += 1
-            row.order, row.waiting = (start + _rounded(taken, self._turn), urgency, self._arrivals), True
+            row.order, row.waiting = (start + min(_rounded(taken, self._turn), total), urgency, self._arrivals), True
             self.tokens += row.size
         cost = sum(map(self._cost, rows))
         entry = self._entries[call] = _Entry(call, rows, cost, urgency)

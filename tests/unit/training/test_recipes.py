@@ -37,7 +37,7 @@ ADVERBS = {
 HELD_OUT = 300  # sentences of the validation sets: export needs 200 of each language
 # Arguments of each script, and the runs that it trains.
 SCRIPTS = {
-    "en-de.sh": ((), ["teacher", "en-de"]),
+    "en-de.sh": ((), ["en-de-teacher", "en-de-student"]),
     "teacher.sh": ((), ["teacher"]),
     "pair.sh": (("en-fr",), ["en-fr"]),
     "multilingual.sh": ((), ["multilingual"]),
@@ -238,7 +238,7 @@ REHEARSALS = {
     "translation": (("teacher.sh", "pair.sh", "multilingual.sh"), {"en-fr", "en-de-fr"}, ("teacher", "en-fr", "multilingual")),
     "base": (("base.sh",), {"base-en-de"}, ("base",)),
     "multi30k": (("multi30k.sh",), {"multi30k-en-de"}, ("multi30k-1", "multi30k-2")),
-    "en-de": (("en-de.sh",), {"en-de"}, ("en-de",)),
+    "en-de": (("en-de.sh",), {"en-de-student"}, ("en-de-student",)),
     "bert-en": (("bert-en.sh",), {"bert-en"}, ("bert-en",)),
     "vit-cifar10": (("vit-cifar10.sh",), {"vit-cifar10"}, ("vit-cifar10",)),
 }

@@ -1,6 +1,7 @@
 # Functions and settings of all recipes in this folder. Environment variables:
 #
 #   GPUS            number of this machine's GPUs to train on (1)
+#   SHARDS          processes that share the GPU in a distillation (3)
 #   PAUSE_MINUTES   limit of one run: an unfinished training saves its state and the recipe ends with code 75; the same command continues (0: none)
 #   TRIPTYCH        command of the program if it is not installed, such as "python3 -m triptych_cli"
 #   REHEARSAL       1: run the same commands with tiny models, in seconds on a CPU, to check files and options
@@ -67,11 +68,17 @@ distill() {
     launch distill "$teacher" --out "$out" "$@" "${tiny_distill[@]}"
     return
   fi
+  local pid pids=() failed=0
   for ((shard = 0; shard < shards; shard++)); do
     triptych distill "$teacher" --out "$out" "$@" "${tiny_distill[@]}" --shard "$shard/$shards" &
+    pids+=($!)
   done
-  wait
-  [[ -e $out ]]
+  trap 'kill "${pids[@]}"' INT TERM  # which do not reach processes in the background
+  for pid in "${pids[@]}"; do
+    wait "$pid" || failed=$?
+  done
+  trap - INT TERM
+  return $failed
 }
 
 # score CHECKPOINT PAIRS OPTIONS...: print the checkpoint's BLEU, measured in PyTorch.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains, exports and measures the embedded image classifier of CIFAR-10's ten classes.
+# Trains, exports and measures an image classifier of the embedded one's shape for CIFAR-10's ten classes.
 #
 #   DATA=/path/to/cifar10/train training/recipes/gpu/vit-cifar10.sh WORK REPOSITORY
 #
@@ -21,6 +21,6 @@ train vit "$work/vit-cifar10" "${options[@]}" --initial "$work/mixed/model" --le
 keep "$work/vit-cifar10" "$work/vit-cifar10/model"
 
 if [[ -n $repository ]]; then
-  triptych export "$work/vit-cifar10/model" --out "$repository" --name vit-cifar10 --precision int8 --notes "$recipes/../vit-cifar10.md"
+  triptych export "$work/vit-cifar10/model" --out "$repository" --name vit-cifar10 --precision int8 --notes "$recipes/notes/vit-cifar10.md"
   triptych evaluate image-classification "$DATA" --hold-out "${HOLD_OUT:-5000}" --models "$repository" --model vit-cifar10
 fi

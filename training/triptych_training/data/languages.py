@@ -74,5 +74,5 @@ def find_languages(directions: Sequence[Direction], tokenizer: Tokenizer) -> Mod
     sources, targets = (tuple(dict.fromkeys(side)) for side in zip(*directions, strict=True))
     ids: dict[str, int | None] = {code: tokenizer.token_to_id(language_token(code)) for code in targets}
     if missing := [language_token(code) for code, number in ids.items() if number is None]:
-        raise CheckpointError(f"vocabulary: lacks {', '.join(missing)}")
+        raise CheckpointError(f"tokenizer: its vocabulary lacks {', '.join(missing)}")
     return ModelLanguages(sources, {code: number for code, number in ids.items() if number is not None})

@@ -96,6 +96,8 @@ class TextRecipe(Recipe):
         at_least(1, self, "batch_tokens")
         if not self.train or not self.valid:
             raise RecipeError("train and valid: both need at least one file")
+        if self.initial and self.tokenizer:
+            raise RecipeError("tokenizer: the checkpoint to start from (initial) has one, which its weights fit; leave it out")
 
     @property
     def known_tokenizer(self) -> str:

@@ -17,7 +17,7 @@ from triptych_training.data.batches import Example, Indices, collate, example_si
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
-from triptych_training.data.tokenizer import SPECIAL_TOKENS, train_tokenizer
+from triptych_training.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
 from triptych_training.evaluation.processes import merge, share, total
@@ -160,9 +160,7 @@ def _prepare(
     fabric: Fabric, recipe: TranslationRecipe, shape: TranslationConfig, folder: RunFolder
 ) -> tuple[Tokenizer, Corpus]:
     valid_pairs = list(_read(recipe.valid_files))
-    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe), recipe.known_tokenizer)
-    if [tokenizer.id_to_token(number) for number in range(3)] != SPECIAL_TOKENS[:3]:
-        raise RecipeError(f"tokenizer: tokens 0, 1 and 2 of {recipe.known_tokenizer} are not {', '.join(SPECIAL_TOKENS[:3])}")
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_tokenizer(recipe))
     languages = find_languages(recipe.directions, tokenizer)
     limit = min(recipe.max_length, shape.max_positions, recipe.batch_tokens)
     digest = folder.digest(limit, recipe.directions)
@@ -191,6 +189,12 @@ def _read(files: Sequence[DirectedFile]) -> Iterator[tuple[Direction, Pair]]:
 
 
 def _make_tokenizer(recipe: TranslationRecipe) -> Tokenizer:
+    if known := recipe.known_tokenizer:
+        tokenizer = load_tokenizer(Path(known))
+        if recipe.tokenizer and [tokenizer.id_to_token(number) for number in range(3)] != SPECIAL_TOKENS[:3]:
+            raise RecipeError(f"tokenizer: tokens 0, 1 and 2 of {known} are not {', '.join(SPECIAL_TOKENS[:3])}")
+        find_languages(recipe.directions, tokenizer)  # raises an error if it lacks one
+        return tokenizer
     targets = dict.fromkeys(target for _, target in recipe.directions) if len(recipe.directions) > 1 else ()
     texts = (text for _, pair in _read(recipe.train_files) for text in pair)
     return train_tokenizer(texts, recipe.vocabulary_size, [language_token(code) for code in targets])

@@ -152,7 +152,9 @@ def _spans(text: str, index: int, masks: int, mask: str) -> list[Span]:
     """Return the position of each mask in the text: tokens' offsets would take a fifth of all time for the text."""
     spans = [found.span() for found in re.finditer(re.escape(mask), text)]
     if len(spans) != masks:  # by tokenizers that normalize a mask in wide letters, or have longer tokens with the mask in them
-        raise InvalidInputError(CONTENTS.whole(index), f"the model finds {masks:,} masks where {mask} is {len(spans):,} times")
+        raise InvalidInputError(
+            CONTENTS.whole(index), f"the model finds {masks:,} masks, but {mask} occurs {len(spans):,} times"
+        )
     return spans
 
 

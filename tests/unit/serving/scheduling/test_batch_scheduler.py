@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -122,10 +123,9 @@ def test_every_batch_keeps_the_rules(calls: list[list[int]], at_once: int, rows:
     while queued or scheduler.waiting:
         for call in queued[:at_once]:
             scheduler.submit(call, 0.0)
-            taken = 0
-            for item in call.rows:
-                taken += math.ceil(item.size / TURN_TOKENS) * TURN_TOKENS
-                waiting[item] = virtual_time + math.ceil(taken / turn) * turn
+            times = [math.ceil(item.size / TURN_TOKENS) * TURN_TOKENS for item in call.rows]
+            for item, taken in zip(call.rows, accumulate(times), strict=True):
+                waiting[item] = virtual_time + min(math.ceil(taken / turn) * turn, sum(times))
         del queued[:at_once]
         batch = plan(scheduler)
         virtual_time = min(waiting.values())

@@ -115,7 +115,7 @@ def test_rows_of_a_call_share_a_turn() -> None:
     first, second, lone = make_call(rows=4, source=[7] * 10), make_call(rows=4, source=[7] * 10), make_call(source=[7] * 10)
     for call in (first, second, lone):
         add(queue, call)
-    assert take(queue, 9) == [first, first, second, second, lone, first, first, second, second]
+    assert take(queue, 9) == [lone, first, first, second, second, first, first, second, second]
 
 
 def test_rows_below_the_unit_keep_their_order() -> None:

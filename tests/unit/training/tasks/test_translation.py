@@ -42,6 +42,9 @@ def test_the_tokenizer_of_another_training(tmp_path: Path) -> None:
     path.write_text(tokenizer.to_str().replace("<pad>", "<empty>"))
     with pytest.raises(RecipeError, match=r"tokenizer: tokens 0, 1 and 2 of .* are not <pad>, <s>, </s>"):
         train_translation(replace(known, tokenizer=str(path)), SHAPE, tmp_path / "refused")
+    train_translation(known, SHAPE, tmp_path / "refused", resume=True)
+    with pytest.raises(RecipeError, match=r"tokenizer: the checkpoint to start from \(initial\) has one"):
+        replace(known, initial=str(teacher))
 
 
 def test_a_model_of_two_directions_depends_on_the_target_s_token(tmp_path: Path) -> None:
@@ -114,7 +117,7 @@ def test_languages_and_paths_of_directions() -> None:
 
 def test_an_initial_vocabulary_must_have_the_languages(tmp_path: Path) -> None:
     save_checkpoint(Checkpoint(make_model(), train_tokenizer(["one"], 290), "en", "xx"), tmp_path / "alone")
-    with pytest.raises(CheckpointError, match="vocabulary: lacks <2xx>, <2en>"):
+    with pytest.raises(CheckpointError, match="tokenizer: its vocabulary lacks <2xx>, <2en>"):
         train_translation(several(tmp_path, initial=str(tmp_path / "alone")), SHAPE, tmp_path / "run")
 
 
