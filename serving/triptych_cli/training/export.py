@@ -114,7 +114,10 @@ def command(
         click.echo(f"run npm install in {out}, then: python -m http.server --bind localhost --directory {out}", err=True)
         click.echo(out)
         return
-    text = notes.read() if notes else ""
+    try:
+        text = notes.read() if notes else ""
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"--notes: not UTF-8 ({error.reason} at byte {error.start})") from None
     options = ExportOptions(out, version=version or 0, precisions=precisions or None, notes=text, **values)
     with one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))

@@ -6,6 +6,7 @@ tar file of the checkpoint folder. Matrices may be stored in 16 bits; readers of
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -79,7 +80,7 @@ def _read_listing(path: Path) -> Sequence[Mapping[str, Any]]:
             raise CheckpointError(f"{path}: format {listing['format']!r}; supported: {FORMAT}")
         pieces: Sequence[Mapping[str, Any]] = [dict(piece) for piece in listing["pieces"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: not the list of a pack ({error!r})") from error
+        raise CheckpointError(f"{path}: not the list of a pack, the .json file ({type(error).__name__})") from error
     return pieces
 
 
@@ -107,6 +108,7 @@ def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _unpack(content: bytes, out: Path, origin: Path) -> None:
     partial = out.with_name(f"{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of an earlier, interrupted one
     try:
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             archive.extractall(partial, filter="data")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from triptych_text.languages import is_language
 from triptych_training.errors import CheckpointError, RecipeError
 
 DIRECTED = re.compile(r"([A-Za-z][\w-]*):([A-Za-z][\w-]*)=(.+)", re.DOTALL)  # en:de=FILE
@@ -45,7 +46,7 @@ def directed_files(paths: Sequence[str], default: Direction) -> list[DirectedFil
     """Parse `FILE`, which is in the direction `default`, and `en:de=FILE`.
 
     Raises:
-        RecipeError: a file's languages are not given, or are given twice.
+        RecipeError: a file's languages are not given, or are given twice, or are no language codes.
     """
     files = []
     for path in paths:
@@ -55,6 +56,9 @@ def directed_files(paths: Sequence[str], default: Direction) -> list[DirectedFil
         if not match and not all(default):
             raise RecipeError(f"source_language, target_language: set both for {path}, or write en:de={path}")
         files.append(DirectedFile((match[1], match[2]), match[3]) if match else DirectedFile(default, path))
+        for name, code in zip(("source_language", "target_language"), files[-1].direction, strict=True):
+            if not is_language(code):
+                raise RecipeError(f"{name}: {code!r} is not a language code such as de, de-DE or deu_Latn")
     return files
 
 

@@ -47,7 +47,10 @@ class RunFolder:
     `architecture` is recipe.json's member for `shape`, a dataclass whose vocabulary size is ignored.
 
     Raises:
-        RecipeError: the folder contains another training, or one that could be resumed and `resume` is false.
+        RecipeError: the folder contains another training, one with other training files, or one that could be resumed and
+            `resume` is false.
+        CheckpointError: recipe.json is missing beside a state.
+        CorpusError: a training file cannot be read.
     """
 
     def __init__(self, root: Path, recipe: Recipe, architecture: str, shape: Any, resume: bool) -> None:
@@ -66,8 +69,16 @@ class RunFolder:
         self._settings = _settings(recipe, architecture, shape)
         self._files = recipe.files
         self._before = _read_settings(self.options) if self.options.exists() and resume else None
+        if resume and self.state.exists() and self._before is None:
+            raise CheckpointError(f"{self.options}: missing; {self.state.name} cannot be resumed without it")
         if self._before is not None:
-            _check_same(self._before, self._settings, architecture, root)
+            try:
+                _check_same(self._before, self._settings, architecture, root)
+                self._check_data()
+            except RecipeError:
+                if self.state.exists():
+                    raise
+                self._before = None  # nothing was trained yet: begin anew
 
     @property
     def run(self) -> str:
@@ -83,23 +94,25 @@ class RunFolder:
         """Write options, id and data digests; unless resuming, remove files of an earlier training that never saved its state.
 
         Raises:
-            RecipeError: the training files have changed since the training began.
-            CorpusError: one cannot be read.
+            CorpusError: a training file cannot be read.
         """
         run, data = uuid4().hex[:12], {path: digest(path) for path in self._files}
         if self._before is not None:
-            run, known = self._before["run"], self._before["data"]
-            if changed := [path for path in data if known.get(path) != data[path]]:
-                raise RecipeError(
-                    f"resume: {', '.join(changed)}: changed since the training in {self.root} began; restore the old contents, "
-                    f"or start a new training from its weights: --initial {self.model} and another --out"
-                )
+            run = self._before["run"]
         self.root.mkdir(parents=True, exist_ok=True)
         if self._before is None:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
             shutil.rmtree(self.pairs, ignore_errors=True)
         _replace(self.options, json.dumps({**self._settings, "run": run, "data": data}, indent=2) + "\n")
+
+    def _check_data(self) -> None:
+        known = self._before["data"] if self._before else {}
+        if changed := [path for path in self._files if known.get(path) != digest(path)]:
+            raise RecipeError(
+                f"resume: {', '.join(changed)}: changed since the training in {self.root} began; restore the old contents, "
+                f"or start a new training from its weights: --initial {self.model} and another --out"
+            )
 
     def prepare_tokenizer(self, fabric: Fabric, make: Callable[[], Tokenizer], known: str = "") -> Tokenizer:
         """Begin the run; the first process saves the tokenizer if there is none, and all processes load it.
@@ -168,7 +181,13 @@ class RunFolder:
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.pt in one move: a kill at any moment leaves the old or the new file complete."""
         partial = self.state.with_suffix(".partial")
-        torch.save({**state, "run": self.run}, partial)
+        try:
+            torch.save({**state, "run": self.run}, partial)
+        except (OSError, RuntimeError) as error:  # torch's, on a full disk
+            partial.unlink(missing_ok=True)
+            raise CheckpointError(
+                f"{self.state}: cannot be written; is the disk full? ({str(error).splitlines()[0]})"
+            ) from error
         partial.replace(self.state)
 
     def load_state(self) -> dict[str, Any] | None:

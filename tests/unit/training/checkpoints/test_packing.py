@@ -77,6 +77,15 @@ def test_an_invalid_list_is_rejected(tmp_path: Path, content: str) -> None:
         join_checkpoint(tmp_path / "pack.json", tmp_path / "joined")
 
 
+def test_a_piece_in_place_of_the_list_and_files_of_an_interrupted_join(tmp_path: Path, folder: Path) -> None:
+    listing, piece, *_ = pack_checkpoint(folder, tmp_path / "pack")
+    with pytest.raises(CheckpointError, match=r"pack\.01: not the list of a pack, the \.json file \(UnicodeDecodeError\)$"):
+        join_checkpoint(piece, tmp_path / "joined")
+    (tmp_path / "joined.partial").mkdir()
+    (tmp_path / "joined.partial/generation_config.json").write_text("{}")
+    assert not (join_checkpoint(listing, tmp_path / "joined") / "generation_config.json").exists()
+
+
 def test_invalid_arguments_are_rejected(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(RecipeError, match="precision: 'int4' is unknown"):
         pack_checkpoint(folder, tmp_path / "pack", "int4")

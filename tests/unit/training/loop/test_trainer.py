@@ -157,6 +157,21 @@ def test_changed_training_files_are_noticed(recipe: TranslationRecipe, tmp_path:
         train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
 
 
+def test_a_run_that_never_began_can_be_repaired(recipe: TranslationRecipe, tmp_path: Path) -> None:
+    train = Path(recipe.train[0])
+    good = train.read_text()
+    train.write_text(f"{good}no tab\n")
+    with pytest.raises(CorpusError, match="1 tab-separated fields"):
+        train_translation(replace(recipe, vocabulary_size=300), SHAPE, tmp_path / "run", resume=True)
+    train.write_text(good)
+    assert load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run", resume=True)).provenance["epochs"] == 2
+    (tmp_path / "run/recipe.json").unlink()
+    before = files(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"recipe\.json: missing; state\.pt cannot be resumed without it"):
+        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert files(tmp_path / "run") == before
+
+
 def test_a_state_of_another_training_is_rejected(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")

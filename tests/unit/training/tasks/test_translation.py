@@ -97,6 +97,11 @@ def test_a_model_of_one_direction_has_no_language_tokens(tmp_path: Path) -> None
     ("changes", "message"),
     [
         ({"train": ("a",)}, "source_language, target_language: set both for a, or write en:de=a"),
+        (
+            {"train": ("a b:c=x",), "source_language": "e n", "target_language": "de"},
+            "source_language: 'e n' is not a language code",
+        ),
+        ({"train": ("en:german=x",)}, "target_language: 'german' is not a language code"),
         ({"source_language": "en"}, "source_language, target_language: leave them out, en:xx="),
         ({"valid": ("de:xx=a",)}, "valid: there is no training file for de:xx"),
         ({"valid": ("xx:en=a",)}, "valid: a file is needed for the first direction, en:xx"),
