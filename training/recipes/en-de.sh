@@ -4,7 +4,7 @@
 #   DATA=/path/to/parallel training/recipes/en-de.sh WORK REPOSITORY
 #
 # DATA contains the sentence pairs that mix_en_de.py names; WORK is a folder for the mix and the runs, REPOSITORY the model repository
-# to write. About nine hours on two CPU cores with AVX512-BF16. Running it again continues a stopped run.
+# to write. About nine hours on two CPU cores with AVX512-BF16, and five minutes on a GPU. Running it again continues a stopped run.
 source "$(dirname "$0")/common.sh"
 work=$1 repository=$2
 valid=$DATA/tatoeba.en-de.valid.tsv.gz
@@ -43,6 +43,12 @@ train translation "$work/again" "${options[@]}" --initial "$work/last/model" --l
 train translation "$work/final" "${options[@]}" --initial "$work/again/model" --learning-rate 2e-3 --batch-tokens 6000 --schedule linear --warmup-steps 30 \
   --max-steps 2131 --ema-decay 0.98 --seed 67
 
+# Ten times over the mix at once, on a GPU (five minutes on an H200). Alone, this is too much for a model without dropout: most domains lose. The
+# mean with the weights before has a higher BLEU than both in 11 of 14 domains. A short training at a low rate from there made it worse again.
+train translation "$work/large" "${options[@]}" --initial "$work/final/model" --learning-rate 3e-3 --batch-tokens 49152 --schedule linear --warmup-steps 100 \
+  --max-steps 5103 --ema-decay 0.98 --seed 71
+average "$work/mean-large" "$work/final/model" "$work/large/model"
+
 # Beams are worth one to two BLEU; greedy search takes 0.3 to 0.6 times as long.
-echo '{"num_beams": 4}' > "$work/final/model/generation_config.json"
-triptych export "$work/final/model" --out "$repository" --name en-de --precision int8 --precision int8-caches --valid "$valid" --notes "$here/en-de.md"
+echo '{"num_beams": 4}' > "$work/mean-large/generation_config.json"
+triptych export "$work/mean-large" --out "$repository" --name en-de --precision int8 --precision int8-caches --valid "$valid" --notes "$here/en-de.md"
