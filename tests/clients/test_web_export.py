@@ -36,7 +36,7 @@ def test_embedded_models_run_on_onnxruntime_web(tmp_path: Path) -> None:
 
     assert run("en-de", "I have a cat. Where is the station?\n") == "Ich habe eine Katze. Wo ist der Bahnhof?\n"
     [ranked] = run("bert-en", "The war ended in the [MASK] century.")
-    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("20th", 0.26)
+    assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("19th", 0.38)
     ranked = run("vit-cifar10", [index % 256 for index in range(32 * 32 * 3)])
     assert (ranked[0]["label"], round(ranked[0]["score"], 2)) == ("cat", 0.82)
 
