@@ -61,9 +61,10 @@ def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None,
             started = time.monotonic()
             outputs = _translate(backend, [source for source, _ in examples])
             seconds = time.monotonic() - started
+            language = backend.target_language()
     references = [target for _, target in examples]
     other = literature_score(outputs, references, literature) if literature else None
-    show_scores(score_translations(outputs, references, values["target_language"], lowercase), other, as_json, seconds)
+    show_scores(score_translations(outputs, references, language, lowercase), other, as_json, seconds)
 
 
 @command.command(name="fill-mask")

@@ -84,6 +84,13 @@ class RemoteBackend:
                 raise InputError(0, input_problem(error)) from error
             raise
 
+    def target_language(self) -> str:
+        """Return the language that is translated into: the request's, or the only one that fitting models have; else ""."""
+        request = self._request
+        models = [model for model in self._client.client.models() if model.name == request.model or not request.model]
+        offered = {language for model in models for language in model.target_languages}
+        return request.target_language or (offered.pop() if len(offered) == 1 else "")
+
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
         """Score pairs of source and translation: results of the engine or of the client, which have the same members."""
         return self._client.run("score_translations", pairs, **self._arguments)
@@ -111,6 +118,9 @@ class EmbeddedBackend:
         with backend_errors():
             for event in self._translator.stream(text, _default_options(self._request, 1), *self._languages):
                 yield event if isinstance(event, str) else _result(event)
+
+    def target_language(self) -> str:
+        return self._request.target_language or self._translator.manifest.target_languages[0]
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
         return _run_each(lambda some: self._translator.score(some, *self._languages), pairs)

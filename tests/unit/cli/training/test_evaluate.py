@@ -2,8 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+
+from triptych_cli.common.connection import PatientClient
+from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
+from triptych_embedded.request import TranslationRequest
 
 from ....fixtures.toy import MODELS, PAIRS, SOURCE, TARGET
 from ..conftest import Run
@@ -27,6 +33,22 @@ def test_memorised_sentences_score_100(run: Run, pairs: Path, monkeypatch: pytes
     result = json.loads(run(*Toy, pairs, "--precision", "int8", "--json").success)
     assert (result["bleu"], result["sentences"]) == (100.0, 50)
     assert {"signature", "seconds"} < result.keys()
+
+
+def test_words_are_found_by_the_rules_of_the_models_language(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    original = EmbeddedBackend.target_language
+    monkeypatch.setattr(EmbeddedBackend, "target_language", lambda self: asked.append(original(self)) or "zh")
+    assert "tok:zh" in run(*Toy, pairs).success
+    assert asked == ["de"]
+
+    def language(model: str, *offered: tuple[str, str]) -> str:
+        models = [SimpleNamespace(name=name, target_languages=(code,)) for name, code in offered]
+        client = SimpleNamespace(client=SimpleNamespace(models=lambda: models))
+        return RemoteBackend(cast(PatientClient, client), TranslationRequest(model=model)).target_language()
+
+    assert language("", ("a", "ja")) == language("a", ("a", "ja"), ("b", "ko")) == "ja"
+    assert language("", ("a", "ja"), ("b", "ko")) == language("c", ("a", "ja")) == ""
 
 
 def test_case_and_the_bleu_of_the_literature(run: Run, tmp_path: Path) -> None:
