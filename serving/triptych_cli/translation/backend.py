@@ -87,9 +87,11 @@ class RemoteBackend:
     def target_language(self) -> str:
         """Return the language that is translated into: the request's, or the only one that fitting models have; else ""."""
         request = self._request
+        if request.target_language:
+            return request.target_language
         models = [model for model in self._client.client.models() if model.name == request.model or not request.model]
         offered = {language for model in models for language in model.target_languages}
-        return request.target_language or (offered.pop() if len(offered) == 1 else "")
+        return offered.pop() if len(offered) == 1 else ""
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[Any]:
         """Score pairs of source and translation: results of the engine or of the client, which have the same members."""

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class RunFolder:
         if self._before is not None:
             try:
                 _check_same(self._before, self._settings, architecture, root)
-                self._check_data()
+                self._check_data(self._before["data"])
             except RecipeError:
                 if self.state.exists():
                     raise
@@ -96,19 +97,20 @@ class RunFolder:
         Raises:
             CorpusError: a training file cannot be read.
         """
-        run, data = uuid4().hex[:12], {path: digest(path) for path in self._files}
-        if self._before is not None:
-            run = self._before["run"]
+        run = uuid4().hex[:12] if self._before is None else self._before["run"]
         self.root.mkdir(parents=True, exist_ok=True)
         if self._before is None:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
             shutil.rmtree(self.pairs, ignore_errors=True)
-        _replace(self.options, json.dumps({**self._settings, "run": run, "data": data}, indent=2) + "\n")
+        _replace(self.options, json.dumps({**self._settings, "run": run, "data": self._digests}, indent=2) + "\n")
 
-    def _check_data(self) -> None:
-        known = self._before["data"] if self._before else {}
-        if changed := [path for path in self._files if known.get(path) != digest(path)]:
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        return {path: digest(path) for path in self._files}
+
+    def _check_data(self, known: Mapping[str, str]) -> None:
+        if changed := [path for path, value in self._digests.items() if known.get(path) != value]:
             raise RecipeError(
                 f"resume: {', '.join(changed)}: changed since the training in {self.root} began; restore the old contents, "
                 f"or start a new training from its weights: --initial {self.model} and another --out"
