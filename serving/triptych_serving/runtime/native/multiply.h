@@ -2,7 +2,8 @@
 
 using Bytes = __m512i;
 constexpr int VECTORS = PANEL / 16;
-constexpr int TALLEST = 4;  // rows that are computed together: their sums fill half of the registers
+constexpr int TALLEST = 6, TALLEST_OF_HALVES = 14;  // rows whose sums of a panel, or of half of one, fit into the registers
+constexpr int64_t AHEAD = 4096;                     // bytes: weights are fetched into the first cache so long before their use
 
 constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
@@ -70,36 +71,46 @@ void pack(const int8_t* from, int64_t depth, int64_t columns, int8_t* to, int32_
   }
 }
 
-// ROWS rows of one panel; meanwhile the `next` panel, if any, is fetched.
-template <int ROWS>
-INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fetches) {
-  Bytes total[ROWS][VECTORS];
-  const int64_t first = panel * PANEL, left = product.columns - first, width = 4 * PANEL;
-  const int8_t* weights = product.weights + first * product.depth;
+// Add to `sum` the products of four inputs, the same for each lane, and four weights of each lane. The intrinsic would cost GCC 12
+// copies of all sums before and after each term.
+INLINE void add_products(Bytes& sum, Bytes inputs, Bytes weights) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(inputs), "v"(weights)); }
+
+// ROWS rows times COUNT vectors of one panel, from vector `start` on.
+template <int ROWS, int COUNT>
+INLINE void multiply(const Product& product, int64_t row, int64_t panel, int start) {
+  Bytes total[ROWS][COUNT];
+  const int64_t first = panel * PANEL + 16 * start, left = product.columns - first, width = 4 * PANEL;
+  const int8_t* weights = product.weights + panel * PANEL * product.depth + 64 * start;
   const uint8_t* inputs = product.inputs + row * product.depth;
-  __mmask16 masks[VECTORS];
-  for (int i = 0; i < VECTORS; i++) {
-    masks[i] = left >= 16 * (i + 1) ? 0xffff : left <= 16 * i ? 0 : (1u << (left - 16 * i)) - 1;
+  __mmask16 masks[COUNT];
+#pragma GCC unroll 4  // here and below: else the sums are kept in memory
+  for (int i = 0; i < COUNT; i++) {
+    masks[i] = left > 16 * i ? first_lanes(left - 16 * i) : 0;
     const Bytes sums = _mm512_maskz_loadu_epi32(masks[i], product.sums + first + 16 * i);
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) total[r][i] = _mm512_mullo_epi32(sums, _mm512_set1_epi32(-product.zero));
   }
-  const int8_t* next = weights + (fetches ? product.depth * PANEL : 0);
-  for (int64_t k = 0; k < product.depth; k += 4, weights += width, next += width) {
-    Bytes four[VECTORS];
-    for (int i = 0; i < VECTORS; i++) {
+  for (int64_t k = 0; k < product.depth; k += 4, weights += width) {
+    Bytes four[COUNT];
+#pragma GCC unroll 4
+    for (int i = 0; i < COUNT; i++) {
       four[i] = _mm512_loadu_si512(weights + 64 * i);
-      if (fetches) __builtin_prefetch(next + 64 * i);
+      __builtin_prefetch(weights + AHEAD + 64 * i);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
       int32_t input;
       std::memcpy(&input, inputs + r * product.depth + k, sizeof input);
-      for (int i = 0; i < VECTORS; i++) total[r][i] = _mm512_dpbusd_epi32(total[r][i], _mm512_set1_epi32(input), four[i]);
+#pragma GCC unroll 4
+      for (int i = 0; i < COUNT; i++) add_products(total[r][i], _mm512_set1_epi32(input), four[i]);
     }
   }
-  for (int i = 0; i < VECTORS; i++) {
+#pragma GCC unroll 4
+  for (int i = 0; i < COUNT; i++) {
     const int64_t place = first + 16 * i;
     const __m512 scale = _mm512_maskz_loadu_ps(masks[i], product.scales + place);
     const __m512 bias = product.bias ? _mm512_maskz_loadu_ps(masks[i], product.bias + place) : _mm512_setzero_ps();
+#pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
       __m512 result = _mm512_cvtepi32_ps(total[r][i]);
       if (product.factors) {  // rounded as often as in the runtime's own operators: no fused operation
@@ -114,20 +125,21 @@ INLINE void multiply(const Product& product, int64_t row, int64_t panel, bool fe
   }
 }
 
-// The panels from `first` to `stop` of all rows.
+// The panels from `first` to `stop` of `height` rows, of which there are at most ROWS.
+template <int ROWS, int COUNT>
+void multiply_rows(const Product& product, int64_t row, int64_t height, int64_t first, int64_t stop) {
+  if constexpr (ROWS > 1)
+    if (height < ROWS) return multiply_rows<ROWS - 1, COUNT>(product, row, height, first, stop);
+  for (int64_t panel = first; panel < stop; panel++)
+    for (int start = 0; start < VECTORS; start += COUNT) multiply<ROWS, COUNT>(product, row, panel, start);
+}
+
+// The panels from `first` to `stop` of all rows. As many rows as fit are computed together, so that weights are read seldom.
 void multiply_all(const Product& product, int64_t rows, int64_t first, int64_t stop) {
-  const int64_t panels = (product.columns + PANEL - 1) / PANEL;
+  if (rows > TALLEST && rows <= TALLEST_OF_HALVES) return multiply_rows<TALLEST_OF_HALVES, VECTORS / 2>(product, 0, rows, first, stop);
   for (int64_t row = 0; row < rows;) {
     const int64_t blocks = (rows - row + TALLEST - 1) / TALLEST, height = (rows - row + blocks - 1) / blocks;
-    for (int64_t panel = first; panel < stop; panel++) {
-      const bool fetches = panel + 1 < panels;
-      switch (height) {
-        case 1: multiply<1>(product, row, panel, fetches); break;
-        case 2: multiply<2>(product, row, panel, fetches); break;
-        case 3: multiply<3>(product, row, panel, fetches); break;
-        default: multiply<TALLEST>(product, row, panel, fetches);
-      }
-    }
+    multiply_rows<TALLEST, VECTORS>(product, row, height, first, stop);
     row += height;
   }
 }
