@@ -100,6 +100,7 @@ constexpr int ROUNDING = 16;      // at least the floats of a vector
 constexpr int LARGEST_HEAD = 256;
 constexpr int MOST_AT_ONCE = 4;  // queries that read keys and values together
 constexpr int64_t PANEL = 64, LINE = 64;  // columns of a product that are computed together; bytes of a cache line
+constexpr int64_t AHEAD = 4096;           // bytes: weights are fetched into the first cache so long before their use
 
 constexpr float TOKEN_STEP = 1.0f / 127, SMALLEST_TOKEN = 1e-20f;  // as in the functions that export writes
 constexpr int32_t TOKEN_ZERO = 128;

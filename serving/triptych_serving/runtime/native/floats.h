@@ -24,6 +24,7 @@ INLINE void multiply_floats(const FloatProduct& product, int64_t row, int64_t pa
     Floats total[ROWS][2] = {};
     for (int64_t k = start; k < std::min(start + SUMMED, depth); k++, weights += WIDTH) {
       const Floats left = load(weights), right = load(weights + LANES);
+      prefetch(weights + AHEAD / sizeof(float), WIDTH);
 #pragma GCC unroll 16  // else the sums of three or four rows are kept in memory
       for (int r = 0; r < ROWS; r++) {
         const float input = inputs[r * depth + k];

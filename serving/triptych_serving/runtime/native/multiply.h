@@ -3,7 +3,6 @@
 using Bytes = __m512i;
 constexpr int VECTORS = PANEL / 16;
 constexpr int TALLEST = 6, TALLEST_OF_HALVES = 14;  // rows whose sums of a panel, or of half of one, fit into the registers
-constexpr int64_t AHEAD = 4096;                     // bytes: weights are fetched into the first cache so long before their use
 
 constexpr int NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
