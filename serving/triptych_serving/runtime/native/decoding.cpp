@@ -204,8 +204,18 @@ namespace plain {
 const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k};
 }
 #if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+// From BEGIN_TARGET to END_TARGET, functions are compiled for processors that have these features.
+#define PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define BEGIN_TARGET(features) PRAGMA(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define END_TARGET PRAGMA(clang attribute pop)
+#define AVX512_FEATURES "avx512f,avx512bw,avx512dq,avx512vl"
+#else
+#define BEGIN_TARGET(features) PRAGMA(GCC push_options) PRAGMA(GCC target(features))
+#define END_TARGET PRAGMA(GCC pop_options)
+#define AVX512_FEATURES "avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"
+#endif
+BEGIN_TARGET("avx2,fma")
 namespace avx2 {
 #undef LEVEL
 #define LEVEL AVX2
@@ -215,7 +225,8 @@ namespace avx2 {
 #include "select.h"
 const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+END_TARGET
+BEGIN_TARGET("avx2,fma," AVX512_FEATURES)
 namespace avx512 {
 #undef LEVEL
 #define LEVEL AVX512
@@ -225,13 +236,14 @@ namespace avx512 {
 #include "select.h"
 const Level LEVEL_OF_KERNELS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH, pack_floats, multiply_all_floats};
 }
-#pragma GCC target("avx512vnni")
+END_TARGET
+BEGIN_TARGET("avx2,fma,avx512vnni," AVX512_FEATURES)
 namespace avx512 {
 #include "multiply.h"
 const Level LEVEL_WITH_PRODUCTS{attend_any<float>, attend_any<int8_t>, attend_block, log_softmax, top_k, WIDTH,
                                 pack_floats, multiply_all_floats, pack, multiply_all, round_to_bytes, norm_to_bytes};
 }
-#pragma GCC pop_options
+END_TARGET
 #endif
 
 namespace {
@@ -239,6 +251,7 @@ namespace {
 // The best level that the processor has, or the one that is asked for.
 const Level& choose() {
 #if defined(__x86_64__)
+  __builtin_cpu_init();  // GCC does it by itself
   const char* wanted = std::getenv("TRIPTYCH_NATIVE_KERNELS");
   const auto wants = [wanted](const char* level) { return wanted && !std::strcmp(wanted, level); };
   const bool lower = wants("plain"), half = wants("avx2");

@@ -47,7 +47,8 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
   float* const result = kernel.output<float>(context, 0, shape, 3);
   if (!inputs.rows()) return;
   run_parallel(kernel, context, sequences.size() * heads, [&](int64_t part) {
-    const auto [first, count, end] = sequences[part / heads];
+    const Sequence& sequence = sequences[part / heads];
+    const int64_t first = sequence.first, count = sequence.count;
     const int64_t offset = part % heads * size;
     thread_local std::vector<float> scores, filled;
     Block block{};
@@ -72,7 +73,7 @@ void compute_encoder_attention(const Kernel& kernel, void* context) {
       kernel.level.attend_block(block);
       for (int64_t i = 0; i < count; i++) std::memcpy(result + (first + i) * width + offset, place(3, i), size * sizeof(float));
     }
-    for (int64_t token = first + count; token < end; token++) std::memset(result + token * width + offset, 0, size * sizeof(float));
+    for (int64_t token = first + count; token < sequence.end; token++) std::memset(result + token * width + offset, 0, size * sizeof(float));
   });
 }
 
