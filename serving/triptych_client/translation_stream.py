@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import grpc
@@ -27,8 +27,10 @@ class _Stream(Generic[Result]):
 
     def __init__(self, channel: Any, request: Any, call: Call) -> None:
         self._channel, self._request, self._call = channel, request, call
-        self._running: Any = None  # gRPC's call
+        self._attempts: Attempts | None = None  # from the first piece on
+        self._running: Any = None  # gRPC's call; None before one, and between two attempts
         self._closed = False
+        self._ended = False
         self._started = False
         self._text = ""
         self._message: Any = None
@@ -44,16 +46,36 @@ class _Stream(Generic[Result]):
         """Return the text of a result."""
         raise NotImplementedError
 
-    def _start(self, attempts: Attempts) -> Any:
+    def __del__(self) -> None:
+        if self._running is not None:
+            with contextlib.suppress(Exception):  # at the interpreter's end, or after that of the event loop
+                self._running.cancel()
+
+    def _current(self) -> Any:
+        """Return gRPC's call, which is started if there is none. Raises CallCancelledError: the stream was closed."""
         if self._closed:  # by another thread or task, between two attempts
             raise self._call.cancelled()
-        self._running = self._call.start(self._channel.unary_stream, self._task, self._request, attempts.remaining_seconds())
+        self._attempts = self._attempts or self._call.attempts()
+        if self._running is None:
+            timeout = self._attempts.remaining_seconds()
+            self._running = self._call.start(self._channel.unary_stream, self._task, self._request, timeout)
         return self._running
 
     def _cancel(self) -> None:
         self._closed = True
         if self._running is not None:
             self._running.cancel()
+
+    @contextlib.contextmanager
+    def _ends_on_errors(self) -> Iterator[None]:
+        """End the stream, and its request, if the block raises."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            if self._running is not None:
+                self._running.cancel()
+            raise
 
     def _take(self, message: Any) -> str:
         """Return the text that a message adds, often none. Raises ServerError if it contradicts the previous messages."""
@@ -75,22 +97,24 @@ class _Stream(Generic[Result]):
 
     def _finish(self) -> None:
         """End the stream. Raises ServerError if the result is missing."""
+        self._ended = True
         if self._result is None:
             raise self._broken(f"the stream ended before its {self._what}")
 
     def _broken(self, message: str) -> ServerError:
         return ServerError(message, code="INTERNAL", request_id=self.request_id)
 
-    def _pause_after(self, failure: grpc.RpcError, attempts: Attempts) -> float:
+    def _pause_after(self, failure: grpc.RpcError) -> float:
         """Return the seconds to wait before the request is sent again.
 
         Raises:
             TriptychClientError: No retry is possible, or one would repeat pieces that were already read.
         """
         error = error_of(failure, self.request_id)
-        if self._started:
+        if self._started or self._attempts is None:
             raise error
-        return attempts.pause_after(error)
+        self._running = None
+        return self._attempts.pause_after(error)
 
     def _complete(self) -> Result:
         if self._result is None:
@@ -105,19 +129,24 @@ class TextStream(_Stream[Result], Iterator[str]):
     cancels the request, and the server stops decoding.
     """
 
-    def __init__(self, channel: grpc.Channel, request: Any, call: Call) -> None:
-        super().__init__(channel, request, call)
-        self._pieces = self._read()
-
     def __next__(self) -> str:
         """Return the next piece. Raises TriptychClientError if the request failed; it is not retried after the first piece."""
-        return next(self._pieces)
+        if self._closed:
+            raise StopIteration
+        with self._ends_on_errors():
+            while not self._ended:
+                try:
+                    for message in self._current():
+                        if piece := self._take(message):
+                            return piece
+                    self._finish()
+                except grpc.RpcError as failure:
+                    time.sleep(self._pause_after(failure))
+        raise StopIteration
 
     def close(self) -> None:
         """Cancel the request if it is still running. A thread that waits for a piece gets CallCancelledError."""
         self._cancel()
-        with contextlib.suppress(ValueError):  # another thread runs the generator
-            self._pieces.close()
 
     def __enter__(self) -> Self:
         return self
@@ -125,62 +154,35 @@ class TextStream(_Stream[Result], Iterator[str]):
     def __exit__(self, *details: object) -> None:
         self.close()
 
-    def _read(self) -> Generator[str]:
-        attempts = self._call.attempts()
-        while True:
-            call = self._start(attempts)
-            try:
-                for message in call:
-                    if piece := self._take(message):
-                        yield piece
-                self._finish()
-                return
-            except grpc.RpcError as failure:
-                pause = self._pause_after(failure, attempts)
-            finally:
-                call.cancel()
-            time.sleep(pause)
-
 
 class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
     """TextStream for asyncio: `async for`, `async with`, `await stream.close()`."""
 
-    def __init__(self, channel: grpc.aio.Channel, request: Any, call: Call) -> None:
-        super().__init__(channel, request, call)
-        self._pieces = self._read()
-
     async def __anext__(self) -> str:
         """Return the next piece. Raises TriptychClientError if the request failed; it is not retried after the first piece."""
-        return await anext(self._pieces)
+        if self._closed:
+            raise StopAsyncIteration
+        with self._ends_on_errors():
+            while not self._ended:
+                try:
+                    with self._call.cancellable():
+                        async for message in self._current():
+                            if piece := self._take(message):
+                                return piece
+                    self._finish()
+                except grpc.RpcError as failure:
+                    await asyncio.sleep(self._pause_after(failure))
+        raise StopAsyncIteration
 
     async def close(self) -> None:
         """Cancel the request if it is still running. A task that waits for a piece gets CallCancelledError."""
         self._cancel()
-        with contextlib.suppress(RuntimeError):  # another task runs the generator
-            await self._pieces.aclose()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *details: object) -> None:
         await self.close()
-
-    async def _read(self) -> AsyncGenerator[str]:
-        attempts = self._call.attempts()
-        while True:
-            call = self._start(attempts)
-            try:
-                with self._call.cancellable():
-                    async for message in call:
-                        if piece := self._take(message):
-                            yield piece
-                self._finish()
-                return
-            except grpc.RpcError as failure:
-                pause = self._pause_after(failure, attempts)
-            finally:
-                call.cancel()
-            await asyncio.sleep(pause)
 
 
 class _TranslationResult(_Stream[Translation]):

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,12 +146,40 @@ RESULT = TranslateStreamResponse(result=TranslationResult(translation=translatio
 SUMMARY = TranslateStreamResponse(summary=StreamSummary(model="fake"))
 
 
+class Response(Iterator[TranslateStreamResponse]):
+    """A call of gRPC's that has received these messages."""
+
+    def __init__(self, messages: Sequence[TranslateStreamResponse]) -> None:
+        self._left = iter(messages)
+        self.cancelled = False
+
+    def __next__(self) -> TranslateStreamResponse:
+        return next(self._left)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def stream_of(response: Response) -> TranslationStream:
+    channel = SimpleNamespace(unary_stream=lambda *_, **__: lambda *_, **__: response)
+    return TranslationStream(channel, None, Call("mine", 1.0))
+
+
 @pytest.mark.parametrize("messages", [[], [SUMMARY], [RESULT], [PIECE, RESULT, SUMMARY]])
 def test_a_stream_that_violates_the_contract_is_an_error(messages: list[TranslateStreamResponse]) -> None:
-    class Response(list[TranslateStreamResponse]):
-        def cancel(self) -> None: ...
-
-    channel = SimpleNamespace(unary_stream=lambda *_, **__: lambda *_, **__: Response(messages))
+    response = Response(messages)
     with pytest.raises(ServerError) as caught:
-        list(TranslationStream(channel, None, Call("mine", 1.0)))
+        list(stream_of(response))
     assert caught.value.request_id == "mine"
+    assert response.cancelled
+
+
+def test_dropping_a_stream_cancels_its_request_at_once() -> None:
+    response = Response([PIECE, PIECE])
+    gc.disable()  # the collector would do it later
+    try:
+        for _ in stream_of(response):
+            break
+    finally:
+        gc.enable()
+    assert response.cancelled
