@@ -15,7 +15,14 @@ from triptych_client.arguments import (
     check_names,
 )
 from triptych_client.call import Call
-from triptych_client.connection import DEFAULT_MESSAGE_BYTES, Settings, check_timeout, default_api_key, named_address
+from triptych_client.connection import (
+    DEFAULT_MESSAGE_BYTES,
+    Settings,
+    check_retries,
+    check_timeout,
+    default_api_key,
+    named_address,
+)
 from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, check_images, read_file, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
@@ -94,13 +101,17 @@ class BaseClient:
         check_timeout(seconds)
         if request_id and not (request_id.isascii() and request_id.isprintable()):  # a header cannot carry it
             raise ValueError(f"request_id is {request_id!r:.40}, must be printable ASCII characters")
+        check_retries(retries)
         most = settings.retries if retries is None else retries
         key, hint = settings.api_key, settings.hint
         return Call(request_id or uuid.uuid4().hex, seconds, most, api_key=key, hint=hint, running=self._running)
 
     def _split_off_call(self, arguments: Mapping[str, Any], known: Any) -> tuple[Call, dict[str, Any]]:
         """Separate the arguments of the call from those of the request, which the TypedDict `known` describes."""
-        others = collect_options(arguments) if "options" in known.__optional_keys__ else dict(arguments)
+        arguments = {
+            name: value for name, value in arguments.items() if value is not None or name not in known.__optional_keys__
+        }
+        others = collect_options(arguments) if "options" in known.__optional_keys__ else arguments
         call = {name: others.pop(name) for name in CallArguments.__optional_keys__ if name in others}
         return self._call(**call), others
 
@@ -129,6 +140,7 @@ class BaseClient:
     def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
         call, others = self._split_off_call(arguments, DocumentArguments)
         content, name = read_file(source, "a document")
+        name = name.encode(errors="replace").decode()  # of files that other systems have named
         return DocumentExchange(content, {"file_name": name, **others}, call, self._settings.max_message_bytes, progress)
 
     def _image_exchange(self, images: object, in_flight: int, arguments: Mapping[str, Any]) -> ImageExchange:
@@ -147,7 +159,7 @@ def separate(method: str, known: Any, arguments: Mapping[str, Any], **fields: An
         fields: Others of the request.
     """
     check_names(method, arguments, known)
-    fields |= arguments
+    fields = {name: value for name, value in (fields | dict(arguments)).items() if value is not None}
     call = {name: fields.pop(name) for name in CallArguments.__optional_keys__ if name in fields}
     if "image" in fields:
         fields["image"] = read_image(fields["image"])
@@ -155,7 +167,7 @@ def separate(method: str, known: Any, arguments: Mapping[str, Any], **fields: An
         fields["images"] = [read_image(image) for image in fields["images"]]
     if "latents" in fields:
         fields["latents"] = [{"values": map(float, values)} for values in fields["latents"]]
-    return {WIRE_NAMES.get(name, name): value for name, value in fields.items() if value is not None}, call
+    return {WIRE_NAMES.get(name, name): value for name, value in fields.items()}, call
 
 
 def health_call(timeout_seconds: float) -> Call:

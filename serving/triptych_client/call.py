@@ -13,13 +13,20 @@ from weakref import WeakSet
 import grpc
 
 from triptych_client.connection import RpcMethod
-from triptych_client.errors import CallCancelledError, ResourceExhaustedError, TriptychClientError, UnavailableError
+from triptych_client.errors import (
+    CallCancelledError,
+    DeadlineExceededError,
+    ResourceExhaustedError,
+    TriptychClientError,
+    UnavailableError,
+)
 from triptych_client.status import LASTING_TLS_FAILURES
 
 logger = logging.getLogger("triptych_client")
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
+GRPC_DEADLINE = "Deadline Exceeded"  # in gRPC's own message, which names no setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,14 @@ class Call:
                 raise
             raise self.cancelled() from None
 
+    def explained(self, error: TriptychClientError) -> TriptychClientError:
+        """Add to an error what the client knows: the address's origin, or the timeout that has passed."""
+        if isinstance(error, UnavailableError):
+            error.message += self.hint
+        elif isinstance(error, DeadlineExceededError) and GRPC_DEADLINE in error.message:
+            error.message += f"; there was no response within {self.timeout_seconds:g} s (`timeout_seconds`)"
+        return error
+
     def attempts(self) -> "Attempts":
         """Start the deadline of the request."""
         return Attempts(self)
@@ -113,8 +128,7 @@ class Attempts:
         Raises:
             TriptychClientError: `error` itself, if it is not transient, no retry is left or the deadline would pass.
         """
-        if isinstance(error, UnavailableError):
-            error.message += self._call.hint
+        self._call.explained(error)
         if self._failures == self._call.retries or not is_transient(error):
             raise error
         delay = error.retry_delay_seconds or 0.0

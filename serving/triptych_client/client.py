@@ -9,7 +9,15 @@ from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
-from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
+from triptych_client.files import (
+    DocumentSource,
+    DocumentTarget,
+    ImageSource,
+    check_images,
+    check_target,
+    read_image,
+    write_document,
+)
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import stream_images
 from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
@@ -69,7 +77,8 @@ class Client(BaseClient):
             client.translate(["Good morning.", "Good night."]).texts
 
         Args:
-            text: A sentence, or a text of any number of sentences and paragraphs.
+            text: A sentence, or a text of sentences and paragraphs: with 4 beams about 4,000 of them by the server's default,
+                `--max-decode-tokens`; `translate_document` has no such limit.
             arguments: Of TranslateArguments: languages, model, and decoding options such as `beam_size`, or `options` (a
                 DecodingOptions).
 
@@ -134,10 +143,11 @@ class Client(BaseClient):
             arguments: As for `translate`, and how the document is read.
 
         Raises:
-            OSError: The source cannot be read, or the target cannot be written.
+            OSError: The source cannot be read, or the target cannot be written, which is found out before the translation.
             InvalidArgumentError: The format is unknown, the document is damaged or too large, or an option does not apply.
             ResourceExhaustedError: The server is translating its maximum number of documents.
         """
+        check_target(target)
         document = send_document(self._channel, self._document(source, progress, arguments))
         write_document(target, document.content)
         return document

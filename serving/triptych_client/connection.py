@@ -139,8 +139,7 @@ class Settings:
                 f"without TLS the API key could be read on its way to {self.address}: use TLS (credentials; "
                 "--tls) or, on a private network, allow it (allow_plaintext_keys; --allow-plaintext-keys)"
             )
-        if self.retries is not None and self.retries < 0:
-            raise ValueError(f"retries is {self.retries}, must be 0 or more")
+        check_retries(self.retries)
         for name in ("concurrency", "texts_per_call", "max_message_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be 1 or more")
@@ -161,6 +160,12 @@ def check_timeout(seconds: float) -> None:
     """Reject a timeout that is not positive, or with which gRPC's clock could overflow. Raises ValueError."""
     if not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
         raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
+
+
+def check_retries(retries: int | None) -> None:
+    """Reject a number of retries below 0. Raises ValueError."""
+    if retries is not None and (not isinstance(retries, int) or retries < 0):
+        raise ValueError(f"retries is {retries!r}, must be a whole number of 0 or more, or None")
 
 
 Request = TypeVar("Request", bound=Message)

@@ -158,6 +158,7 @@ class _DocumentCall:
         self._answered = threading.Event()  # the server wants the document, or the call is over
         self._seconds = exchange.call.timeout_seconds
         self._touched = time.monotonic()
+        self._takes = False
         self._over = threading.Event()
         self._expired = False
 
@@ -167,8 +168,9 @@ class _DocumentCall:
         watchdog.start()
         try:
             for message in call:
-                self._touched = time.monotonic()
+                self._takes = True  # and calls the user's function, whose time does not count
                 self._exchange.take(message)
+                self._touched, self._takes = time.monotonic(), False
                 if self._exchange.accepted:
                     self._answered.set()
             return self._exchange.result()
@@ -194,7 +196,7 @@ class _DocumentCall:
     def _watch(self, cancel: Callable[[], object]) -> None:
         left = self._seconds
         while not self._over.wait(left):
-            left = self._touched + self._seconds - time.monotonic()
+            left = self._seconds if self._takes else self._touched + self._seconds - time.monotonic()
             if left <= 0:
                 self._expired = True
                 cancel()
@@ -227,6 +229,7 @@ class _AsyncDocumentCall:
                     async for message in call:
                         self._touch()
                         self._exchange.take(message)
+                        self._touch()  # the user's function may have taken long
                         if self._exchange.accepted:
                             self._answered.set()
             return self._exchange.result()

@@ -1,5 +1,7 @@
 """Documents and images from bytes, paths and binary files, and translated documents to paths and binary files."""
 
+import errno
+import io
 import os
 import tempfile
 from os import PathLike
@@ -54,6 +56,30 @@ def check_images(sources: object, method: str) -> None:
     """
     if isinstance(sources, str | bytes | bytearray | memoryview | PathLike) or hasattr(sources, "read"):
         raise TypeError(f"{method} takes several images; classify_image takes one image")
+
+
+def check_target(target: DocumentTarget | None) -> None:
+    """Find out, before the work, whether a document can be written to `target`.
+
+    Raises:
+        OSError: It is a folder, its folder does not exist, or one must not write there.
+        TypeError: It is neither a path nor a binary file.
+    """
+    if target is None:
+        return
+    if isinstance(target, str | PathLike):
+        path = Path(target)
+        number = 0
+        if path.is_dir():
+            number = errno.EISDIR
+        elif not path.parent.is_dir():
+            number = errno.ENOENT
+        elif not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+            number = errno.EACCES
+        if number:
+            raise OSError(number, f"the translation cannot be written: {os.strerror(number)}", str(path))
+    elif isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
+        raise TypeError(f"target is a path or a file opened in binary mode, not {type(target).__name__}")
 
 
 def write_document(target: DocumentTarget | None, content: bytes) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import grpc
 
 from triptych.v1.image_classification_pb2 import ClassifyImageStreamRequest, ClassifyImageStreamResponse
 from triptych_client.arguments import ClassifyImageArguments, check_names
-from triptych_client.call import Call
+from triptych_client.call import Attempts, Call
 from triptych_client.connection import RpcMethod
 from triptych_client.errors import DeadlineExceededError, ResourceExhaustedError, ServerError, TriptychClientError
 from triptych_client.files import ImageSource, read_image
@@ -26,14 +25,6 @@ Images: TypeAlias = Iterable[ImageSource] | AsyncIterable[ImageSource]
 CLASSIFY_IMAGE_STREAM = RpcMethod(
     "/triptych.v1.ImageClassificationService/ClassifyImageStream", ClassifyImageStreamRequest, ClassifyImageStreamResponse
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Resend:
-    """An image that the server wants again after a pause."""
-
-    request: ClassifyImageStreamRequest
-    pause_seconds: float
 
 
 class ImageExchange:
@@ -60,7 +51,9 @@ class ImageExchange:
         self._in_flight = in_flight
         self._max_message_bytes = max_message_bytes
         self._options = fill(ClassifyImageStreamRequest, arguments)
-        self._attempts = call.attempts()
+        self._attempts = call.attempts()  # of connections
+        self._rejected: dict[int, Attempts] = {}  # of images that the server wants again later, by index
+        self._paused: dict[int, float] = {}  # when to send them again, in seconds of the monotonic clock
         self._moved = False
         self._taken = 0
 
@@ -72,6 +65,7 @@ class ImageExchange:
     def start(self) -> list[ClassifyImageStreamRequest]:
         """Return the first requests for a new connection."""
         self._moved = False
+        self._paused.clear()
         return list(self.pending.values())
 
     def add(self, read_next: Callable[[], bytes]) -> ClassifyImageStreamRequest | ImageOutcome:
@@ -79,22 +73,34 @@ class ImageExchange:
         index, self._taken = self._taken, self._taken + 1
         try:
             request = self._request(index, read_next())
-        except (OSError, TypeError, ResourceExhaustedError) as error:
+        except (OSError, TypeError, ValueError, ResourceExhaustedError) as error:
             return ImageOutcome(index, error=error)
         self.pending[index] = request
         self._moved = True
         return request
 
-    def take(self, message: ClassifyImageStreamResponse) -> ImageOutcome | Resend:
-        """Process a response. Raises ServerError if it has no outcome, or belongs to no image in flight."""
+    def take_due(self) -> tuple[list[ClassifyImageStreamRequest], float]:
+        """Return requests to send again now, and the seconds to wait: above 0 if all images in flight are paused."""
+        now = time.monotonic()
+        due = [index for index, when in self._paused.items() if when <= now]
+        for index in due:
+            del self._paused[index]
+        all_paused = self._paused and len(self._paused) == len(self.pending)
+        return [self.pending[index] for index in due], min(self._paused.values()) - now if all_paused else 0.0
+
+    def take(self, message: ClassifyImageStreamResponse) -> ImageOutcome | None:
+        """Process a response; None: the image will be sent again.
+
+        Raises:
+            ServerError: It has no outcome, or belongs to no image in flight.
+        """
         index = message.image_id
         request = self.pending.get(index)
         if request is None or message.WhichOneof("outcome") is None:
             raise self.broken(f"the server sent an unexpected response for image {index}")
         if message.HasField("error"):
-            return self._rejected(request, error_of_status(message.error, self.call.request_id))
-        del self.pending[index]
-        self._moved = True
+            return self._reject(index, error_of_status(message.error, self.call.request_id))
+        self._settle(index)
         return ImageOutcome(index, read(ClassifiedImage, message.result, **served_from(message, self.call.request_id)))
 
     def pause_after(self, error: TriptychClientError) -> float:
@@ -125,13 +131,19 @@ class ImageExchange:
             raise ResourceExhaustedError(message, code="RESOURCE_EXHAUSTED", request_id=self.call.request_id)
         return request
 
-    def _rejected(self, request: ClassifyImageStreamRequest, error: TriptychClientError) -> ImageOutcome | Resend:
+    def _reject(self, index: int, error: TriptychClientError) -> ImageOutcome | None:
+        attempts = self._rejected.setdefault(index, self.call.attempts())
         try:
-            return Resend(request, self._attempts.pause_after(error))
+            self._paused[index] = time.monotonic() + attempts.pause_after(error)
         except TriptychClientError:
-            del self.pending[request.image_id]
-            self._moved = True
-            return ImageOutcome(request.image_id, error=error)
+            self._settle(index)
+            return ImageOutcome(index, error=error)
+        return None
+
+    def _settle(self, index: int) -> None:
+        del self.pending[index]
+        self._rejected.pop(index, None)
+        self._moved = True
 
 
 def stream_images(channel: grpc.Channel, images: Iterable[ImageSource], exchange: ImageExchange) -> Generator[ImageOutcome]:
@@ -211,11 +223,13 @@ class _ImageConnection(_Connection):
     def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
         while True:
-            outcome = self._exchange.take(self._next())
-            if isinstance(outcome, ImageOutcome):
+            due, pause = self._exchange.take_due()
+            for request in due:
+                self.send(request)
+            if pause > 0:
+                time.sleep(pause)
+            elif outcome := self._exchange.take(self._next()):
                 return outcome
-            time.sleep(outcome.pause_seconds)
-            self.send(outcome.request)
 
     def finish(self) -> None:
         """Let the server end the call after the last outcome."""
@@ -279,11 +293,13 @@ class _AsyncImageConnection(_Connection):
     async def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
         while True:
-            outcome = self._exchange.take(await self._next())
-            if isinstance(outcome, ImageOutcome):
+            due, pause = self._exchange.take_due()
+            for request in due:
+                self.send(request)
+            if pause > 0:
+                await asyncio.sleep(pause)
+            elif outcome := self._exchange.take(await self._next()):
                 return outcome
-            await asyncio.sleep(outcome.pause_seconds)
-            self.send(outcome.request)
 
     async def finish(self) -> None:
         """Let the server end the call after the last outcome."""

@@ -22,7 +22,7 @@ from triptych.v1 import (
 from triptych_client import arguments as named
 from triptych_client.call import Call
 from triptych_client.connection import Request, Response, RpcMethod
-from triptych_client.errors import InvalidArgumentError, ServerError, TriptychClientError
+from triptych_client.errors import InvalidArgumentError, ResourceExhaustedError, ServerError, TriptychClientError
 from triptych_client.messages import (
     ServedFields,
     attention_from,
@@ -51,6 +51,8 @@ Texts: TypeAlias = list[str] | tuple[str, ...]
 
 # Below gRPC's default limit of 4 MiB, with room for a response that is longer than the request.
 BYTES_PER_REQUEST = 1024 * 1024
+# Of sentences of 20 bytes, 4,000 with 4 hypotheses: as many as a server decodes for one request by default.
+BYTES_TO_DECODE, HYPOTHESES = 80_000, 4
 
 
 def method_of(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
@@ -120,6 +122,8 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     """Repeated field of a result that is never empty."""
     copies: str = ""
     """Integer argument that says how often the response repeats an input; empty for once."""
+    decodes: bool = False
+    """The server decodes a translation of each sentence, which limits the size of a request."""
 
     def request_with(self, inputs: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
         """Make one request with all inputs. Raises TypeError and ValueError as `batch`."""
@@ -157,8 +161,10 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
                 replace(call, first_input=part.start, input_count=part.stop - part.start),
                 fail_fast,
             )
-            for part in split([copies * size for size in sizes], most_inputs, min(most_bytes // 2, BYTES_PER_REQUEST))
+            for part in split([copies * size for size in sizes], most_inputs, min(most_bytes // 2, self._budget(arguments)))
         ]
+        for each in requests:
+            each.check_size(most_bytes)
         return RequestBatch(self, call.request_id, requests)
 
     def parse(self, response: Any, request_id: str) -> list[Result]:
@@ -176,6 +182,14 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     def using(self, path: str, request: type[Any], response: type[Any]) -> Self:
         """Return the task with another method, such as one with a stream."""
         return replace(self, path=path, request=request, response=response)
+
+    def _budget(self, arguments: Mapping[str, Any]) -> int:
+        """Return the most bytes of inputs in one request."""
+        if not self.decodes:
+            return BYTES_PER_REQUEST
+        options = arguments.get("options")
+        asked = max(options.beam_size or 0, options.num_hypotheses or 0) if options else 0
+        return BYTES_TO_DECODE * HYPOTHESES // max(asked, HYPOTHESES)
 
     def _checked(self, inputs: Iterable[Any]) -> tuple[Sequence[Any], list[int]]:
         """Return the inputs as a sequence, and their bytes. Raises TypeError and ValueError, which say what to write."""
@@ -225,11 +239,26 @@ class BatchRequest:
     request: Any
     call: Call
     fail_fast: bool
-    errors: dict[int, InvalidArgumentError] = field(default_factory=dict)
+    errors: dict[int, InvalidArgumentError | ResourceExhaustedError] = field(default_factory=dict)
     """Of rejected inputs, by their indices among the user's inputs."""
 
     def __post_init__(self) -> None:
         self.left = list(range(self.call.first_input, self.call.first_input + self.call.input_count))
+
+    def check_size(self, most: int) -> None:
+        """Leave out a single input whose message is too large: gRPC's error would be that of the whole list.
+
+        Raises:
+            ResourceExhaustedError: The input may not be left out.
+        """
+        if len(self.left) != 1 or (size := self.request.ByteSize()) <= most:
+            return
+        [index] = self.left
+        message = f"{self.task.inputs}[{index}]: its message has {size:,} bytes, `max_message_bytes` of the client is {most:,}"
+        error = ResourceExhaustedError(message, code="RESOURCE_EXHAUSTED", request_id=self.call.request_id)
+        if self.fail_fast:
+            raise error
+        self.left, self.errors[index] = [], error
 
     def leave_out(self, error: InvalidArgumentError) -> None:
         """Leave out the inputs that an error names. Raises the error itself, if it is about anything else."""
@@ -320,6 +349,7 @@ TRANSLATE = UnaryTask(
     results="translations",
     to_result=translation_from,
     filled="hypotheses",
+    decodes=True,
 )
 TRANSLATE_STREAM = TRANSLATE.using(*method_of(translation_pb2, "TranslationService", "TranslateStream"))
 SCORE_TRANSLATIONS = UnaryTask(

@@ -112,7 +112,7 @@ class _Stream(Generic[Result]):
         """
         error = error_of(failure, self.request_id)
         if self._started or self._attempts is None:
-            raise error
+            raise self._call.explained(error)
         self._running = None
         return self._attempts.pause_after(error)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from triptych_client.call import Call
+from triptych_client.call import Attempts, Call
 from triptych_client.connection import Request, Response, RpcMethod
 from triptych_client.errors import InvalidArgumentError
 from triptych_client.status import error_of
@@ -59,15 +59,23 @@ class RequestGroup:
 
 
 def send(
-    channel: grpc.Channel, method: RpcMethod[Request, Response], request: Request, call: Call, group: RequestGroup | None = None
+    channel: grpc.Channel,
+    method: RpcMethod[Request, Response],
+    request: Request,
+    call: Call,
+    group: RequestGroup | None = None,
+    attempts: Attempts | None = None,
 ) -> Response:
     """Send one request and return its response. Stopping the group from another thread cancels it.
+
+    Args:
+        attempts: Those left, if the request is part of another one.
 
     Raises:
         TriptychClientError: The last attempt failed.
     """
     group = group or RequestGroup()
-    attempts = call.attempts()
+    attempts = attempts or call.attempts()
     while True:
         start = partial(call.start, channel.unary_unary, method, request, attempts.remaining_seconds())
         try:
@@ -80,9 +88,10 @@ def send(
 
 def _send_valid(channel: grpc.Channel, part: BatchRequest, group: RequestGroup | None = None) -> Any:
     """Send a request without the inputs that the server rejects. Return None if no input is left."""
+    attempts = part.call.attempts()
     while part.left:
         try:
-            return send(channel, part.task, part.request, part.call, group)
+            return send(channel, part.task, part.request, part.call, group, attempts)
         except InvalidArgumentError as error:
             part.leave_out(error)
     return None
@@ -110,9 +119,15 @@ def send_all(channel: grpc.Channel, requests: Sequence[BatchRequest], concurrenc
         pool.shutdown(cancel_futures=True)
 
 
-async def send_async(channel: grpc.aio.Channel, method: RpcMethod[Request, Response], request: Request, call: Call) -> Response:
+async def send_async(
+    channel: grpc.aio.Channel,
+    method: RpcMethod[Request, Response],
+    request: Request,
+    call: Call,
+    attempts: Attempts | None = None,
+) -> Response:
     """`send` for asyncio; cancelling the task cancels the request."""
-    attempts = call.attempts()
+    attempts = attempts or call.attempts()
     while True:
         try:
             with call.cancellable():
@@ -128,10 +143,12 @@ async def send_all_async(channel: grpc.aio.Channel, requests: Sequence[BatchRequ
     limit = asyncio.Semaphore(concurrency)
 
     async def send_valid(part: BatchRequest) -> Any:
+        attempts: Attempts | None = None
         while part.left:
             try:
                 async with limit:
-                    return await send_async(channel, part.task, part.request, part.call)
+                    attempts = attempts or part.call.attempts()
+                    return await send_async(channel, part.task, part.request, part.call, attempts)
             except InvalidArgumentError as error:
                 part.leave_out(error)
         return None

@@ -1,6 +1,9 @@
 """Documents: requests, results and retries."""
 
+import io
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +135,30 @@ def test_a_stream_that_ends_early_is_an_error(server: FakeServer, ask: Ask) -> N
     server.script += [succeed, succeed, cut]
     with pytest.raises(ServerError):
         ask(server.address, lambda client: client.translate_document(DOCUMENT))
+
+
+def test_the_time_of_the_users_function_is_not_the_servers(server: FakeServer, ask: Ask) -> None:
+    def think(_: DocumentProgress) -> None:
+        time.sleep(0.6)
+
+    document = ask(server.address, lambda client: client.translate_document(DOCUMENT, progress=think, timeout_seconds=0.4))
+    assert document.content
+
+
+@pytest.mark.parametrize("target", ["missing/x.txt", ".", io.StringIO(), 5])
+def test_a_target_that_cannot_be_written_is_found_first(
+    server: FakeServer, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((OSError, TypeError), match=r"cannot be written: .*missing/x\.txt|cannot be written: Is a|target is"):
+        ask(server.address, lambda client: client.translate_document(DOCUMENT, target=target))
+    assert server.requests == []
+
+
+def test_a_name_of_another_encoding_is_sent(server: FakeServer, ask: Ask, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    path.write_bytes(DOCUMENT)
+    assert ask(server.address, lambda client: client.translate_document(path)).content
 
 
 def test_an_exception_of_progress_cancels_the_call(server: FakeServer, ask: Ask) -> None:

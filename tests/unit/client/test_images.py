@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,28 @@ def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> Non
     asyncio.run(main())
 
 
+def test_every_rejected_image_has_its_own_pause_and_attempts() -> None:
+    exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=9, max_message_bytes=1000)
+    for _ in range(9):
+        exchange.add(lambda: b"a")
+    busy = ClassifyImageStreamResponse()
+    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
+    for index in range(8):
+        busy.image_id = index
+        assert exchange.take(busy) is None
+    assert exchange.take_due()[1] == 0.0  # the ninth is waited for
+    time.sleep(0.001)  # the longest first pause
+    assert [request.image_id for request in exchange.take_due()[0]] == list(range(8))
+
+
+def test_an_image_that_cannot_be_read_has_an_error_of_its_own(server: FakeServer) -> None:
+    closed = io.BytesIO(b"b")
+    closed.close()
+    outcomes = stream_sync(server.address, [b"a", "a\0b", closed, "\ud800.png", b"c"])
+    by_index = {outcome.index: outcome.error for outcome in outcomes}
+    assert [isinstance(by_index[index], ValueError) for index in range(5)] == [False, True, True, True, False]
+
+
 @pytest.fixture
 def exchange() -> ImageExchange:
     """An exchange with one image in flight."""
@@ -210,9 +233,12 @@ def test_an_unexpected_response_is_an_error(exchange: ImageExchange, message: Cl
 def test_errors_and_retries_of_one_image(exchange: ImageExchange) -> None:
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    again = exchange.take(busy)
-    assert not isinstance(again, ImageOutcome)
-    assert again.request.image == b"a"
+    assert exchange.take(busy) is None
+    due, pause = exchange.take_due()
+    assert (due, pause > 0) == ([], True)  # no other image is in flight
+    time.sleep(pause)
+    due, pause = exchange.take_due()
+    assert ([request.image for request in due], pause) == ([b"a"], 0.0)
     outcome = exchange.take(busy)
     assert isinstance(outcome, ImageOutcome)
     assert isinstance(outcome.error, UnavailableError)

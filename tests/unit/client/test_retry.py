@@ -43,6 +43,14 @@ def test_transient_failures_are_retried(server: FakeServer, ask: Ask, script: li
     assert len(server.requests) == 3 + 2
 
 
+@pytest.mark.parametrize("retries", [-1, 1.5, "1"])
+def test_retries_are_a_whole_number(server: FakeServer, ask: Ask, retries: object) -> None:
+    with pytest.raises(ValueError, match=r"retries is .*, must be a whole number of 0 or more"):
+        ask(server.address, lambda client: client.translate("a", retries=retries))
+    with pytest.raises(ValueError, match=r"retries is "):
+        ask(server.address, lambda client: client.translate("a"), retries=retries)
+
+
 def test_a_delay_beyond_the_deadline_is_an_error(server: FakeServer, ask: Ask) -> None:
     server.script = [fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue full", retry_after(seconds=900))]
     with pytest.raises(ResourceExhaustedError, match="queue full") as caught:

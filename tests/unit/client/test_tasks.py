@@ -1,5 +1,6 @@
 """The unary calls of both clients: requests, results, splitting and checks."""
 
+import time
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 from typing import Any, get_type_hints
@@ -171,6 +172,34 @@ def test_repeated_texts_in_the_response_make_requests_smaller(server: FakeServer
     texts = ["[MASK]" + "a" * 994] * 4
     ask(server.address, lambda client: client.fill_mask_many(texts, top_k=500))
     assert [len(request.contents) for request in server.requests] == [2, 2]
+
+
+def test_requests_of_many_sentences_are_smaller(server: FakeServer, ask: Ask) -> None:
+    """A server limits the tokens that it decodes for one request, which grow with sentences and hypotheses."""
+    texts = ["I am looking for my key. " * 65] * 64
+    assert len(ask(server.address, lambda client: client.translate_many(texts))) == 64
+    assert [len(request.contents) for request in sorted(server.requests, key=lambda each: -len(each.contents))] == [49, 15]
+    server.requests.clear()
+    ask(server.address, lambda client: client.translate_many(texts[:24], beam_size=16))
+    assert [len(request.contents) for request in server.requests] == [12, 12]
+
+
+def test_a_text_above_the_limit_of_messages_fails_alone(server: FakeServer, ask: Ask) -> None:
+    texts = ["a", "b" * 5000, "c"]
+    results = ask(server.address, lambda client: client.translate_many(texts), max_message_bytes=4000)
+    assert [getattr(outcome, "text", "") for outcome in results.outcomes] == ["A", "", "C"]
+    with pytest.raises(tc.ResourceExhaustedError, match=r"contents\[0\]: its message has 5,0.. bytes, `max_message_bytes`"):
+        ask(server.address, lambda client: client.translate(texts[1]), max_message_bytes=4000)
+
+
+def test_inputs_that_are_left_out_do_not_renew_the_deadline(server: FakeServer, ask: Ask) -> None:
+    def reject(context: grpc.ServicerContext) -> None:
+        time.sleep(0.2)
+        fail(grpc.StatusCode.INVALID_ARGUMENT, "empty", bad_field("contents[0]"))(context)
+
+    server.script = [reject] * 20
+    with pytest.raises(tc.DeadlineExceededError, match=r"no response within 0\.5 s \(`timeout_seconds`\)"):
+        ask(server.address, lambda client: client.translate_many([""] * 8), timeout_seconds=0.5)
 
 
 @pytest.mark.parametrize("method", ["translate_many", "score_translations", "embed_many"])
