@@ -11,10 +11,16 @@ __all__ = ["Aggregation", "DecodingOptions", "Pooling", "SplitSentences", "colle
 
 
 def collect_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Move decoding options that have arguments of their own into `options`, where they take precedence."""
+    """Move decoding options that have arguments of their own into `options`, where they take precedence.
+
+    Raises:
+        TypeError: `options` is no DecodingOptions.
+    """
+    if not isinstance(given := arguments.get("options"), DecodingOptions | None):
+        raise TypeError(f"options is a DecodingOptions, not {type(given).__name__}; or write the options as arguments")
     named = {name: value for name, value in arguments.items() if name in DecodingArguments.__optional_keys__}
     others = {name: value for name, value in arguments.items() if name not in named}
-    return {**others, "options": replace(others.get("options") or DecodingOptions(), **named)} if named else others
+    return {**others, "options": replace(given or DecodingOptions(), **named)} if named else others
 
 
 class Pooling(StrEnum):

@@ -62,7 +62,10 @@ def infer_request(
             tensors.append(pb.ModelInferRequest.InferInputTensor(name=name, datatype="BYTES", shape=[len(values)]))
             contents.append(b"".join(LENGTH.pack(len(one)) + one for one in values))
             continue
-        view = memoryview(values)
+        try:
+            view = memoryview(values)
+        except TypeError:
+            raise TypeError(f"input {name!r} is of type {type(values).__name__}, expected an array or a list of bytes") from None
         kind = KINDS.get(view.format.lstrip("@=<"), "")
         if not kind:
             raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers or booleans")

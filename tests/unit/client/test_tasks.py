@@ -208,6 +208,12 @@ def test_no_inputs_send_no_request(server: FakeServer, ask: Ask, method: str) ->
     assert server.requests == []
 
 
+def test_none_is_the_default_of_every_argument(server: FakeServer, ask: Ask) -> None:
+    none = {"target_prefix": None, "suppress_sequences": None, "beam_size": None, "model": None, "options": None}
+    assert ask(server.address, lambda client: client.translate("a", **none)).text == "A"
+    assert not server.requests[0].HasField("options")
+
+
 def test_absent_arguments_are_absent_on_the_wire(server: FakeServer, ask: Ask) -> None:
     ask(server.address, lambda client: client.fill_mask("[MASK]", model=None))
     assert [field.name for field, _ in server.requests[0].ListFields()] == ["contents"]
@@ -287,6 +293,12 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.translate(5), TypeError, "translate takes one text, translate_many a sequence of them; input 0"),
         (lambda client: client.translate("text", beams=4), TypeError, "'beams'; did you mean 'beam_size'?"),
         (lambda client: client.translate("text", target_prefix="a"), TypeError, "target_prefix takes a tuple"),
+        (
+            lambda client: client.translate("text", options={"beam_size": 4}),
+            TypeError,
+            "options is a DecodingOptions, not dict",
+        ),
+        (lambda client: client.infer("model", {"a": [1.0]}), TypeError, "input 'a' is of type list, expected an array"),
         (lambda client: client.embed(["a"]), TypeError, "embed takes one text, embed_many a sequence of them; input 0 is"),
         (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
         (lambda client: client.translate("text", timeout_seconds=1e10), ValueError, "at most 1,000,000,000"),
