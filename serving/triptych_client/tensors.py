@@ -65,7 +65,8 @@ def infer_request(
         try:
             view = memoryview(values)
         except TypeError:
-            raise TypeError(f"input {name!r} is of type {type(values).__name__}, expected an array or a list of bytes") from None
+            kind = type(values).__name__
+            raise TypeError(f"input {name!r} is of type {kind}, expected an array or a list of bytes") from None
         kind = KINDS.get(view.format.lstrip("@=<"), "")
         if not kind:
             raise TypeError(f"input {name!r}: elements of the format {view.format!r}, expected numbers or booleans")

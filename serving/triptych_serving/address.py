@@ -12,7 +12,7 @@ from triptych_serving.errors import PortError
 EVERY_IPV6 = "::"
 
 
-def format_address(host: str, port: int) -> str:
+def format_address(host: str, port: int | str) -> str:
     """Join host and port in gRPC's notation, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
@@ -53,7 +53,8 @@ def check_free(host: str, port: int) -> None:
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise PortError(f"{where}: {error.strerror}") from error
+        remedy = "give an address or name of this machine; unix sockets are not supported"
+        raise PortError(f"--host {host!r}: {error.strerror}; {remedy}") from error
     faults = [fault for family, _, _, _, address in found if (fault := _fault(family, address)) is not None]
     in_use = [fault for fault in faults if fault.errno == errno.EADDRINUSE]
     if in_use or len(faults) == len(found):

@@ -58,6 +58,7 @@ FLUSH_SECONDS = 0.5  # at shutdown, for responses that are being sent
 # At shutdown: once no call has come for this long, the port is closed; gRPC cancels calls that come in that moment.
 # Clients that never pause are cut off after a longer time.
 QUIET_SECONDS, UNQUIET_SECONDS = 0.1, 2.0
+SAME_SIGNAL_SECONDS = 0.5  # signals within this time of the first are one: timeout(1) signals its child, then its group
 HANG_SECONDS = 3.0  # after the exit timeout; then the process exits whatever still runs
 
 
@@ -335,8 +336,15 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
 def _stopped_by_signals(server: Server) -> Iterator[None]:
     """Stop a server on SIGTERM or SIGINT; afterwards the signals do what they did before."""
     loop = asyncio.get_running_loop()
+    first: float | None = None
 
     def stop(*_: object) -> None:  # asyncio's own handlers are lost when its pipe is full; the interpreter calls this one
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first = now
+        elif now - first < SAME_SIGNAL_SECONDS:
+            return
         loop.call_soon_threadsafe(_on_signal, server)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

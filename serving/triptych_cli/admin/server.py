@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from triptych_client import Client
 
 DEFAULT_PORT = "8001"
+WILDCARDS = ("", "0.0.0.0", "::", "[::]")  # hosts of servers that listen on every address
 
 
 @click.command(name="load")
@@ -50,18 +51,25 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
     "--server",
     default="",
     metavar="HOST:PORT",
-    help="Address of the server.  [default: the one in this container, at TRIPTYCH_PORT or 8001]",
+    help="Address of the server.  [default: the one in this container, at TRIPTYCH_HOST and TRIPTYCH_PORT or 8001]",
 )
 @options.connection
 @click.option("--service", default="", help="Such as triptych.v1.TranslationService.  [default: the server as a whole]")
 @click.option("--timeout-secs", type=options.TIMEOUT, default=5.0, show_default=True, help="Time to wait.")
 def health(server: str, service: str, timeout_secs: float) -> None:
     """Check once whether a server is ready: exit code 0 if so, 1 while it loads or drains or if there is no response."""
-    local = f"127.0.0.1:{os.environ.get('TRIPTYCH_PORT') or DEFAULT_PORT}"
-    with connect(server or local) as client:
+    with connect(server or _local_address()) as client:
         serves = client.is_ready(service, timeout_seconds=timeout_secs)
         click.echo("serving" if serves else f"not serving: {_reason(client, timeout_secs)}")
     click.get_current_context().exit(0 if serves else 1)
+
+
+def _local_address() -> str:
+    """Return the address of the server that the variables of this container configure."""
+    from triptych_serving.address import format_address
+
+    host = os.environ.get("TRIPTYCH_HOST", "")
+    return format_address("127.0.0.1" if host in WILDCARDS else host, os.environ.get("TRIPTYCH_PORT") or DEFAULT_PORT)
 
 
 def _reason(client: "Client", timeout_seconds: float) -> str:

@@ -1,6 +1,11 @@
 """`triptych serve`: run the gRPC server."""
 
 import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -11,12 +16,25 @@ from triptych_cli.common.options import option, optional
 from triptych_cli.serve import flags
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """End the process with code 0 on SIGTERM until the server handles it; process 1 of a container would not receive it."""
+    if threading.current_thread() is not threading.main_thread():  # Python has signal handlers only there
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @click.command(name="serve", cls=flags.GroupedHelp)
 @flags.models
 @option("--host", default="0.0.0.0", help="Address to listen on.")
 @option("--port", type=flags.PORT, default=8001, help="Port to listen on; 0: any free one.")
 @options.running
-@optional("--workers", type=flags.COUNT, help="Engine threads.  [default: usable CPUs]")
+@optional("--workers", type=flags.THREADS, help="Engine threads.  [default: usable CPUs]")
 @optional(
     "--slots",
     type=click.IntRange(1, 4096),
@@ -34,8 +52,8 @@ from triptych_cli.serve import flags
     default=256 << 20,
     help="Memory of each such model for the beginnings of prompts, which are computed once; 0: no cache.",
 )
-@optional("--encoder-threads", type=flags.COUNT, help="Threads per run of an encoder model.  [default: depends on the model]")
-@optional("--encoder-runs", type=flags.COUNT, help="Concurrent runs of an encoder model.  [default: depends on the CPUs]")
+@optional("--encoder-threads", type=flags.THREADS, help="Threads per run of an encoder model.  [default: depends on the model]")
+@optional("--encoder-runs", type=flags.THREADS, help="Concurrent runs of an encoder model.  [default: depends on the CPUs]")
 @option("--reflection/--no-reflection", default=True, help="Let clients such as grpcurl list the services.")
 @flags.limits
 @flags.lifecycle
@@ -44,6 +62,7 @@ from triptych_cli.serve import flags
 @flags.observability
 @flags.gateway
 @flags.help_all
+@_ended_by_sigterm()
 def command(
     host: str,
     port: int,

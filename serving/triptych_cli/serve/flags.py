@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from triptych_serving.security.options import SecurityOptions
 
 COUNT = click.IntRange(min=1)
+THREADS = click.IntRange(1, 1024)
+MESSAGE_BYTES = click.IntRange(1024, 2**31 - 1)  # protobuf has no larger messages
 PORT = click.IntRange(0, 65_535)
 LONGEST_SECONDS = 2_000_000  # gRPC has milliseconds in 32 bits
 SECONDS = FloatRange(0, LONGEST_SECONDS)
@@ -100,10 +102,10 @@ limits = several(
         default=0,
         help="Concurrent calls per API key, certificate or else address; a stream is one; 0: no limit.",
     ),
-    option("--max-message-bytes", type=click.IntRange(min=1024), default=64 << 20, help="Largest request or response."),
+    option("--max-message-bytes", type=MESSAGE_BYTES, default=64 << 20, help="Largest request or response."),
     option(
         "--max-text-message-bytes",
-        type=click.IntRange(min=1024),
+        type=MESSAGE_BYTES,
         default=8 << 20,
         help="Largest request that carries texts, and neither images nor a document.",
     ),

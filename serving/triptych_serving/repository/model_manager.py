@@ -137,8 +137,8 @@ class ModelManager:
         options = self.options
         if options.control is ModelControl.EXPLICIT:
             folders = await self._refresh()
-            wanted = sorted(folders) if EVERY in options.load_models else options.load_models
-            chosen = [self._folder(folders, name) for name in wanted]
+            named = [self._folder(folders, name) for name in options.load_models if name != EVERY]
+            chosen = [folders[name] for name in sorted(folders)] if EVERY in options.load_models else named
         else:
             folders = await asyncio.to_thread(chosen_models, options.root, options.model)
             self._note(folders)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from triptych_serving.bundle.manifest import Colours
 from triptych_serving.bundle.manifest.image import ImageSpec
-from triptych_serving.errors import InvalidInputError, UnsupportedError
+from triptych_serving.errors import InvalidInputError, OverloadedError, UnsupportedError
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.image_generator import ImageGenerator
 from triptych_serving.models.generation.options import GenerationRequest
@@ -64,7 +64,8 @@ def _run_sizes(model: Model, run: RunInputs, sizes: Sizes) -> None:
         began = time.monotonic()
         try:
             run(count, " ".join(["a"] * words))
-        except (InvalidInputError, UnsupportedError) as error:  # too long for this model, or an old bundle without this graph
+        # Too long for this model, an old bundle without this graph, or more than the queue has room for.
+        except (InvalidInputError, UnsupportedError, OverloadedError) as error:
             logger.debug("model %s version %d: no warm-up with %d words: %s", model.name, model.version, words, error)
         if time.monotonic() - began > ENOUGH_SECONDS:
             return

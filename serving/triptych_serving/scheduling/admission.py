@@ -304,7 +304,8 @@ class CallQueue(ABC, Generic[RowT]):
 
 def full_queue(name: str, held: int, more: int, limit: int, forecast: Forecast | None) -> OverloadedError:
     """Make the error for a call that finds no room: `held` requests, rows or tokens wait, `more` exceed the `limit`."""
-    message = f"the queue is full: {held:,} {name} are waiting, {more:,} more exceed the limit of {limit:,}"
+    flag = "" if name == "images" else f" (--max-queue-{name})"  # images are limited by memory, too
+    message = f"the queue is full: {held:,} {name} are waiting, {more:,} more exceed the limit of {limit:,}{flag}"
     return OverloadedError(message, RETRY_SECONDS if forecast is None else _retry_seconds(forecast))
 
 

@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from triptych_serving.errors import SecurityError
+from triptych_serving.security.secret_files import check_plain
 
 PREFIX = "triptych_"  # lets secret scanners recognise a key
 SECRET_BYTES = 32
@@ -195,6 +196,7 @@ def _duplicates(column: str, values: dict[int, object]) -> list[str]:
 
 def _read_lines(path: Path) -> list[str]:
     try:
+        check_plain(path)
         return path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from error

@@ -80,6 +80,17 @@ def warn_if_open(path: Path) -> None:
         logger.warning("%s: every user of this machine may %s it; run: chmod 600 %s", path, " and ".join(allowed), path)
 
 
+def check_plain(path: Path) -> None:
+    """Refuse what is not a plain file: opening a FIFO waits for a writer.
+
+    Raises:
+        SecurityError: it is something else.
+        OSError: it is missing.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise SecurityError(f"{path}: not a plain file")
+
+
 def _sign(path: Path) -> tuple[int, int, int, int] | None:
     """Return what differs after a change, of the file that links lead to; None without a file."""
     try:

@@ -17,7 +17,7 @@ import grpc
 
 from triptych_serving.errors import SecurityError
 from triptych_serving.security.options import SecurityOptions
-from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
+from triptych_serving.security.secret_files import ReloadedFiles, check_plain, warn_if_open
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +147,7 @@ def _read_pair(chain: Path, key: Path) -> tuple[bytes, bytes]:
 
 def _read_pem(path: Path, label: str) -> bytes:
     try:
+        check_plain(path)
         content = path.read_bytes()
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from error

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
-from triptych_serving.server import FLUSH_SECONDS
+from triptych_serving.server import FLUSH_SECONDS, SAME_SIGNAL_SECONDS
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from ...unit.deploy.files import KUBERNETES, document
@@ -121,12 +121,21 @@ def test_watchers_are_told_of_the_drain_delay_and_a_second_signal_ends_at_once()
         assert not client.is_ready()
         assert list(first) == []
         assert [response.status for response in second] == [health_pb2.HealthCheckResponse.NOT_SERVING]
+        time.sleep(SAME_SIGNAL_SECONDS)
         server.signal()
         assert server.wait() == 1
         assert "exiting at once" in server.log
         assert "Traceback" not in server.log
         with pytest.raises(grpc.RpcError):
             list(events)
+
+
+def test_two_signals_at_once_are_one() -> None:
+    with ServerProcess(MODELS, "--drain-delay-secs", "0.2") as server:
+        server.signal()
+        server.signal(signal.SIGINT)  # a second SIGTERM could be merged with the first
+        assert server.wait() == 0
+        assert "draining" in server.log
 
 
 def test_the_end_under_full_load_fails_no_call_that_was_accepted() -> None:

@@ -70,7 +70,7 @@ def test_occupied_port(server: ServerProcess, refusal: Refuse) -> None:
     ("options", "error"),
     [
         (["--host", "192.0.2.1"], "Error: port 0: cannot listen on 192.0.2.1: "),
-        (["--host", "no.such.host.invalid"], "Error: port 0: cannot listen on no.such.host.invalid: "),
+        (["--host", "no.such.host.invalid"], "Error: --host 'no.such.host.invalid': "),
         (["--model", "foo"], f"Error: model 'foo' is not in {MODELS}; available: toy"),
         (["--precision", "fp16"], "Error: no model can be served: "),
         (["--device", "tpu"], "Error: --device: 'tpu' is not a device: cpu, cuda, cuda:N"),

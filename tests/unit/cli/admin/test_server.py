@@ -1,7 +1,12 @@
 """`triptych health`, `load` and `unload` without a server; tests/service has them with one."""
 
+from typing import NoReturn
+
+import click
 import grpc
 import pytest
+
+from triptych_cli.admin import server
 
 from ...client.fake_server import FakeServer, fail
 from ..conftest import Run
@@ -18,6 +23,26 @@ def test_without_a_server_health_is_not_serving(run: Run, monkeypatch: pytest.Mo
     for seconds in ("0", "nan", "inf"):
         result = run("health", "--timeout-secs", seconds)
         assert (result.code, "--timeout-secs" in result.error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("", "127.0.0.1:7"), ("0.0.0.0", "127.0.0.1:7"), ("::", "127.0.0.1:7"), ("::1", "[::1]:7"), ("127.0.0.2", "127.0.0.2:7")],
+)
+def test_health_asks_where_the_server_of_this_container_listens(
+    run: Run, monkeypatch: pytest.MonkeyPatch, host: str, address: str
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_HOST", host)
+    monkeypatch.setenv("TRIPTYCH_PORT", "7")
+    asked: list[str] = []
+
+    def connect(server: str) -> NoReturn:
+        asked.append(server)
+        raise click.ClickException("asked")
+
+    monkeypatch.setattr(server, "connect", connect)
+    assert run("health").error == "asked"
+    assert asked == [address]
 
 
 @pytest.mark.parametrize("command", ["load", "unload"])

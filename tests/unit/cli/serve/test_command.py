@@ -1,5 +1,8 @@
 """`triptych serve`: the options that its flags become, and flags without effect."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -144,6 +147,11 @@ def test_security(run: Run, served: list[ServerOptions], monkeypatch: pytest.Mon
         (["--model-control", "often"], "'often' is not one of 'none', 'poll', 'explicit'"),
         (["--encoder-threads", "0"], "--encoder-threads"),
         (["--encoder-runs", "0"], "--encoder-runs"),
+        (["--encoder-threads", "1025"], "1025 is not in the range 1<=x<=1024"),
+        (["--encoder-runs", "1025"], "1025 is not in the range 1<=x<=1024"),
+        (["--workers", "1025"], "1025 is not in the range 1<=x<=1024"),
+        (["--max-message-bytes", str(2**31)], "2147483648 is not in the range 1024<=x<=2147483647"),
+        (["--max-text-message-bytes", str(2**31)], "2147483648 is not in the range 1024<=x<=2147483647"),
         (["--response-cache-bytes", "-1"], "--response-cache-bytes"),
         (["--drain-delay-secs", "5", "--exit-timeout-secs", "5"], "--drain-delay-secs 5 must be below --exit-timeout-secs 5"),
         (["--no-metrics", "--metrics-port", "9000"], "--metrics-port has no effect with --no-metrics"),
@@ -182,6 +190,20 @@ def test_a_server_with_unusable_security_does_not_start(run: Run, tmp_path: Path
         assert result.code == 1
         [line] = [line for line in result.err.splitlines() if line.startswith("Error: ")]
         assert line.startswith(f"Error: {fault}")
+
+
+def test_a_signal_before_the_server_listens_to_it_ends_the_process_with_code_0(run: Run, served: list[ServerOptions]) -> None:
+    program = f"""
+import os, signal
+from triptych_cli.serve import command
+command.needs = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+command.command(["--models", {str(MODELS)!r}])
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("serve").code == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert len(served) == 1
 
 
 def test_the_security_guide_lists_every_flag() -> None:

@@ -189,6 +189,10 @@ async def test_models_to_load_at_the_start_are_named(repository: Path) -> None:
         assert [bench.serving(name) for name in "abc"] == ["1:good", "", "1:good"]
     with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; available: a, b, c"):
         await Bench(repository, ModelControl.EXPLICIT, load=("a", "d")).manager.start()
+    with pytest.raises(NotFoundError, match=r"model 'd' is not in .*; available: a, b, c"):
+        await Bench(repository, ModelControl.EXPLICIT, load=("*", "d")).manager.start()
+    async with Bench(repository, ModelControl.EXPLICIT, load=("*", "c")) as bench:
+        assert [bench.serving(name) for name in "abc"] == ["1:good"] * 3
 
 
 @in_loop

@@ -21,9 +21,10 @@ from triptych_serving.repository.repository import VersionFolder, newest_version
 from triptych_serving.repository.warmup import WarmUp
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.admission import Counters
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 
-from ....fixtures.encoders import write_every_bundle, write_text_bundle
+from ....fixtures.encoders import write_every_bundle, write_image_bundle, write_text_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
 
 TOY = VersionFolder("toy", 1, BUNDLE)
@@ -89,6 +90,15 @@ def test_models_of_every_task_are_warmed_up(tmp_path: Path) -> None:
         model = loaded(entry, WarmUp.ALL)
         model.close()
         assert model.engines[0].steps.rows.count >= 4 * len(model.capabilities), entry.name
+
+
+def test_a_short_queue_is_no_fault(tmp_path: Path) -> None:
+    """Images of one warm-up request do not fit into it together."""
+    entry = VersionFolder("image", 1, write_image_bundle(tmp_path))
+    encoders = EncoderOptions(runs=1, limits=BatchLimits(waiting_calls=1))
+    model, fault = Loader(DecodeModelOptions(), encoders, WarmUp.ALL).attempt(entry)
+    assert model is not None, fault
+    model.close()
 
 
 def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:

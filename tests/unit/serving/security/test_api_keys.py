@@ -1,6 +1,7 @@
 """The file of API keys: parsing, errors, and changes."""
 
 import hashlib
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,6 +102,10 @@ def test_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(SecurityError, match="not UTF-8 text"):
         read_keys(tmp_path / "binary")
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path, tmp_path / "fifo"):
+        with pytest.raises(SecurityError, match=f"^{path}: not a plain file$"):
+            read_keys(path)
 
 
 def test_add_and_remove(tmp_path: Path) -> None:

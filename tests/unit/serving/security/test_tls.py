@@ -1,6 +1,7 @@
 """Certificates are checked before they are used."""
 
 import codecs
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -66,6 +67,10 @@ def test_wrong_files(authority: Authority, tmp_path: Path) -> None:
     for missing in (Pair(none, key), Pair(chain, none)):
         assert fault_of(missing) == f"{none}: No such file or directory"
     assert fault_of(pair, none) == f"{none}: No such file or directory"
+    os.mkfifo(fifo := tmp_path / "fifo")
+    for pipe in (Pair(fifo, key), Pair(chain, fifo)):
+        assert fault_of(pipe) == f"{fifo}: not a plain file"
+    assert fault_of(pair, fifo) == f"{fifo}: not a plain file"
     assert fault_of(Pair(key, chain)).startswith(f"{key}: no certificate found; it must be a PEM file")
     assert fault_of(Pair(chain, chain)).startswith(f"{chain}: no private key found")
     assert fault_of(pair, key).startswith(f"{key}: no certificate found")
