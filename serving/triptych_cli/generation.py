@@ -13,7 +13,7 @@ import click
 from triptych.decoding import DecodingOptions
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
-from triptych_cli.common.decoding import FLAGS, NEEDS_JSON, NOT_GENERATED, TextLines, generation_options, take_decoding
+from triptych_cli.common.decoding import GENERATED_FLAGS, NEEDS_JSON, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs
 from triptych_cli.common.lines import check_pipe, json_row, open_writer, score_number
@@ -22,7 +22,7 @@ from triptych_embedded.request import InputError, ModelChoice
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
 IMAGE_SAMPLING = "unconditional-image-generation"
 STDIN = "-"
-NOT_OF_IMAGES = (*NOT_GENERATED, *NEEDS_JSON, "suppress_sequences", "min_length")
+NOT_OF_IMAGES = (*NEEDS_JSON, "suppress_sequences", "min_length")
 SERVER_SECONDS = 3_600.0  # deadline of one generation
 
 Message = Mapping[str, str]
@@ -133,7 +133,7 @@ def _values(choice: Any) -> dict[str, object]:
     help="Rows of pixels of IMAGE, scaled to the model's width, to keep.  [default: all, or half of the model's height]",
 )
 @options.optional("-n", "--n", type=click.IntRange(min=1), help="Completions: samples, or hypotheses of a beam search.")
-@options.several(*(flag for name, flag in FLAGS.items() if name not in NOT_OF_IMAGES))
+@options.several(*(flag for name, flag in GENERATED_FLAGS.items() if name not in NOT_OF_IMAGES))
 def complete_image(image: str, output: Path, n: int | None, rows: int | None, **values: Any) -> None:
     """Keep the upper part of IMAGE, a JPEG, PNG or WebP file, and generate the rest; - is standard input.
 

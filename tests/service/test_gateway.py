@@ -411,6 +411,15 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
         ("/models/en-de", {"inputs": "a", "parameters": {"tgt_lang": "!"}}, "parameters.tgt_lang: "),
         ("/v1/completions", {"prompt": ["a", ""], "model": "gpt-en", "top_p": 2}, "top_p: "),
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "temperature": -1}, "temperature: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "logprobs": 21}, "logprobs: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "max_tokens": 5000}, "max_tokens: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "max_completion_tokens": 5000}, "max_completion_tokens: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "logprobs": 21, "stream": True}, "logprobs: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "min_p": 0.1}, "min_p: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "ignore_eos": True}, "ignore_eos: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "stop_token_ids": [1]}, "stop_token_ids: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "include_stop_str_in_output": True}, "include_stop_str_in_out"),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "tool_choice": "required"}, "tool_choice: "),
     ],
 )
 def test_errors_name_the_members_of_the_api(served: Served, path: str, body: Any, message: str) -> None:
@@ -462,6 +471,13 @@ def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) 
     assert (status, sorted(offsets)) == (200, offsets)
     for token, offset in zip(choice["logprobs"]["tokens"], offsets, strict=True):
         assert "\ufffd" in token or choice["text"].startswith(token, offset)
+
+
+def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None:
+    body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 2, "seed": 3, "temperature": 1}
+    neutral = {"top_k": -1, "min_p": 0.0, "ignore_eos": False, "stop_token_ids": [], "tool_choice": "auto"}
+    status, found, _ = served.post("/v1/completions", {**body, **neutral})
+    assert (status, found["choices"]) == (200, served.post("/v1/completions", body)[1]["choices"])
 
 
 def test_text_embeddings_inference_classifies_pairs() -> None:

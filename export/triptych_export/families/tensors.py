@@ -1,14 +1,14 @@
 """Any other ONNX file: served with its own inputs and outputs, as a model of plain tensors."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from itertools import product
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ValueInfoProto, helper
+from onnx import TensorProto, ValueInfoProto, helper
 
 from triptych_export.bundle_files import first_manifest, open_encoder, write_kept_graph, write_labels, write_manifest
 from triptych_export.card import Description
@@ -29,6 +29,7 @@ from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype
 SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
 HIGHEST = (256, 2)  # integers below: bytes, then flags
 SEED = 27
+ROWS, MOST_ROWS = 3, 8  # that are compared, alone and together; more than the first number only if these are too similar
 TOLERANCE = 1e-4  # relative to the largest value of a tensor, between rows alone and together
 
 
@@ -41,7 +42,7 @@ class TensorsFamily:
         folder: may have preprocessor_config.json, for the only input of images, and labels.txt, for the output of that width.
 
     Raises:
-        SourceError: a file cannot be read, or the model has no such input or output.
+        SourceError: a file cannot be read, or the model has no such input or output, or no inputs, or one of an unknown shape.
     """
 
     default_name = TENSORS
@@ -50,9 +51,13 @@ class TensorsFamily:
         [(self.precision, self.file)] = list(files.items())[:1]
         self.default_precisions = (self.precision,)
         self.provenance: Mapping[str, Any] = {"onnx_file": self.file.path.name, "producer": self.file.model.producer_name}
-        self.inputs = {one.name: _spec(one) for one in graph_inputs(self.file.model)}
+        inputs = graph_inputs(self.file.model)
+        if not inputs:
+            raise SourceError(f"{self.file.path}: the model has no inputs; its outputs are constants, which need no server")
+        self.samples = [_read_sample(Path(path), [one.name for one in inputs]) for path in samples]
+        self.inputs = {one.name: _input_spec(one, self.samples) for one in inputs}
         self.outputs = {one.name: _spec(one) for one in self.file.model.graph.output}
-        self.samples = [_read_sample(Path(path), self.inputs) for path in samples]
+        self.drawn: tuple[int, int] | None = None  # size and highest value of generated samples
         self.expected: list[dict[str, NDArray[Any]]] = []
         self.batches = False
         self.members: dict[str, Any] = {}
@@ -75,6 +80,7 @@ class TensorsFamily:
             self.expected = try_run(self.file.path, self.samples, self.file.bytes)
         else:
             self.samples, self.expected = self._generated()
+        self._check_outputs()
         self.batches = self._rows_are_independent()
         folder.mkdir()
         write_kept_graph(self.file.model, self.file.path.parent, folder, self.precision)
@@ -129,22 +135,71 @@ class TensorsFamily:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
             raise SourceError(f"{error}; if it needs other inputs than random ones, pass --valid SAMPLE.npz") from error
+        self.drawn = list(product(SIZES, HIGHEST))[len(found) - 1]
         return [samples[len(found) - 1]], [found[-1]]
 
+    def _check_outputs(self) -> None:
+        """Take the rank of outputs without a shape from the results, and compare declared shapes with them."""
+        for one in self.file.model.graph.output:
+            shapes = [found[one.name].shape for found in self.expected]
+            if not one.type.tensor_type.HasField("shape"):
+                self.outputs[one.name] = replace(self.outputs[one.name], shape=(-1,) * len(shapes[0]))
+            wanted = self.outputs[one.name].shape
+            for got in shapes:
+                if len(got) != len(wanted) or any(a not in (-1, b) for a, b in zip(wanted, got, strict=True)):
+                    declared = f"output {one.name!r:.60} is declared as {_text(self.outputs[one.name])}"
+                    raise SourceError(f"{self.file.path}: {declared}, a trial run returned {list(got)}; correct it")
+
     def _rows_are_independent(self) -> bool:
-        """Run the rows of a sample one by one and together; equal results allow requests to share a batch."""
+        """Run rows one by one and together, in two orders; equal results allow requests to share a batch."""
         tensors = (*self.inputs.values(), *self.outputs.values())
-        if any(spec.shape[:1] != (-1,) for spec in tensors):
+        rows = self._different_rows() if all(spec.shape[:1] == (-1,) for spec in tensors) else []
+        if not rows:
             return False
-        one = self.samples[0]
-        generator = np.random.default_rng(SEED + 1)
-        other = {name: generator.permuted(array) for name, array in one.items()}  # other values of the same kind
-        both = {name: np.concatenate([one[name], other[name]]) for name in one}
+        together = [{name: np.concatenate([row[name] for row in order]) for name in rows[0]} for order in (rows, rows[::-1])]
         try:
-            first, second, together = try_run(self.file.path, [one, other, both], self.file.bytes)
+            *alone, forwards, backwards = try_run(self.file.path, [*rows, *together], self.file.bytes)
         except SourceError:
             return False
-        return all(_close(np.concatenate([first[name], second[name]]), together[name]) for name in self.outputs)
+        orders = ((alone, forwards), (alone[::-1], backwards))
+        return all(_rows_close([one[name] for one in wanted], got[name]) for wanted, got in orders for name in self.outputs)
+
+    def _different_rows(self) -> list[dict[str, NDArray[Any]]]:
+        """Return rows between which every input differs, of equal shapes; none if there are none."""
+        generator = np.random.default_rng(SEED + 1)
+        rows = list(islice(chain.from_iterable(map(_split, self.samples)), ROWS))
+        rows = [row for row in rows if all(row[name].shape == array.shape for name, array in rows[0].items())]
+        while rows and (len(rows) < ROWS or not _differ(rows)):
+            if len(rows) == MOST_ROWS:
+                return []
+            if self.drawn is None:
+                rows.append({name: _alike(array, generator) for name, array in rows[0].items()})
+            else:
+                rows.append({name: _random(spec, *self.drawn, generator) for name, spec in self.inputs.items()})
+        return rows
+
+
+def _split(sample: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the rows of a sample; none if its inputs have different numbers of rows."""
+    [count, *others] = {array.shape[:1] for array in sample.values()}
+    for row in range(*count) if count and not others else ():
+        yield {name: array[row : row + 1] for name, array in sample.items()}
+
+
+def _differ(rows: Sequence[Mapping[str, NDArray[Any]]]) -> bool:
+    """Tell whether every input has another value in at least one of the rows."""
+    first, *others = rows
+    return all(any(not np.array_equal(first[name], other[name]) for other in others) for name in first)
+
+
+def _alike(array: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
+    """Return other values of the same kind: some of the array's, in another order; those of floats are made smaller."""
+    chosen = generator.choice(array.ravel(), array.shape) if array.size else array
+    return chosen * generator.uniform(0.5, 1) if array.dtype.kind == "f" else chosen
+
+
+def _rows_close(want: Sequence[NDArray[Any]], got: NDArray[Any]) -> bool:
+    return len(got) == len(want) and all(_close(one, got[row : row + 1]) for row, one in enumerate(want))
 
 
 def _close(want: NDArray[Any], got: NDArray[Any]) -> bool:
@@ -156,11 +211,30 @@ def _close(want: NDArray[Any], got: NDArray[Any]) -> bool:
 def _spec(one: ValueInfoProto) -> TensorSpec:
     """Return datatype and shape; raises SourceError if it is no tensor of numbers."""
     kind = one.type.tensor_type
+    if not one.type.HasField("tensor_type"):
+        raise SourceError(f"tensor {one.name!r:.60}: it is no tensor, but of the kind {one.type.WhichOneof('value')}")
     try:
         datatype = datatype_of(helper.tensor_dtype_to_np_dtype(kind.elem_type))
     except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"tensor {one.name!r:.60}: only tensors of numbers are supported") from error
+        names = {number: name for name, number in TensorProto.DataType.items()}
+        found = names.get(kind.elem_type, kind.elem_type)
+        problem = f"its type is {found}; supported: {', '.join(NUMPY)}; add a Cast node"
+        raise SourceError(f"tensor {one.name!r:.60}: {problem}") from error
     return TensorSpec(datatype, tuple(size.dim_value if size.dim_value > 0 else -1 for size in kind.shape.dim))
+
+
+def _input_spec(one: ValueInfoProto, samples: Sequence[Mapping[str, NDArray[Any]]]) -> TensorSpec:
+    """Return datatype and shape, whose rank a sample tells if the file does not; raises SourceError."""
+    spec, kind = _spec(one), one.type.tensor_type
+    if not kind.HasField("shape"):
+        if not samples:
+            remedy = "declare it in the file, or pass --valid SAMPLE.npz, whose array tells the number of dimensions"
+            raise SourceError(f"input {one.name!r:.60} has no shape: {remedy}")
+        return replace(spec, shape=(-1,) * samples[0][one.name].ndim)
+    for axis, size in enumerate(kind.shape.dim):
+        if size.HasField("dim_value") and size.dim_value == 0:
+            raise SourceError(f"dimension {axis} of {one.name:.60} is 0: an input without values cannot be served; remove it")
+    return spec
 
 
 def _text(spec: TensorSpec) -> str:
@@ -175,12 +249,12 @@ def _random(spec: TensorSpec, size: int, most: int, generator: np.random.Generat
     return generator.integers(0, min(most, 2 if kind == np.bool_ else np.iinfo(kind).max), sizes).astype(kind)
 
 
-def _read_sample(path: Path, inputs: Mapping[str, TensorSpec]) -> dict[str, NDArray[Any]]:
+def _read_sample(path: Path, inputs: Collection[str]) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             sample = {name: stored[name] for name in stored.files}
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: cannot be read as .npz: {error}") from error
-    if sample.keys() != inputs.keys():
+    if sample.keys() != set(inputs):
         raise SourceError(f"{path}: holds {', '.join(sample) or 'nothing'}, the inputs are {', '.join(inputs)}")
     return sample

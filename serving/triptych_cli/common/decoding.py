@@ -1,7 +1,7 @@
 """The flags of the decoding options, generated from their description in `triptych.decoding`."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from typing import Any
 
@@ -23,6 +23,8 @@ HELP = {
     "return_alignment": "Return the attention of each translation over the source tokens; needs --json.",
 }
 DEFAULTS = {"sampling_temperature": "1", "sampling_topk": "no sampling", "sampling_topp": "no sampling", "seed": "random"}
+# Of generated texts and images: a model may sample by default.
+GENERATED_DEFAULTS = {"sampling_temperature": "the model's, 1 with --sampling-topk or --sampling-topp", "seed": "random"}
 NOT_GENERATED = ("coverage_penalty", "target_prefix", "split_sentences", "max_length")  # not for models that continue texts
 NEEDS_JSON = ("num_hypotheses", "return_scores", "return_alignment")
 
@@ -33,7 +35,7 @@ class TextLines(StringParamType):
     envvar_list_splitter = "\n"
 
 
-def _flag(option: "Field[Any]") -> Callable[[Function], Function]:
+def _flag(option: "Field[Any]", defaults: Mapping[str, str] = DEFAULTS) -> Callable[[Function], Function]:
     name, kind = f"--{option.name.replace('_', '-')}", option.metadata["kind"]
     text: str = HELP.get(option.name, option.metadata["help"])
     if kind is bool:
@@ -42,7 +44,7 @@ def _flag(option: "Field[Any]") -> Callable[[Function], Function]:
         return optional("--suppress", option.name, type=TextLines(), multiple=True, metavar="TEXT", help=text)
     if kind is str:
         return optional(name, default="", metavar="TEXT", help=text)
-    default = DEFAULTS.get(option.name, "the model's")
+    default = defaults.get(option.name, "the model's")
     return optional(name, type=_type(kind, option.metadata["bounds"]), help=f"{text}  [default: {default}]")
 
 
@@ -57,11 +59,14 @@ def _type(kind: type, bounds: Bounds | None) -> Any:
 
 
 FLAGS = {option.name: _flag(option) for option in fields(DecodingOptions)}
+GENERATED_FLAGS = {
+    option.name: _flag(option, GENERATED_DEFAULTS) for option in fields(DecodingOptions) if option.name not in NOT_GENERATED
+}
 beam_size, length_penalty = FLAGS["beam_size"], FLAGS["length_penalty"]
 decoding_options = several(*FLAGS.values())
 # The options of document jobs: these split texts themselves and need one translation of each sentence.
 search_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, "split_sentences")))
-generation_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, *NOT_GENERATED)))
+generation_options = several(*(flag for name, flag in GENERATED_FLAGS.items() if name not in NEEDS_JSON))
 
 
 def take_decoding(values: dict[str, Any]) -> DecodingOptions:

@@ -1,8 +1,13 @@
 """`triptych infer`: run a model of plain tensors."""
 
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile
 
 import click
 
@@ -11,7 +16,11 @@ from triptych_cli.common.connection import connect
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import asks_server
-from triptych_embedded.request import ModelChoice
+from triptych_embedded.request import InputError, ModelChoice
+
+if TYPE_CHECKING:
+    from triptych_serving.models.tensors.tensor_model import TensorModel
+    from triptych_serving.repository.registry import ModelSelector, Registry
 
 TASK = "tensors"
 
@@ -38,7 +47,10 @@ def _named(value: str) -> tuple[str, str]:
     "--labels", type=_named, multiple=True, metavar="NAME=K", help="Print the K best labels of an output, and no others."
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file.  [default: print outputs]")
-@options.model_choice
+@options.models
+@options.optional("--model", default="", help="Name of the model; a server needs it.  [default: the only one of plain tensors]")
+@options.server
+@options.running
 def command(
     inputs: tuple[tuple[str, str], ...],
     images: tuple[tuple[str, str], ...],
@@ -55,6 +67,9 @@ def command(
 
     if not inputs and not images:
         raise click.UsageError("name the inputs with --input or --image")
+    _refuse_twice("input", (name for name, _ in inputs))
+    _refuse_twice("input", {name for name, _ in inputs}, {name for name, _ in images})
+    _refuse_twice("output of --labels", (name for name, _ in labels))
     arrays = {name: _read(name, path) for name, path in inputs}
     files: dict[str, list[bytes]] = {}
     for name, path in images:
@@ -63,31 +78,59 @@ def command(
     ranked: dict[str, list[str]] = {}
     choice = ModelChoice(**values)
     if asks_server():
-        with connect(choice.server) as client:
+        with connect(choice.server) as client, one_line(TypeError, ValueError):  # of arrays that no tensor can hold
             found = client.infer(choice.model, {**arrays, **files}, outputs=best)
-        with one_line(TypeError):
             results = {name: np.asarray(tensor) for name, tensor in found.items() if name not in best}
         ranked = {name: list(found[name].strings) for name in best}
     else:
-        with open_engine(choice, TASK) as (registry, selector):
-            from triptych_serving.models.tensors.tensor_model import TensorModel
-
-            model = registry.named(selector)
-            if not isinstance(model, TensorModel):
-                raise click.ClickException(
-                    f"model {choice.model!r} does not take plain tensors; it is for {model.manifest.task}"
-                )
+        with one_line(InputError), open_engine(choice, TASK) as (registry, selector):
+            model = _find(registry, selector)
             arrays |= {name: model.read_images(name, contents) for name, contents in files.items()}
             results = dict(model.run(arrays, list(best)))
             for name, count in best.items():
                 rows = model.rank(name, results.pop(name), count)
                 ranked[name] = [f"{one.score}:{one.index}:{one.label}" for row in rows for one in row]
     if output:
-        np.savez(output, allow_pickle=False, **results)
+        _write(output, results)
     for name, array in results.items():
         click.echo(f"{name} {array.dtype} {list(array.shape)}" + ("" if output else f"\n{array}"))
     for name, lines in ranked.items():
         click.echo("\n".join((f"{name} score:index:label", *lines)))
+
+
+def _find(registry: "Registry", selector: "ModelSelector") -> "TensorModel":
+    """Return the named model; without a name, the only one of plain tensors. Raises click.ClickException: there is none."""
+    from triptych_serving.models.tensors.tensor_model import TensorModel
+
+    if not selector.model:
+        names = sorted({model.name for model in registry.ready if isinstance(model, TensorModel)})
+        if len(names) != 1:
+            several = f"several models match, set --model to one of: {', '.join(names)}"
+            raise click.ClickException(several if names else "no model takes plain tensors")
+        selector = replace(selector, model=names[0])
+    model = registry.named(selector)
+    if not isinstance(model, TensorModel):
+        raise click.ClickException(f"model {model.name!r} does not take plain tensors; it is for {model.manifest.task}")
+    return model
+
+
+def _refuse_twice(what: str, *groups: Iterable[str]) -> None:
+    """Raise click.UsageError if a name occurs twice."""
+    seen: set[str] = set()
+    for name in chain(*groups):
+        if name in seen:
+            raise click.UsageError(f"{what} {name!r} is given twice")
+        seen.add(name)
+
+
+def _write(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write an .npz file as numpy.savez, whose arguments' names arrays must not have."""
+    import numpy as np
+
+    with ZipFile(path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz"), "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _count(name: str, text: str) -> int:
@@ -107,6 +150,9 @@ def _read(name: str, path: str) -> Any:
     import numpy as np
 
     try:
-        return np.load(sys.stdin.buffer if path == "-" else path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        array = np.load(BytesIO(sys.stdin.buffer.read()) if path == "-" else path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
         raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise click.ClickException(f"{name}: {path} is an .npz archive; give one .npy for each input")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

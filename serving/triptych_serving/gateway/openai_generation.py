@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from triptych.v1 import text_generation_pb2 as pb
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
-from triptych_serving.gateway.route import http_status, stream_error
+from triptych_serving.gateway.route import http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
 
 SERVICE = "/triptych.v1.TextGenerationService"
@@ -34,6 +34,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
+    "tool_choice": ("none", "auto"),
+    "min_p": (0,),  # this and the following are of other servers
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "include_stop_str_in_output": (False,),
 }
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
 OPTIONS: Mapping[str, tuple[str, type]] = {
@@ -98,7 +103,7 @@ class Answer:
         return {
             "tokens": [each.token for each in tokens],
             "token_logprobs": [each.logprob if each.HasField("logprob") else None for each in tokens],
-            "top_logprobs": [{one.token: one.logprob for one in each.top} or None for each in tokens],
+            "top_logprobs": [_best_of(each.top) or None for each in tokens],
             "text_offset": offsets,
         }
 
@@ -120,6 +125,15 @@ async def chat_completions(call: HttpCall) -> Response:
 async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     values = {**_values(given), **own}
+    names = {"max_tokens": "max_completion_tokens"} if given.get("max_completion_tokens") is not None else {}
+    try:
+        return await _generate(call, given, chat, values)
+    except RpcError as error:
+        raise renamed(error, names if chat else {**names, "top_logprobs": "logprobs"}) from None
+
+
+async def _generate(call: HttpCall, given: Json, chat: bool, values: Mapping[str, Any]) -> Response:
+    """Call the service with the fields of a request, and convert its answer. Raises RpcError: names these fields."""
     streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
     answer = Answer(chat, values.get("model", ""), values.get("n", 1))
     if streams:
@@ -189,6 +203,8 @@ def _values(given: Json) -> dict[str, Any]:
     values = given.take_given(SHARED)
     if given.get("stop") is not None:
         values["stop"], _ = given.take_texts("stop")
+    if given.get("top_k") == -1:  # vLLM's value for all tokens
+        given["top_k"] = 0
     options = given.take_given(OPTIONS)
     if given.get("temperature") is not None:
         temperature = given.take("temperature", float)
@@ -217,6 +233,14 @@ def _message(index: int, value: object) -> pb.ChatMessage:
     if not isinstance(content, str):
         raise invalid(f"messages[{index}].content: must be a string, or a list of parts of type text")
     return pb.ChatMessage(role=message.take("role", str), content=content)
+
+
+def _best_of(tokens: Sequence[pb.TokenLogprob]) -> dict[str, float]:
+    """Map tokens to log-probabilities: the best of those with equal texts, such as parts of characters."""
+    found: dict[str, float] = {}
+    for each in tokens:  # the best comes first
+        found.setdefault(each.token, each.logprob)
+    return found
 
 
 def _token(token: pb.TokenLogprob) -> dict[str, Any]:

@@ -39,3 +39,11 @@ def test_pictures_have_names_that_end_with_png(run: Run, tmp_path: Path, argumen
     assert result.code == 2
     assert f"{path}: pictures are written as PNG; choose a name that ends with .png" in " ".join(result.err.split())
     assert not path.exists()
+
+
+def test_help_says_that_models_sample_by_default(run: Run) -> None:
+    for command in (("generate",), ("complete-image",), ("bench", "generate")):
+        text = "".join(run(*command, "--help").success.split())  # wraps at hyphens
+        assert "[default:themodel's,1with--sampling-topkor--sampling-topp]" in text
+        assert "nosampling" not in text
+    assert "[default:nosampling]" in "".join(run("translate", "--help").success.split())

@@ -217,6 +217,89 @@ def test_requests_share_batches_only_if_rows_are_independent(mixes_rows: bool, t
         model.close()
 
 
+def plain(
+    path: Path, nodes: list[tuple[str, str, str]], inputs: dict[str, Any], outputs: dict[str, Any], kind: int = FLOAT
+) -> Path:
+    """Write a graph of nodes (type, names of inputs, output) over axis 0; shapes may be None. Outputs are of this kind."""
+    graph = helper.make_graph(
+        [
+            helper.make_node(operator, names.split(), [output], **({"axes": [0]} if operator == "ReduceMean" else {}))
+            for operator, names, output in nodes
+        ],
+        "plain",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
+    )
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    return path
+
+
+RELU = [("Relu", "x", "y")]
+
+
+@pytest.mark.parametrize("shape", [["rows", 1], ["rows"], ["rows", 4]])
+@pytest.mark.parametrize("valid", [None, np.float32([0.5]), np.float32([1, 2, 3, 4])])
+def test_rows_of_one_value_show_that_they_depend_on_each_other(shape: list[Any], valid: Any, tmp_path: Path) -> None:
+    """`y` is the distance to the mean of all rows; random values, one row or four rows are the samples."""
+    path = plain(tmp_path / "mean.onnx", [("ReduceMean", "x", "mean"), ("Sub", "x mean", "y")], {"x": shape}, {"y": shape})
+    options = ExportOptions(tmp_path / "models")
+    if valid is not None:
+        width = [1 if size == "rows" else size for size in shape]
+        np.savez(
+            tmp_path / "sample.npz", x=np.broadcast_to(valid.reshape(-1, *[1] * (len(width) - 1)), [len(valid), *width[1:]])
+        )
+        options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
+    assert read_manifest(export(path, options, lambda _: None)).batches is False
+
+
+@pytest.mark.parametrize(("value", "batches"), [(0.5, True), (0.0, False)])
+def test_samples_that_cannot_differ_do_not_show_independence(value: float, batches: bool, tmp_path: Path) -> None:
+    path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", 2]}, {"y": ["rows", 2]})
+    np.savez(tmp_path / "sample.npz", x=np.full((1, 2), value, np.float32))
+    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
+    assert read_manifest(export(path, options, lambda _: None)).batches is batches
+
+
+def test_a_missing_shape_is_that_of_the_samples(tmp_path: Path) -> None:
+    path = plain(tmp_path / "relu.onnx", RELU, {"x": None}, {"y": None})
+    with pytest.raises(SourceError, match="input 'x' has no shape: declare it in the file, or pass --valid"):
+        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+    np.savez(tmp_path / "sample.npz", x=np.float32([[1, -2, 3]]))
+    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
+    manifest = read_manifest(export(path, options, lambda _: None))
+    assert (manifest.inputs["x"].shape, manifest.outputs["y"].shape, manifest.batches) == ((-1, -1), (-1, -1), True)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs", "kind", "message"),
+    [
+        (RELU, {"x": ["rows", 0]}, {"y": ["rows", 0]}, FLOAT, "dimension 1 of x is 0"),
+        (
+            RELU,
+            {"x": ["rows", 3]},
+            {"y": ["rows", 4]},
+            FLOAT,
+            r"'y' is declared as FP32 \[any, 4\], a trial run returned \[1, 3\]",
+        ),
+        (RELU, {"x": ["rows", 3]}, {"y": ["rows"]}, FLOAT, r"declared as FP32 \[any\], a trial run returned \[1, 3\]"),
+        ([("RandomUniform", "", "y")], {}, {"y": [3]}, FLOAT, r"odd\.onnx: the model has no inputs"),
+        (
+            RELU,
+            {"x": [1]},
+            {"y": [1]},
+            TensorProto.BFLOAT16,
+            "tensor 'y': its type is BFLOAT16; supported: BOOL, INT8, .*FP64; add",
+        ),
+    ],
+)
+def test_plain_tensors_that_cannot_be_served_are_named(
+    nodes: Any, inputs: Any, outputs: Any, kind: int, message: str, tmp_path: Path
+) -> None:
+    path = plain(tmp_path / "odd.onnx", nodes, inputs, outputs, kind)
+    with pytest.raises(SourceError, match=message):
+        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+
+
 def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     """`y` is the mean of each colour of an image, which labels.txt names; the manifest resizes and normalizes."""
     shape = ["rows", 3, 8, 8]

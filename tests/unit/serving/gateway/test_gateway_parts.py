@@ -16,12 +16,13 @@ from google.protobuf import json_format
 from langcodes import Language
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych.v1 import translation_pb2
+from triptych.v1 import text_generation_pb2, translation_pb2
 from triptych_serving.gateway.call import Json, parse_form, parse_object, peer_of
 from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
+from triptych_serving.gateway.openai_generation import Answer
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names
 from triptych_serving.rpc.direct_calls import RpcError
@@ -267,3 +268,11 @@ def test_messages_are_protobuf_s_json() -> None:
     [plain] = to_dict(statistics, plain=True)["model_stats"]
     assert (plain["inference_count"], plain["execution_count"], plain["memory_usage"]) == (2**40, 0, [])
     assert "inference_stats" not in plain  # it has presence
+
+
+def test_the_best_of_tokens_with_equal_texts_has_its_probability() -> None:
+    top = [text_generation_pb2.TokenLogprob(token="\ufffd", logprob=-number) for number in (1, 2, 3)]
+    token = text_generation_pb2.TokenLogprob(token="\ufffd", logprob=-2, bytes=b"\xe2", top=top)
+    found = Answer(chat=False, model="gpt", choices=1).log_probabilities(0, [token])
+    assert found is not None
+    assert found["top_logprobs"] == [{"\ufffd": -1}]

@@ -1,0 +1,77 @@
+"""`triptych infer`: its arguments, and the arrays that it reads and writes."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triptych_client import Client
+
+from ....fixtures.encoders import write_tensors_bundle
+from ..conftest import Run
+
+NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    np.save(tmp_path / "numbers.npy", NUMBERS)
+    return tmp_path / "numbers.npy"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    write_tensors_bundle(tmp_path / "models")
+    return tmp_path / "models"
+
+
+def test_arrays_in_another_byte_order_and_of_a_pipe_are_read(run: Run, models: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "swapped.npy", NUMBERS.astype(">f4"))
+    expected = run("infer", "--models", models, "--input", f"numbers={tmp_path / 'swapped.npy'}").success
+    assert expected.startswith("sum float32 [2, 1]\n[[ 3.]\n [12.]]")
+    stored = io.BytesIO()
+    np.save(stored, NUMBERS)
+    assert run("infer", "--models", models, "--input", "numbers=-", stdin=stored.getvalue()).success == expected
+
+
+def test_inputs_that_cannot_be_used_are_named(run: Run, models: Path, file: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "many.npz", numbers=NUMBERS)
+    (tmp_path / "empty.npy").touch()
+    for given, message in (
+        (f"other={file}", "there is none 'other'; there are: numbers FP32 [-1, -1]"),
+        (f"numbers={tmp_path / 'many.npz'}", "many.npz is an .npz archive; give one .npy for each input"),
+        (f"numbers={tmp_path / 'empty.npy'}", "empty.npy cannot be read as .npy: "),
+    ):
+        assert message in run("infer", "--models", models, "--input", given).error
+    for flag in ("--input", "--image"):
+        result = run("infer", "--models", models, "--input", f"numbers={file}", flag, f"numbers={file}")
+        assert "input 'numbers' is given twice" in result.error
+
+
+def test_a_choice_among_models_is_left_to_the_caller(run: Run, models: Path, file: Path) -> None:
+    write_tensors_bundle(models, "second")
+    given = ("infer", "--models", models, "--input", f"numbers={file}")
+    assert run(*given).error == "several models match, set --model to one of: second, tensors"
+    assert run(*given, "--model", "second").success.startswith("sum float32 [2, 1]")
+    assert "a server needs it" in " ".join(run("infer", "--help").success.split())
+
+
+@pytest.mark.parametrize("kind", ["complex64", "<U1", "datetime64[s]"])
+def test_values_that_no_tensor_holds_are_not_sent(kind: str, run: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "odd.npy", np.zeros(2, kind))
+    message = run("infer", "--server", "localhost:1", "--model", "m", "--input", f"odd={tmp_path / 'odd.npy'}").error
+    assert "expected numbers or booleans" in message or "cannot include dtype" in message
+
+
+def test_outputs_may_have_the_names_of_arguments(run: Run, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def infer(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"file": NUMBERS, "allow_pickle": NUMBERS[0]}
+
+    monkeypatch.setattr(Client, "infer", infer)
+    given = ("infer", "--server", "localhost:1", "--model", "m", "--input", f"x={file}")
+    assert run(*given, "--output", tmp_path / "out").success == "file float32 [2, 3]\nallow_pickle float32 [3]\n"
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["file"], NUMBERS)
+        np.testing.assert_array_equal(stored["allow_pickle"], NUMBERS[0])
