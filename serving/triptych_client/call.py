@@ -92,7 +92,7 @@ class Call:
         if isinstance(error, UnavailableError):
             error.message += self.hint
         elif isinstance(error, DeadlineExceededError) and GRPC_DEADLINE in error.message:
-            error.message += f"; there was no response within {self.timeout_seconds:g} s (`timeout_seconds`)"
+            error.message += f"; it was not complete within {self.timeout_seconds:g} s (`timeout_seconds`)"
         return error
 
     def attempts(self) -> "Attempts":
@@ -111,11 +111,11 @@ def is_transient(error: TriptychClientError) -> bool:
 class Attempts:
     """The remaining attempts of one request, and its remaining time."""
 
-    def __init__(self, call: Call, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, call: Call, clock: Callable[[], float] = time.monotonic, deadline: float | None = None) -> None:
         self._call = call
         self._failures = 0
         self._clock = clock
-        self._deadline = clock() + call.timeout_seconds
+        self._deadline = clock() + call.timeout_seconds if deadline is None else deadline
         self._longest = FIRST_PAUSE_SECONDS
 
     def remaining_seconds(self) -> float:

@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from threading import Timer
 from typing import Any, TypeAlias
 
 import grpc
@@ -25,6 +27,14 @@ Images: TypeAlias = Iterable[ImageSource] | AsyncIterable[ImageSource]
 CLASSIFY_IMAGE_STREAM = RpcMethod(
     "/triptych.v1.ImageClassificationService/ClassifyImageStream", ClassifyImageStreamRequest, ClassifyImageStreamResponse
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """An image that the server wants again after a pause."""
+
+    request: ClassifyImageStreamRequest
+    pause_seconds: float
 
 
 class ImageExchange:
@@ -53,7 +63,7 @@ class ImageExchange:
         self._options = fill(ClassifyImageStreamRequest, arguments)
         self._attempts = call.attempts()  # of connections
         self._rejected: dict[int, Attempts] = {}  # of images that the server wants again later, by index
-        self._paused: dict[int, float] = {}  # when to send them again, in seconds of the monotonic clock
+        self._deadline = 0.0  # of the connection, in seconds of the monotonic clock
         self._moved = False
         self._taken = 0
 
@@ -65,7 +75,8 @@ class ImageExchange:
     def start(self) -> list[ClassifyImageStreamRequest]:
         """Return the first requests for a new connection."""
         self._moved = False
-        self._paused.clear()
+        self._rejected.clear()
+        self._deadline = time.monotonic() + self.call.timeout_seconds
         return list(self.pending.values())
 
     def add(self, read_next: Callable[[], bytes]) -> ClassifyImageStreamRequest | ImageOutcome:
@@ -79,27 +90,14 @@ class ImageExchange:
         self._moved = True
         return request
 
-    def take_due(self) -> tuple[list[ClassifyImageStreamRequest], float]:
-        """Return requests to send again now, and the seconds to wait: above 0 if all images in flight are paused."""
-        now = time.monotonic()
-        due = [index for index, when in self._paused.items() if when <= now]
-        for index in due:
-            del self._paused[index]
-        all_paused = self._paused and len(self._paused) == len(self.pending)
-        return [self.pending[index] for index in due], min(self._paused.values()) - now if all_paused else 0.0
-
-    def take(self, message: ClassifyImageStreamResponse) -> ImageOutcome | None:
-        """Process a response; None: the image will be sent again.
-
-        Raises:
-            ServerError: It has no outcome, or belongs to no image in flight.
-        """
+    def take(self, message: ClassifyImageStreamResponse) -> ImageOutcome | Resend:
+        """Process a response. Raises ServerError if it has no outcome, or belongs to no image in flight."""
         index = message.image_id
         request = self.pending.get(index)
         if request is None or message.WhichOneof("outcome") is None:
             raise self.broken(f"the server sent an unexpected response for image {index}")
         if message.HasField("error"):
-            return self._reject(index, error_of_status(message.error, self.call.request_id))
+            return self._reject(request, error_of_status(message.error, self.call.request_id))
         self._settle(index)
         return ImageOutcome(index, read(ClassifiedImage, message.result, **served_from(message, self.call.request_id)))
 
@@ -131,14 +129,15 @@ class ImageExchange:
             raise ResourceExhaustedError(message, code="RESOURCE_EXHAUSTED", request_id=self.call.request_id)
         return request
 
-    def _reject(self, index: int, error: TriptychClientError) -> ImageOutcome | None:
-        attempts = self._rejected.setdefault(index, self.call.attempts())
+    def _reject(self, request: ClassifyImageStreamRequest, error: TriptychClientError) -> ImageOutcome | Resend:
+        index = request.image_id
+        if index not in self._rejected:  # without progress, there is no other connection after this one
+            self._rejected[index] = Attempts(self.call, deadline=None if self._moved else self._deadline)
         try:
-            self._paused[index] = time.monotonic() + attempts.pause_after(error)
+            return Resend(request, self._rejected[index].pause_after(error))
         except TriptychClientError:
             self._settle(index)
             return ImageOutcome(index, error=error)
-        return None
 
     def _settle(self, index: int) -> None:
         del self.pending[index]
@@ -185,12 +184,17 @@ class _Connection:
         self._new_outbox, self._requests = new_outbox, requests
         self._outbox = new_outbox()
 
-    def send(self, request: ClassifyImageStreamRequest) -> None:
-        """Send a request that `exchange.add` has returned, without waiting."""
+    def send(self, request: ClassifyImageStreamRequest, pause_seconds: float = 0.0) -> None:
+        """Send a request that `exchange.add` has returned, after a pause; without waiting."""
         if self._call is None:
             self._connect()
+        elif pause_seconds:
+            self._put_later(self._outbox, request, pause_seconds)
         else:
             self._outbox.put_nowait(request)
+
+    def _put_later(self, outbox: Any, request: ClassifyImageStreamRequest, pause_seconds: float) -> None:
+        raise NotImplementedError
 
     def cancel(self) -> None:
         """Cancel the call, here and on the server; no effect after its end."""
@@ -220,16 +224,16 @@ class _ImageConnection(_Connection):
     def __init__(self, channel: grpc.Channel, exchange: ImageExchange) -> None:
         super().__init__(channel, exchange, SimpleQueue, lambda outbox: iter(outbox.get, None))
 
+    def _put_later(self, outbox: Any, request: ClassifyImageStreamRequest, pause_seconds: float) -> None:
+        timer = Timer(pause_seconds, outbox.put_nowait, (request,))
+        timer.daemon = True
+        timer.start()
+
     def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
-        while True:
-            due, pause = self._exchange.take_due()
-            for request in due:
-                self.send(request)
-            if pause > 0:
-                time.sleep(pause)
-            elif outcome := self._exchange.take(self._next()):
-                return outcome
+        while isinstance(outcome := self._exchange.take(self._next()), Resend):
+            self.send(outcome.request, outcome.pause_seconds)
+        return outcome
 
     def finish(self) -> None:
         """Let the server end the call after the last outcome."""
@@ -290,16 +294,14 @@ class _AsyncImageConnection(_Connection):
     def __init__(self, channel: grpc.aio.Channel, exchange: ImageExchange) -> None:
         super().__init__(channel, exchange, asyncio.Queue, _until_none)
 
+    def _put_later(self, outbox: Any, request: ClassifyImageStreamRequest, pause_seconds: float) -> None:
+        asyncio.get_running_loop().call_later(pause_seconds, outbox.put_nowait, request)
+
     async def receive(self) -> ImageOutcome:
         """Wait for the next outcome. Raises TriptychClientError if the last attempt failed."""
-        while True:
-            due, pause = self._exchange.take_due()
-            for request in due:
-                self.send(request)
-            if pause > 0:
-                await asyncio.sleep(pause)
-            elif outcome := self._exchange.take(await self._next()):
-                return outcome
+        while isinstance(outcome := self._exchange.take(await self._next()), Resend):
+            self.send(outcome.request, outcome.pause_seconds)
+        return outcome
 
     async def finish(self) -> None:
         """Let the server end the call after the last outcome."""

@@ -51,8 +51,8 @@ Texts: TypeAlias = list[str] | tuple[str, ...]
 
 # Below gRPC's default limit of 4 MiB, with room for a response that is longer than the request.
 BYTES_PER_REQUEST = 1024 * 1024
-# Of sentences of 20 bytes, 4,000 with 4 hypotheses: as many as a server decodes for one request by default.
-BYTES_TO_DECODE, HYPOTHESES = 80_000, 4
+# Of sentences of 20 bytes, 4,000 with 4 hypotheses of 256 tokens: as many as a server decodes for one request by default.
+BYTES_TO_DECODE, HYPOTHESES, TOKENS = 80_000, 4, 256
 
 
 def method_of(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
@@ -189,7 +189,8 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
             return BYTES_PER_REQUEST
         options = arguments.get("options")
         asked = max(options.beam_size or 0, options.num_hypotheses or 0) if options else 0
-        return BYTES_TO_DECODE * HYPOTHESES // max(asked, HYPOTHESES)
+        length = options.max_length or 0 if options else 0
+        return max(1, BYTES_TO_DECODE * HYPOTHESES * TOKENS // (max(asked, HYPOTHESES) * max(length, TOKENS)))
 
     def _checked(self, inputs: Iterable[Any]) -> tuple[Sequence[Any], list[int]]:
         """Return the inputs as a sequence, and their bytes. Raises TypeError and ValueError, which say what to write."""

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,7 +254,7 @@ def _read_sample(path: Path, inputs: Collection[str]) -> dict[str, NDArray[Any]]
     try:
         with np.load(path, allow_pickle=False) as stored:
             sample = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, TypeError, BadZipFile) as error:  # or a .npy file
         raise SourceError(f"{path}: cannot be read as .npz: {error}") from error
     if sample.keys() != set(inputs):
         raise SourceError(f"{path}: holds {', '.join(sample) or 'nothing'}, the inputs are {', '.join(inputs)}")

@@ -6,8 +6,9 @@ from dataclasses import replace
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import click
 
@@ -151,7 +152,7 @@ def _read(name: str, path: str) -> Any:
 
     try:
         array = np.load(BytesIO(sys.stdin.buffer.read()) if path == "-" else path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
         raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error
     if not isinstance(array, np.ndarray):
         raise click.ClickException(f"{name}: {path} is an .npz archive; give one .npy for each input")

@@ -139,9 +139,9 @@ def test_a_stream_that_ends_early_is_an_error(server: FakeServer, ask: Ask) -> N
 
 def test_the_time_of_the_users_function_is_not_the_servers(server: FakeServer, ask: Ask) -> None:
     def think(_: DocumentProgress) -> None:
-        time.sleep(0.6)
+        time.sleep(2.5)
 
-    document = ask(server.address, lambda client: client.translate_document(DOCUMENT, progress=think, timeout_seconds=0.4))
+    document = ask(server.address, lambda client: client.translate_document(DOCUMENT, progress=think, timeout_seconds=2.0))
     assert document.content
 
 

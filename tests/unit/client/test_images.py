@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -24,11 +25,11 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_client.call import Call
-from triptych_client.images import ImageExchange
+from triptych_client.images import ImageExchange, Resend, stream_images, stream_images_async
 from triptych_client.status import error_of_status
 
 from .conftest import Ask
-from .fake_server import FakeServer, bad_field, fail, succeed
+from .fake_server import FakeServer, bad_field, classified_image, fail, succeed
 
 Outcomes = Callable[..., list[ImageOutcome]]
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
@@ -193,21 +194,84 @@ def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> Non
     asyncio.run(main())
 
 
-def test_every_rejected_image_has_its_own_pause_and_attempts() -> None:
+def test_every_rejected_image_has_its_own_attempts() -> None:
     exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=9, max_message_bytes=1000)
     for _ in range(9):
         exchange.add(lambda: b"a")
+    exchange.start()
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
     for index in range(8):
         busy.image_id = index
-        assert exchange.take(busy) is None
-    again = []
-    while len(again) < 8:
-        due, pause = exchange.take_due()
-        assert pause == 0.0  # the ninth is waited for
-        again += [request.image_id for request in due]
-    assert sorted(again) == list(range(8))
+        assert isinstance(exchange.take(busy), Resend)
+    assert isinstance(exchange.take(busy), ImageOutcome)  # of the last image, whose only retry was used
+
+
+def test_without_progress_an_image_has_its_own_error_before_the_connection_ends() -> None:
+    exchange = ImageExchange({}, Call("mine", 0.1), in_flight=1, max_message_bytes=1000)
+    exchange.add(lambda: b"a")
+    exchange.start()
+    time.sleep(0.1)
+    busy = ClassifyImageStreamResponse()
+    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
+    outcome = exchange.take(busy)
+    assert isinstance(outcome, ImageOutcome)
+    assert isinstance(outcome.error, UnavailableError)
+
+
+def result_of(index: int) -> ClassifyImageStreamResponse:
+    return ClassifyImageStreamResponse(image_id=index, result=classified_image(b"a"))
+
+
+class Server(Iterator[ClassifyImageStreamResponse]):
+    """A call of gRPC's: it rejects the first image, and answers the second one once the first has come again."""
+
+    def __init__(self, requests: Iterator[Any]) -> None:
+        self._messages = self._answer(requests)
+
+    def _answer(self, requests: Iterator[Any]) -> Iterator[ClassifyImageStreamResponse]:
+        assert [next(requests).image_id for _ in range(2)] == [0, 1]
+        busy = ClassifyImageStreamResponse()
+        busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
+        yield busy
+        assert next(requests).image_id == 0
+        yield from map(result_of, range(2))
+
+    def __next__(self) -> ClassifyImageStreamResponse:
+        return next(self._messages)
+
+    def cancel(self) -> None: ...
+
+
+class AsyncServer:
+    def __init__(self, requests: AsyncIterator[Any]) -> None:
+        self._messages = self._answer(requests)
+
+    async def _answer(self, requests: AsyncIterator[Any]) -> AsyncIterator[ClassifyImageStreamResponse]:
+        assert [(await anext(requests)).image_id for _ in range(2)] == [0, 1]
+        busy = ClassifyImageStreamResponse()
+        busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
+        yield busy
+        assert (await anext(requests)).image_id == 0
+        for index in range(2):
+            yield result_of(index)
+
+    def __aiter__(self) -> AsyncIterator[ClassifyImageStreamResponse]:
+        return self._messages
+
+    def cancel(self) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Server, AsyncServer])
+def test_a_rejected_image_is_sent_again_while_another_is_waited_for(kind: type) -> None:
+    channel: Any = SimpleNamespace(stream_stream=lambda *_, **__: lambda requests, **__: kind(requests))
+    exchange = ImageExchange({}, Call("mine", 60.0), in_flight=2, max_message_bytes=1000)
+
+    async def read() -> list[ImageOutcome]:
+        return [outcome async for outcome in stream_images_async(channel, [b"a", b"b"], exchange)]
+
+    found = list(stream_images(channel, [b"a", b"b"], exchange)) if kind is Server else asyncio.run(read())
+    assert [(outcome.index, outcome.error) for outcome in found] == [(0, None), (1, None)]
 
 
 def test_an_image_that_cannot_be_read_has_an_error_of_its_own(server: FakeServer) -> None:
@@ -236,12 +300,9 @@ def test_an_unexpected_response_is_an_error(exchange: ImageExchange, message: Cl
 def test_errors_and_retries_of_one_image(exchange: ImageExchange) -> None:
     busy = ClassifyImageStreamResponse()
     busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    assert exchange.take(busy) is None
-    due, pause = exchange.take_due()
-    assert (due, pause > 0) == ([], True)  # no other image is in flight
-    time.sleep(pause)
-    due, pause = exchange.take_due()
-    assert ([request.image for request in due], pause) == ([b"a"], 0.0)
+    again = exchange.take(busy)
+    assert isinstance(again, Resend)
+    assert again.request.image == b"a"
     outcome = exchange.take(busy)
     assert isinstance(outcome, ImageOutcome)
     assert isinstance(outcome.error, UnavailableError)

@@ -182,6 +182,9 @@ def test_requests_of_many_sentences_are_smaller(server: FakeServer, ask: Ask) ->
     server.requests.clear()
     ask(server.address, lambda client: client.translate_many(texts[:24], beam_size=16))
     assert [len(request.contents) for request in server.requests] == [12, 12]
+    server.requests.clear()
+    ask(server.address, lambda client: client.translate_many(texts[:24], max_length=1024))
+    assert [len(request.contents) for request in server.requests] == [12, 12]
 
 
 def test_a_text_above_the_limit_of_messages_fails_alone(server: FakeServer, ask: Ask) -> None:
@@ -198,7 +201,7 @@ def test_inputs_that_are_left_out_do_not_renew_the_deadline(server: FakeServer, 
         fail(grpc.StatusCode.INVALID_ARGUMENT, "empty", bad_field("contents[0]"))(context)
 
     server.script = [reject] * 20
-    with pytest.raises(tc.DeadlineExceededError, match=r"no response within 0\.5 s \(`timeout_seconds`\)"):
+    with pytest.raises(tc.DeadlineExceededError, match=r"not complete within 0\.5 s \(`timeout_seconds`\)"):
         ask(server.address, lambda client: client.translate_many([""] * 8), timeout_seconds=0.5)
 
 

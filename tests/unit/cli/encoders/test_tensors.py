@@ -39,10 +39,12 @@ def test_arrays_in_another_byte_order_and_of_a_pipe_are_read(run: Run, models: P
 def test_inputs_that_cannot_be_used_are_named(run: Run, models: Path, file: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "many.npz", numbers=NUMBERS)
     (tmp_path / "empty.npy").touch()
+    (tmp_path / "bad.npy").write_bytes(b"PK\x03\x04")
     for given, message in (
         (f"other={file}", "there is none 'other'; there are: numbers FP32 [-1, -1]"),
         (f"numbers={tmp_path / 'many.npz'}", "many.npz is an .npz archive; give one .npy for each input"),
         (f"numbers={tmp_path / 'empty.npy'}", "empty.npy cannot be read as .npy: "),
+        (f"numbers={tmp_path / 'bad.npy'}", "bad.npy cannot be read as .npy: File is not a zip file"),
     ):
         assert message in run("infer", "--models", models, "--input", given).error
     for flag in ("--input", "--image"):
