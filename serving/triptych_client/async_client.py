@@ -14,15 +14,7 @@ from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
 from triptych_client.errors import DeadlineExceededError, UnavailableError
-from triptych_client.files import (
-    DocumentSource,
-    DocumentTarget,
-    ImageSource,
-    check_images,
-    check_target,
-    read_image,
-    write_document,
-)
+from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import Images, stream_images_async
 from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
@@ -107,8 +99,7 @@ class AsyncClient(BaseClient):
 
         Files are read and written in a thread; `progress` is called in the event loop.
         """
-        exchange = await asyncio.to_thread(self._document, source, progress, arguments)
-        check_target(target)
+        exchange = await asyncio.to_thread(self._document, source, target, progress, arguments)
         document = await send_document_async(self._channel, exchange)
         await asyncio.to_thread(write_document, target, document.content)
         return document

@@ -24,7 +24,7 @@ from triptych_client.connection import (
     named_address,
 )
 from triptych_client.documents import DocumentExchange, OnProgress
-from triptych_client.files import DocumentSource, check_images, read_file, read_image
+from triptych_client.files import DocumentSource, DocumentTarget, check_images, check_target, read_file, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
 from triptych_client.messages import WIRE_NAMES
@@ -137,7 +137,14 @@ class BaseClient:
         request.query = query
         return request, call
 
-    def _document(self, source: DocumentSource, progress: OnProgress | None, arguments: Mapping[str, Any]) -> DocumentExchange:
+    def _document(
+        self,
+        source: DocumentSource,
+        target: DocumentTarget | None,
+        progress: OnProgress | None,
+        arguments: Mapping[str, Any],
+    ) -> DocumentExchange:
+        check_target(target)
         call, others = self._split_off_call(arguments, DocumentArguments)
         content, name = read_file(source, "a document")
         name = name.encode(errors="replace").decode()  # of files that other systems have named

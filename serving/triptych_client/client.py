@@ -9,15 +9,7 @@ from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
-from triptych_client.files import (
-    DocumentSource,
-    DocumentTarget,
-    ImageSource,
-    check_images,
-    check_target,
-    read_image,
-    write_document,
-)
+from triptych_client.files import DocumentSource, DocumentTarget, ImageSource, check_images, read_image, write_document
 from triptych_client.generation import GENERATE, Generation, Prompt
 from triptych_client.images import stream_images
 from triptych_client.results import Model, Results, Translation, Translations, TranslationScore
@@ -147,8 +139,7 @@ class Client(BaseClient):
             InvalidArgumentError: The format is unknown, the document is damaged or too large, or an option does not apply.
             ResourceExhaustedError: The server is translating its maximum number of documents.
         """
-        check_target(target)
-        document = send_document(self._channel, self._document(source, progress, arguments))
+        document = send_document(self._channel, self._document(source, target, progress, arguments))
         write_document(target, document.content)
         return document
 

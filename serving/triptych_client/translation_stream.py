@@ -47,9 +47,8 @@ class _Stream(Generic[Result]):
         raise NotImplementedError
 
     def __del__(self) -> None:
-        if self._running is not None:
-            with contextlib.suppress(Exception):  # at the interpreter's end, or after that of the event loop
-                self._running.cancel()
+        with contextlib.suppress(Exception):  # at the interpreter's end, or after that of the event loop
+            self._stop()
 
     def _current(self) -> Any:
         """Return gRPC's call, which is started if there is none. Raises CallCancelledError: the stream was closed."""
@@ -63,6 +62,9 @@ class _Stream(Generic[Result]):
 
     def _cancel(self) -> None:
         self._closed = True
+        self._stop()
+
+    def _stop(self) -> None:
         if self._running is not None:
             self._running.cancel()
 
@@ -73,8 +75,7 @@ class _Stream(Generic[Result]):
             yield
         except BaseException:
             self._ended = True
-            if self._running is not None:
-                self._running.cancel()
+            self._stop()
             raise
 
     def _take(self, message: Any) -> str:

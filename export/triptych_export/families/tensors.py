@@ -128,16 +128,17 @@ class TensorsFamily:
 
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
         """Return random inputs that the file accepts, and their outputs."""
-        samples = []
-        for size, most in product(SIZES, HIGHEST):
+        samples, drawn = [], list(product(SIZES, HIGHEST))
+        for size, most in drawn:
             generator = np.random.default_rng(SEED)
             samples.append({name: _random(spec, size, most, generator) for name, spec in self.inputs.items()})
         try:
             found = try_run(self.file.path, samples, self.file.bytes, first=True)
         except SourceError as error:
             raise SourceError(f"{error}; if it needs other inputs than random ones, pass --valid SAMPLE.npz") from error
-        self.drawn = list(product(SIZES, HIGHEST))[len(found) - 1]
-        return [samples[len(found) - 1]], [found[-1]]
+        last = len(found) - 1
+        self.drawn = drawn[last]
+        return [samples[last]], [found[last]]
 
     def _check_outputs(self) -> None:
         """Take the rank of outputs without a shape from the results, and compare declared shapes with them."""
