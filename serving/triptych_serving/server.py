@@ -37,7 +37,7 @@ from triptych_serving.rpc.dispatch import CallEnvironment, Router
 from triptych_serving.rpc.limits import ClientLimit, LimitOptions, WatcherLimit
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.memory.budget import Budgets
-from triptych_serving.runtime.process import give_way
+from triptych_serving.runtime.process import allow_open_files, give_way
 from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
@@ -316,6 +316,7 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
         ServingError: the server could not start.
     """
     started = time.monotonic()
+    allow_open_files()
     server = Server(options)
     with _stopped_by_signals(server):
         logger.info("%s", options.security.describe())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,7 @@ class HttpPort:
         self._context = server_context(security)
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._handshakes: OrderedDict[asyncio.Task[Any], None] = OrderedDict()  # those of TLS in progress, the oldest first
         self._config = uvicorn.Config(
             application,
             http=_Protocol,
@@ -67,7 +69,8 @@ class HttpPort:
             PortError: the address is in use or not allowed.
         """
         host, port = self._options.host, self._options.port
-        self._server = await listen(self._make_protocol, host, port, "--http-port", ssl=self._context, backlog=BACKLOG)
+        tls = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": HEAD_SECONDS}
+        self._server = await listen(self._make_protocol, host, port, "--http-port", backlog=BACKLOG, **tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
         scheme = "http" if self._context is None else "https"
         logger.info("HTTP gateway on %s://%s", scheme, format_address(host, self.port))
@@ -87,6 +90,13 @@ class HttpPort:
         self._on_stop()
 
     def _make_protocol(self) -> asyncio.Protocol:
+        """Make the protocol of a connection. The oldest handshake ends if there are too many: each takes 0.3 MB."""
+        handshake = None if self._context is None else asyncio.current_task()  # asyncio calls this method in its task
+        if handshake is not None:
+            if len(self._handshakes) >= self._options.connections:
+                self._handshakes.popitem(last=False)[0].cancel()
+            self._handshakes[handshake] = None
+            handshake.add_done_callback(lambda ended: self._handshakes.pop(ended, None))
         return _Protocol(self._config, self._state, {})
 
 

@@ -1,4 +1,4 @@
-"""The process: CPU share of its threads, free heap memory, and what caught errors keep alive."""
+"""The process: CPU share of its threads, open files, free heap memory, and what caught errors keep alive."""
 
 import ctypes
 import os
@@ -28,6 +28,16 @@ def give_way(niceness: int = NICENESS) -> None:
             level = min(MOST, os.getpriority(os.PRIO_PROCESS, os.getpid()) + niceness)
             if level > os.getpriority(os.PRIO_PROCESS, thread):
                 os.setpriority(os.PRIO_PROCESS, thread, level)
+
+
+def allow_open_files() -> None:
+    """Allow as many open files as the system does: each connection is one, and the usual limit of 1,024 is that of `select`."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 Unix only
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        with suppress(OSError, ValueError):  # macOS has no hard limit, and takes no unlimited soft one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def trim_heap() -> None:

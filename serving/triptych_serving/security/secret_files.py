@@ -16,6 +16,7 @@ Value = TypeVar("Value")
 Signature = tuple[tuple[int, int, int, int] | None, ...]
 
 FRESH_SECONDS = 2.0  # a file system may give two changes that are this close the same time
+REREAD_SECONDS = 1.0  # least time between two reads of files whose times have not changed: certificates take 40 ms
 
 
 class ReloadedFiles(Generic[Value]):
@@ -39,6 +40,7 @@ class ReloadedFiles(Generic[Value]):
         self._fault = ""
         self._checked = time.monotonic()
         self._signature = self._sign()
+        self._read_at = time.time()
         self._value = read()
 
     def get(self) -> Value:
@@ -51,9 +53,12 @@ class ReloadedFiles(Generic[Value]):
     def _check(self) -> None:
         self._checked = time.monotonic()
         signature = self._sign()
-        if signature == self._signature and not self._fault and not _is_fresh(signature):
-            return
-        self._signature = signature
+        if signature == self._signature:
+            if not self._fault and not _is_fresh(signature, self._read_at):
+                return
+            if abs(time.time() - self._read_at) < REREAD_SECONDS:
+                return
+        self._signature, self._read_at = signature, time.time()
         try:
             value = self._read()
         except (SecurityError, OSError) as error:  # ssl reads the files by name: one may have just gone
@@ -100,7 +105,6 @@ def _sign(path: Path) -> tuple[int, int, int, int] | None:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _is_fresh(signature: Signature) -> bool:
-    """Return True if another change may have the same times. The second number is ctime, which only the kernel sets."""
-    now = time.time_ns()
-    return any(file is not None and abs(now - file[1]) < FRESH_SECONDS * 1e9 for file in signature)
+def _is_fresh(signature: Signature, read_at: float) -> bool:
+    """Return True if a later change may have the same times. The second number is ctime, which only the kernel sets."""
+    return any(file is not None and abs(read_at - file[1] / 1e9) < FRESH_SECONDS for file in signature)

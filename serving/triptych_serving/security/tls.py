@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ class Certificates:
     client_ca: bytes | None = None
     subject: str = field(default="", compare=False)  # for the log
     warnings: tuple[str, ...] = field(default=(), compare=False)
+    context: ssl.SSLContext | None = field(default=None, compare=False, repr=False)  # for a server without gRPC
 
 
 def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCredentials | None:
@@ -48,12 +50,9 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
         SecurityError: a file cannot be used, or API keys would cross the network unencrypted.
     """
     options.check_host(host)
-    if options.tls_certificate is None or options.tls_key is None:
+    files = _certificate_files(options)
+    if files is None:
         return None
-    chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
-    warn_if_open(key)
-    paths = [chain, key, *([client_ca] if client_ca else [])]
-    files = ReloadedFiles(f"TLS certificate {chain}", paths, lambda: read_certificates(chain, key, client_ca))
     given = first = files.get()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -68,7 +67,7 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
     # The type stubs do not know that None means no change.
     fetch_new = cast("Callable[[], grpc.ServerCertificateConfiguration]", fetch)
     return grpc.dynamic_ssl_server_credentials(
-        _configuration(first), fetch_new, require_client_authentication=client_ca is not None
+        _configuration(first), fetch_new, require_client_authentication=options.tls_client_ca is not None
     )
 
 
@@ -78,28 +77,28 @@ def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
     Raises:
         SecurityError: a file cannot be used.
     """
+    files = _certificate_files(options)
+    if files is None:
+        return None
+
+    def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> None:
+        connection.context = cast("ssl.SSLContext", files.get().context)
+
+    first = files.get().context
+    assert first is not None
+    first.sni_callback = use_newest
+    return first
+
+
+def _certificate_files(options: SecurityOptions) -> ReloadedFiles[Certificates] | None:
+    """Open the files of the options; None without TLS. Raises SecurityError: a file cannot be used."""
     if options.tls_certificate is None or options.tls_key is None:
         return None
     chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
+    warn_if_open(key)
     paths = [chain, key, *([client_ca] if client_ca else [])]
-
-    def read() -> ssl.SSLContext:
-        read_certificates(chain, key, client_ca)
-        context = _server_context(chain, key)
-        context.set_alpn_protocols(["http/1.1"])
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-        return context
-
-    files = ReloadedFiles(f"TLS certificate {chain}", paths, read)
-
-    def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> None:
-        connection.context = files.get()
-
-    first = files.get()
-    first.sni_callback = use_newest
-    return first
+    read = partial(read_certificates, chain, key, client_ca)
+    return ReloadedFiles(f"TLS certificate {chain}", paths, read)
 
 
 def certificate_names_of(connection: ssl.SSLObject | None) -> tuple[bytes, ...]:
@@ -124,14 +123,18 @@ def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> 
     decoded, binary = _handshake(context, chain)
     if contents != _read_pair(chain, key):  # the checks opened the files by name
         raise SecurityError(f"{chain}, {key}: replaced while they were read")
+    context.set_alpn_protocols(["http/1.1"])
+    context.options |= ssl.OP_NO_TICKET  # a resumed session is not verified, even if its authority was removed meanwhile
     authorities = None if client_ca is None else _read_pem(client_ca, "CERTIFICATE")
     warnings = [*_validity_warnings(decoded, chain)]
     if ED25519 in binary:
         warnings.append(f"{chain}: clients based on gRPC's core (Python, C++ and others) reject Ed25519 certificates")
     if client_ca is not None:
         warnings += [each for authority in _authorities(client_ca) for each in _validity_warnings(authority, client_ca)]
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     subject = f"{_names(decoded)} until {decoded['notAfter']}"
-    return Certificates(contents[0], contents[1], authorities, subject, tuple(warnings))
+    return Certificates(*contents, authorities, subject, tuple(warnings), context)
 
 
 def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:

@@ -1,11 +1,15 @@
 """The HTTP port with more connections than it allows."""
 
 import asyncio
+import ssl
 from contextlib import suppress
+from pathlib import Path
 
-from triptych_serving.gateway.http_server import HttpPort
+from triptych_serving.gateway.http_server import HEAD_SECONDS, HttpPort
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.security.options import SecurityOptions
+
+from ....fixtures.certificates import LOCAL, Authority
 
 LIMIT = 4
 REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -40,4 +44,30 @@ async def connect_beyond_the_limit() -> None:
         assert await connections[1][0].read() == b""  # the oldest idle one is closed
     finish.set()
     assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    await port.stop(1)
+
+
+def test_silent_clients_do_not_keep_out_others_before_their_handshake(tmp_path: Path) -> None:
+    asyncio.run(connect_silently(Authority(tmp_path)))
+
+
+async def connect_silently(authority: Authority) -> None:
+    async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    pair = authority.sign("server", *LOCAL)
+    security = SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key)
+    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), security, application, lambda: None)
+    await port.start()
+    silent = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port.port) for _ in range(3 * LIMIT)))
+    trusted = ssl.create_default_context(cafile=str(authority.file))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trusted)
+    writer.write(REQUEST % b"")
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+    for early, _ in silent[: 2 * LIMIT]:  # closed before their time
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(early.read(), HEAD_SECONDS / 2) == b""
+    for _, each in (*silent, (reader, writer)):
+        each.close()
     await port.stop(1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import sys
 import threading
 from collections.abc import Callable, Collection
@@ -18,7 +19,7 @@ from triptych_serving.repository.model_manager import RepositoryOptions
 from triptych_serving.repository.placement import CPU_ALONE, Hardware
 from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import Device
-from triptych_serving.runtime.process import MOST, NICENESS, give_way
+from triptych_serving.runtime.process import MOST, NICENESS, allow_open_files, give_way
 from triptych_serving.server import ServerOptions
 from triptych_serving.services.documents.calls import DocumentThreads
 
@@ -45,6 +46,16 @@ def in_thread(function: Callable[[], None]) -> int:
 
 def own() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_open_files_are_limited_by_the_hard_limit_alone() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        allow_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_only_the_calling_thread_and_its_children_give_way() -> None:

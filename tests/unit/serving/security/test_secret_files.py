@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from triptych_serving.errors import SecurityError
+from triptych_serving.security import secret_files
 from triptych_serving.security.secret_files import ReloadedFiles, warn_if_open
 
 LONG_AGO = time.time() - 3600
@@ -43,7 +44,10 @@ def test_change_is_noticed(path: Path, files: ReloadedFiles[str], caplog: pytest
     assert caplog.messages == ["the file: reloaded"]
 
 
-def test_change_of_equal_size_and_time_is_noticed(path: Path, files: ReloadedFiles[str]) -> None:
+def test_change_of_equal_size_and_time_is_noticed(
+    path: Path, files: ReloadedFiles[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_files, "REREAD_SECONDS", 0)
     for text in ("two", "six", "ten"):
         path.write_text(text)
         os.utime(path, (LONG_AGO, LONG_AGO))
@@ -93,7 +97,23 @@ def test_bad_file_at_the_start_is_an_error(tmp_path: Path) -> None:
         ReloadedFiles("", [tmp_path / "none"], lambda: read(tmp_path / "none"))
 
 
-def test_passing_fault_is_retried_at_the_next_check(path: Path) -> None:
+@pytest.mark.parametrize("text", ["two", "bad"])
+def test_files_with_unchanged_times_are_not_read_at_every_check(path: Path, text: str) -> None:
+    reads: list[Path] = []
+
+    def counted() -> str:
+        reads.append(path)
+        return read(path)
+
+    files = ReloadedFiles("", [path], counted)
+    path.write_text(text)
+    for _ in range(100):
+        files.get()
+    assert len(reads) < 10  # one at the start, one for the change, and one for each second
+
+
+def test_passing_fault_is_retried(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret_files, "REREAD_SECONDS", 0)
     faults: list[str] = []
 
     def unsteady() -> str:

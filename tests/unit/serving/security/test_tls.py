@@ -2,6 +2,8 @@
 
 import codecs
 import os
+import ssl
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
 
 from triptych_serving.errors import SecurityError
-from triptych_serving.security.tls import read_certificates
+from triptych_serving.security.options import SecurityOptions
+from triptych_serving.security.tls import read_certificates, server_context
 
 from ....fixtures.certificates import DAY, LOCAL, NOW, Authority, Pair
 
@@ -89,3 +92,26 @@ def test_encrypted_key(authority: Authority) -> None:
     key = load_pem_private_key(pair.key.read_bytes(), None)
     pair.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     assert fault_of(pair).startswith(f"{pair.key}: encrypted; the server needs it unencrypted: openssl pkey")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_sessions_are_not_resumed(authority: Authority, version: ssl.TLSVersion) -> None:
+    """The client of a resumed session would not be verified again."""
+    pair, own = authority.sign("server", *LOCAL), authority.sign("client")
+    server = server_context(SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key, tls_client_ca=authority.file))
+    assert server is not None
+    client = ssl.create_default_context(cafile=str(authority.file))
+    client.load_cert_chain(own.certificate, own.key)
+    client.maximum_version = version
+    session = None
+    for _ in range(2):
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        connection = client.wrap_bio(to_client, to_server, server_hostname="localhost", session=session)
+        accepted = server.wrap_bio(to_server, to_client, server_side=True)
+        for end in (connection, accepted) * 3:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+        accepted.write(b"x")
+        assert connection.read(1) == b"x"  # after the tickets of TLS 1.3
+        assert not connection.session_reused
+        session = connection.session
