@@ -364,6 +364,10 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         spans = [(one.label, one.start, one.end) for one in grpc_client.classify_tokens("one two").entities]
         entities = client("token-classification").token_classification("one two", aggregation_strategy="simple")
         assert [(one.entity_group, one.start, one.end) for one in entities] == spans
+        options: Any = {"aggregation_strategy": "none"}
+        tokens = client("token-classification").token_classification("one two", **options)
+        everything = client("token-classification").token_classification("one two", **options, ignore_labels=[])
+        assert [one for one in everything if one.entity != "O"] == tokens != everything
         answer = grpc_client.answer("one", "two three").answers[0]
         assert client("question-answering").question_answering("one", "two three").answer == answer.text  # type: ignore[union-attr]
 
@@ -387,6 +391,9 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/embed", {"inputs": "a", "prompt_name": "query"}, 400, "prompt_name: 'query' is not supported"),
         ("/predict", {"inputs": TEXTS}, 404, "no model classifies text;"),
         ("/rerank", {"query": "a", "texts": ["b"]}, 404, "no model reranks"),
+        ("/embed", {"inputs": "a", "model": "other"}, 404, "other"),
+        ("/predict", {"inputs": TEXTS, "model": "other"}, 404, "other"),
+        ("/rerank", {"query": "a", "texts": ["b"], "model": "other"}, 404, "other"),
     ],
 )
 def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, message: str) -> None:

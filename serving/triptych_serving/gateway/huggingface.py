@@ -28,6 +28,7 @@ AGGREGATIONS = {
     "none": token_classification_pb2.AGGREGATION_NONE,
     "simple": token_classification_pb2.AGGREGATION_SIMPLE,
 }
+OUTSIDE = ["O"]  # the label of tokens of no entity
 TOP_K = {"top_k": ("top_k", int)}
 NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
 # Parameters of texts' generation, and their names in DecodingOptions.
@@ -84,17 +85,23 @@ async def classify_text(query: Query) -> Any:
 
 
 async def classify_tokens(query: Query) -> Any:
-    query.parameters.refuse({"ignore_labels": (["O"],), "stride": (0,)})
     strategy = query.parameters.take("aggregation_strategy", str, "simple")
     if strategy not in AGGREGATIONS:
         raise invalid(f"aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
-    label = "entity" if strategy == "none" else "entity_group"
+    label, with_outside = "entity_group", False  # aggregated tokens are never outside
+    if strategy == "none":
+        label, with_outside = "entity", query.parameters.get("ignore_labels") == []
+    query.parameters.refuse({"ignore_labels": ([], OUTSIDE) if strategy == "none" else (OUTSIDE,), "stride": (0,)})
     request = token_classification_pb2.ClassifyTokensRequest(
         contents=query.texts(), model=query.model, aggregation=AGGREGATIONS[strategy]
     )
     response = await query.call.ask(request)
     found = [
-        [{label: one.label, "word": one.text, **_members(one, "score", "start", "end")} for one in result.entities]
+        [
+            {label: one.label, "word": one.text, **_members(one, "score", "start", "end")}
+            for one in result.entities
+            if with_outside or one.label not in OUTSIDE
+        ]
         for result in response.results
     ]
     return query.each(found)

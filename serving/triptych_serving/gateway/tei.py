@@ -16,10 +16,11 @@ ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "un
 
 
 async def embed(call: HttpCall) -> Response:
-    return await embed_texts(call, await call.json())
+    given = await call.json()
+    return await embed_texts(call, given, given.take("model", str, ""))
 
 
-async def embed_texts(call: HttpCall, given: Json, model: str = "") -> Response:
+async def embed_texts(call: HttpCall, given: Json, model: str) -> Response:
     """Embed `inputs`, with the options beside them.
 
     Raises:
@@ -45,6 +46,7 @@ async def predict(call: HttpCall) -> list[Any]:
     inputs, several = _inputs(given)
     request = text_classification_pb2.ClassifyTextRequest(
         inputs=inputs,
+        model=given.take("model", str, ""),
         raw_scores=given.take("raw_scores", bool, False),
         truncate=given.take("truncate", bool, False),
     )
@@ -60,6 +62,7 @@ async def rerank(call: HttpCall) -> Response:
     request = rerank_pb2.RerankRequest(
         query=given.take("query", str),
         documents=texts,
+        model=given.take("model", str, ""),
         raw_scores=given.take("raw_scores", bool, False),
         truncate=given.take("truncate", bool, False),
     )

@@ -143,8 +143,9 @@ def _centre(image: Image.Image, spec: ImageSpec) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert a loaded image to RGB like `Image.convert("RGB")`, except 16-bit greyscale.
 
-    - Alpha and transparent colours are dropped, not blended with a background: Hugging Face's image processors, torchvision's
-      ImageFolder and timm all call `convert("RGB")`, so models were trained on that.
+    - Alpha and transparent colours are dropped, not blended with a background: Hugging Face's pipelines, torchvision's
+      ImageFolder and timm all call `convert("RGB")`, so models were trained on that. (An image processor of transformers 5 that
+      gets an image with alpha blends it with white, if `do_convert_rgb` is set.)
     - CMYK, which Pillow reads as Adobe writes it (inverted), is converted without the colour profile.
     - 16-bit greyscale keeps its high byte, as Pillow does for 16-bit colour; `convert` would make all values above 255
       white.

@@ -68,9 +68,8 @@ def prepare_embedding(
     if dimensions is not None and not 1 <= dimensions <= model.manifest.hidden_size:
         raise InvalidInputError("dimensions", f"{dimensions:,} is not from 1 to {model.manifest.hidden_size:,}")
     if token_vectors and not model.manifest.states:
-        raise UnsupportedError(
-            "token_vectors: the model's bundle has only vectors of whole texts; those of an ELMo have both, export it again"
-        )
+        problem = "the model's bundle has only vectors of whole texts; if it is an ELMo, export it again for those of tokens"
+        raise UnsupportedError(f"token_vectors: {problem}")
     _check_size(model, len(texts))
     inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
     if not token_vectors:

@@ -81,7 +81,8 @@ def _answers(item: Item, context: str, encoding: KeptEncoding, k: int, length: i
     if not places:
         return ()
     first, words, offsets = places[0], encoding.word_ids, encoding.offsets
-    starts, ends = _softmax(item.result[START][places]), _softmax(item.result[END][places])
+    # Of the context's tokens and [CLS], which stands for no answer and whose share no answer has.
+    starts, ends = (_softmax(item.result[name][[0, *places]])[1:] for name in (START, END))
     taken: list[ExtractedAnswer] = []
     free = [_best_span(starts, ends, 0, len(places), length)]  # a heap with the best span of each gap between answers
     while free and len(taken) < k and free[0].rank < 0:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,10 +60,13 @@ def test_answers_are_the_likeliest_spans_that_do_not_overlap(sizes: list[int], k
     item = Item(None, len(encoding.offsets))
     item.result = logits
     found = _answers(item, context, encoding, k, length)
-    starts, ends = (_softmax(logits[name][FIRST : FIRST + len(spans)]) for name in (START, END))
+    places = [0, *range(FIRST, FIRST + len(spans))]  # [CLS] and the context
+    starts, ends = (_softmax(logits[name][places])[1:] for name in (START, END))
     ranges = [
         (encoding.offsets[FIRST + i][0], encoding.offsets[FIRST + j][1]) for i, j in expected(starts, ends, spans, k, length)
     ]
     assert [(answer.start, answer.end) for answer in found] == ranges
     assert [answer.text for answer in found] == [context[start:end] for start, end in ranges]
     assert all(isinstance(answer, ExtractedAnswer) and answer.score > 0 for answer in found)
+    best = max(float(starts[i] * ends[j]) for i in range(len(spans)) for j in range(i, min(i + length, len(spans))))
+    assert found[0].score == pytest.approx(best)
