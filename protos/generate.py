@@ -42,30 +42,17 @@ def compile_into(folder: Path) -> None:
     services = [proto for proto in protos if SERVICE.search(proto.read_text("utf-8"))]
     protoc(services, [f"--grpc_python_out={folder}", f"--mypy_grpc_out=quiet:{folder}"])
     for stub in (folder / PRIVATE).glob("*_pb2.py"):
-        set_apart(stub)
-
-
-def set_apart(stub: Path) -> None:
-    """Make a stub register its messages in its package's own pool."""
-    code = stub.read_text("utf-8")
-    for default, private in POOLS.items():
-        assert code.count(default) == 1, f"{stub.name} does not register its messages in the expected way"
-        code = code.replace(default, private)
-    stub.write_text(code, "utf-8")
+        code = stub.read_text("utf-8")
+        for default, private in POOLS.items():
+            assert code.count(default) == 1, f"{stub.name} does not register its messages in the expected way"
+            code = code.replace(default, private)
+        stub.write_text(code, "utf-8")
 
 
 def read_stubs(root: Path) -> dict[str, bytes]:
     """Read every stub below `root`, by its path."""
     paths = (path for package in PACKAGES for path in sorted((root / package).glob("*_pb2*.py*")))
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-
-
-def write_stubs(stubs: dict[str, bytes]) -> None:
-    """Replace the committed stubs, and remove those whose proto no longer exists."""
-    for path in read_stubs(ROOT):
-        (ROOT / path).unlink()
-    for path, content in stubs.items():
-        (ROOT / path).write_bytes(content)
 
 
 def main() -> int:
@@ -77,10 +64,13 @@ def main() -> int:
         compile_into(Path(folder))
         fresh = read_stubs(Path(folder))
 
-    if not check:
-        write_stubs(fresh)
-        return 0
     committed = read_stubs(ROOT)
+    if not check:
+        for path in committed:
+            (ROOT / path).unlink()
+        for path, content in fresh.items():
+            (ROOT / path).write_bytes(content)
+        return 0
     differing = sorted(Path(path).name for path in fresh | committed if fresh.get(path) != committed.get(path))
     if differing:
         sys.stderr.write(f"out of date: {', '.join(differing)}; run: python protos/generate.py\n")

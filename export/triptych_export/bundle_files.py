@@ -11,9 +11,9 @@ from tokenizers import Tokenizer
 from triptych.version import __version__
 from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.quantization.byte_norms import fuse_byte_norms
 from triptych_export.quantization.dynamic import quantize
 from triptych_export.quantization.four_bit import quantize_four_bit
+from triptych_export.quantization.functions import fuse_byte_norms
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_export.quantization.weights_file import WeightsFile
 from triptych_serving.bundle.bundle import sha256

@@ -17,12 +17,14 @@ class Description:
 
 def write_card(name: str, description: Description, manifest: Manifest, checkpoint: Mapping[str, Any], notes: str) -> str:
     """Compose the card. `notes` is the author's Markdown about data, licence and intended use."""
+    facts = {key: value for key, value in checkpoint.items() if not isinstance(value, dict)}
+    recipe = {key: value for key, value in checkpoint.get("recipe", {}).items() if key not in ("train", "valid", "devices")}
     sections = [
         f"# {name}",
         description.sentence,
         notes.strip(),
         "## Model\n\n" + _table(_model(description, manifest)),
-        "## Training\n\n" + _table(_training(checkpoint)),
+        "## Training\n\n" + _table({**facts, **recipe}),
         "## Quality\n\n" + _table(_flatten(manifest.metrics)),
         "## Parity with PyTorch\n\n" + _table(_flatten(manifest.parity)),
     ]
@@ -38,13 +40,6 @@ def _model(description: Description, manifest: Manifest) -> dict[str, object]:
         **({"for GPUs (CUDA)": ", ".join(for_cuda)} if for_cuda else {}),
         **{key: value for key, value in manifest.provenance.items() if not isinstance(value, dict)},
     }
-
-
-def _training(checkpoint: Mapping[str, Any]) -> dict[str, object]:
-    recipe = checkpoint.get("recipe", {})
-    rest = {key: value for key, value in checkpoint.items() if not isinstance(value, dict)}
-    kept = {key: value for key, value in recipe.items() if key not in ("train", "valid", "devices")}
-    return {**rest, **kept}
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:

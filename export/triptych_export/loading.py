@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from torch import nn
-
 from triptych_export.bundle_files import FOUR_BITS, HALF_PRECISION, WEIGHT_PRECISION
 from triptych_export.errors import SourceError
 from triptych_export.families.autoencoder import AutoencoderFamily
@@ -150,12 +148,15 @@ def _open_theirs(folder: Folder, architecture: str, options: ExportOptions) -> O
             loaded = keep_files(folder, graphs, options.source_language, options.target_language)
         except SourceError as other:
             raise SourceError(f"{error}; nor can the file be served as it is: {other}") from other
+        if options.shortlist:
+            raise SourceError(f"shortlist: not for ONNX files that are served as they are, {folder.path}") from error
+        kept = loaded.model
+        if isinstance(kept, OnnxDecoder) and (wrong := set(options.precisions or ()) - {kept.precision}):
+            raise SourceError(f"precision {min(wrong)}: {folder.path} has {kept.precision}, and is served as it is") from error
         names = " and ".join(path.name for path in graphs)
         folder = _noted(folder, "original", f"{names}: served as it is, since no weights can be read from it: {error}")
     else:
         folder = _noted(folder, "original", compare_with_original(folder, loaded, options.allow_different))
-    if isinstance(loaded, TranslationSource | GenerationSource):
-        _check_kept(loaded.model, folder, options)
     return Opened(_family(loaded, folder, options), weight_files(folder.path) or graphs, folder.origin)
 
 
@@ -246,16 +247,6 @@ def _require_samples(folder: Folder, missing: str, wanted: str, found: bool) -> 
 def _refuse_shortlist(folder: Folder, options: ExportOptions) -> None:
     if options.shortlist:
         raise SourceError(f"shortlist: only for translation models; {folder.path} is a {_kind(folder)}")
-
-
-def _check_kept(model: nn.Module, folder: Folder, options: ExportOptions) -> None:
-    """Refuse options for a file that is served as it is, which has one precision."""
-    if not isinstance(model, OnnxDecoder):
-        return
-    if options.shortlist:
-        raise SourceError(f"shortlist: not for ONNX files that are served as they are, {folder.path}")
-    if wrong := set(options.precisions or ()) - {model.precision}:
-        raise SourceError(f"precision {min(wrong)}: {folder.path} has {model.precision}, and is served as it is")
 
 
 def _only_float32(folder: Folder, options: ExportOptions, kind: str) -> ExportOptions:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +18,10 @@ from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures.registry import Loaded
 from triptych_export.huggingface.folder import Folder, one_line
-from triptych_export.onnx_files.originals import run_decoder, run_seq2seq
+from triptych_export.onnx_files.checks import read_model
+from triptych_export.onnx_files.decoder import ENCODED, LOGITS, SOURCE_MASK, STATES, decoder_inputs
+from triptych_export.onnx_files.layout import OnnxFile
+from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_export.onnx_files.weights import weight_graphs
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.generation import draw_prompts
@@ -111,15 +115,26 @@ def _translation(theirs: Any, source: TranslationSource) -> Iterator[Compared]:
 
 
 def _onnx_outputs(graphs: Sequence[Path], loaded: Loaded) -> Iterator[Compared]:
-    """Compare the logits of generative models with those of ONNX files."""
+    """Compare the logits of generative models with those of Optimum's files: a decoder's, and an encoder's."""
     if isinstance(loaded, GenerationSource):
         prompts = draw_prompts(loaded, INPUTS)
-        for wanted, prompt in zip(run_decoder(graphs[0], prompts), prompts, strict=True):
-            yield "logits", torch.from_numpy(wanted)[None], loaded.model(_row(prompt))
+        for wanted, prompt in zip(_logits(graphs[0], prompts, [{}] * len(prompts)), prompts, strict=True):
+            yield "logits", wanted, loaded.model(_row(prompt))
     if isinstance(loaded, TranslationSource):
         sources, targets = _sentences(loaded)
-        for wanted, ids, target in zip(run_seq2seq(graphs, sources, targets), sources, targets, strict=True):
-            yield "logits", torch.from_numpy(wanted)[None], loaded.model(_row(ids), _row(target))
+        encoder = OnnxFile(graphs[1], read_model(graphs[1]))
+        encoded = try_run(encoder.path, [decoder_inputs(encoder.model, source) for source in sources], encoder.bytes)
+        pairs = zip(encoded, sources, strict=True)
+        memories = [{STATES: each[ENCODED], SOURCE_MASK: np.ones((1, len(ids)), np.int64)} for each, ids in pairs]
+        for wanted, ids, target in zip(_logits(graphs[0], targets, memories), sources, targets, strict=True):
+            yield "logits", wanted, loaded.model(_row(ids), _row(target))
+
+
+def _logits(path: Path, targets: Sequence[Sequence[int]], more: Sequence[Arrays]) -> list[Tensor]:
+    """Compute the logits `[1, targets, V]` of each target with a decoder's file; `more` are further inputs of each."""
+    file = OnnxFile(path, read_model(path))
+    feeds = [decoder_inputs(file.model, target, own) for target, own in zip(targets, more, strict=True)]
+    return [torch.from_numpy(outputs[LOGITS][:1]) for outputs in try_run(file.path, feeds, file.bytes)]
 
 
 def _sentences(source: TranslationSource) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:

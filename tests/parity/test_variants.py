@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from triptych_export.families.translation import write_translation
-from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
-from triptych_export.parity.translation import ParitySample
+from triptych_export.parity.translation import ParitySample, forced_agreement, teacher_force
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
@@ -173,9 +172,8 @@ def test_fp16_gives_the_token_behind_pytorch_s_own(exported: tuple[Transformer, 
     """Large random weights, and few tokens: one in thirty may be another that is nearly as good."""
     model, bundle = exported
     answers = greedy(model, sources, LENGTH, suppressed=SUPPRESSED)
-    report = forced_agreement(
-        ForcedDecoder(bundle, "fp16", 7).follow(sources, answers), ParitySample(sources, answers, LENGTH), model.config.eos_id
-    )
+    found = teacher_force(bundle, "fp16", 7, sources, answers)
+    report = forced_agreement(found, ParitySample(sources, answers, LENGTH), model.config.eos_id)
     assert report["forced_tokens"] > len(sources)
     assert report["forced_token_agreement_percent"] > 95
 

@@ -139,7 +139,10 @@ def write_generation(
     folder.mkdir()
     banned = tuple(sorted(single_tokens(source.generation.get("suppressed_tokens", ()))))
     settings = GraphSettings(suppressed=banned, edits_last=True, renormalizes=bool(source.generation.get("renormalize", False)))
-    for alike in _traced_alike(precisions):
+    # One trace gives all graphs but int8, whose model is calibrated, and float16.
+    own = ("int8", HALF_PRECISION)
+    groups = [[each for each in precisions if each not in own], *([each] for each in precisions if each in own)]
+    for alike in filter(None, groups):
         model = source.model
         if alike == ["int8"] and not isinstance(model, OnnxGpt):
             say(f"calibrating int8 with {len(samples)} texts")
@@ -160,13 +163,6 @@ def write_generation(
     if source.colours is not None:
         np.save(folder / COLOURS, source.colours)
     write_manifest(folder, generation_manifest(source, precisions))
-
-
-def _traced_alike(precisions: Sequence[str]) -> list[list[str]]:
-    """Group precisions whose graphs come from one trace: all but int8, whose model is calibrated, and float16."""
-    own = ("int8", HALF_PRECISION)
-    groups = [[each for each in precisions if each not in own], *([each] for each in precisions if each in own)]
-    return [group for group in groups if group]
 
 
 def generation_manifest(source: GenerationSource, precisions: Sequence[str] = PRECISIONS) -> dict[str, Any]:

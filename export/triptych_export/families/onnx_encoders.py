@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from numpy.typing import NDArray
+from onnx import ModelProto, helper
 
 from triptych_export.bundle_files import (
     first_manifest,
@@ -33,12 +34,21 @@ from triptych_export.huggingface.checkpoint.text import (
 )
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer
-from triptych_export.onnx_files.adapters import ImageForm, TextForm, adapt_image, adapt_text, fixed_sizes
+from triptych_export.onnx_files.adapters import (
+    END,
+    LOGITS,
+    START,
+    TextForm,
+    adapt_image,
+    adapt_text,
+    fixed_sizes,
+    states_of,
+    text_inputs,
+)
 from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.layout import OnnxFile
-from triptych_export.onnx_files.originals import run_texts
-from triptych_export.onnx_files.trial import try_run
-from triptych_export.parity.comparison import Outputs, check_answers, compare_answers, softmax, spread, with_neighbours
+from triptych_export.onnx_files.trial import Arrays, try_run
+from triptych_export.parity.comparison import Floats, Outputs, check_answers, compare_answers, softmax, spread, with_neighbours
 from triptych_export.parity.image import Pixels, answer_images_in_session, generate_images
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
@@ -222,11 +232,46 @@ class OnnxTextEncoder(OnnxEncoder):
         return self._compared(answer_in_session(session, self._rows, size, self.special.pad, self.form.absent))
 
     def _originals(self, file: OnnxFile) -> list[Outputs]:
-        return self._compared(run_texts(file, self.form, self._rows))
+        found = try_run(file.path, [_inputs(file.model, self.form, row) for row in self._rows], file.bytes)
+        states = states_of(file.model, self.form.width)
+        return self._compared([_outputs(self.form, one, row, states) for one, row in zip(found, self._rows, strict=True)])
 
     def _compared(self, answers: list[Outputs]) -> list[Outputs]:
         """Add what a model that only makes vectors decides: which text is nearest."""
         return with_neighbours(answers, self.settings.pooling) if self.task == TEXT_EMBEDDING else answers
+
+
+def _inputs(model: ModelProto, form: TextForm, row: TextRow) -> dict[str, NDArray[Any]]:
+    """Make the inputs of one row; in a graph of fixed size it is padded, and other rows are copies."""
+    most_rows, most_length = fixed_sizes(model)
+    length = most_length or len(row.ids)
+    inside = np.arange(length) < len(row.ids)
+    ids, segments = np.full(length, form.pad), np.zeros(length, int)
+    ids[inside], segments[inside] = row.ids, row.segments
+    values = {"ids": ids, "mask": inside, "segments": segments, "positions": np.arange(length) + form.first_position}
+    kinds = {one.name: helper.tensor_dtype_to_np_dtype(one.type.tensor_type.elem_type) for one in model.graph.input}
+    meanings = text_inputs(model)
+    return {name: np.tile(values[meanings[name]], (most_rows or 1, 1)).astype(kind) for name, kind in kinds.items()}
+
+
+def _outputs(form: TextForm, outputs: Arrays, row: TextRow, states: str) -> Outputs:
+    """Compute the outputs that `graphs.text` has from those of an original file."""
+    length = len(row.ids)
+    answer: dict[str, Floats] = {}
+    if states:
+        hidden = outputs[states][0, :length].astype(np.float32)
+        answer = {"mean": hidden.mean(0), "cls": hidden[0]}
+    if form.task == QUESTION_ANSWERING:
+        return answer | {"start": outputs[START[0]][0, :length], "end": outputs[END[0]][0, :length]}
+    if form.task not in (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, FILL_MASK):
+        return answer
+    logits: Floats = outputs[LOGITS[0]][0].astype(np.float32)
+    if form.task == TEXT_CLASSIFICATION:
+        probabilities = 1 / (1 + np.exp(-logits)) if form.independent else softmax(logits)
+        return answer | {"probabilities": probabilities, "logits": logits}
+    if form.task == TOKEN_CLASSIFICATION:
+        return answer | {"probabilities": softmax(logits[:length])}
+    return answer | {"log_probabilities": np.log(softmax(logits[list(row.places)].astype(np.float64))).astype(np.float32)}
 
 
 class OnnxImageClassifier(OnnxEncoder):
@@ -245,7 +290,7 @@ class OnnxImageClassifier(OnnxEncoder):
         return Description("An image classifier that was imported from ONNX files; its graphs are unchanged.", rows)
 
     def _adapted(self, model: ModelProto) -> ModelProto:
-        return adapt_image(model, ImageForm(self.spec.height, self.spec.width, self.image.mean, self.image.std))
+        return adapt_image(model, self.image)
 
     def _members(self) -> dict[str, Any]:
         return {"label_count": len(self.labels), "image": asdict(self.image)}

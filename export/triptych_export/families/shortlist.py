@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from triptych_export.bundle_files import WEIGHT_BITS, write_graph
 from triptych_export.errors import SourceError
@@ -60,8 +59,11 @@ def learn_shortlist(source: TranslationSource, pairs: Sequence[Pair], options: L
     """
     config = source.model.config
     longest = min(source.max_source, source.max_target)
-    known = [pair for part in chunks(pairs, ENCODED) for pair in _encode(source.tokenizer, part)]
-    fitting = [pair for pair in known if max(map(len, pair)) <= longest]
+    fitting: list[tuple[Ids, Ids]] = []
+    for part in chunks(pairs, ENCODED):
+        sides = (source.tokenizer.encode_batch([pair[side] for pair in part]) for side in (0, 1))
+        known = [(first.ids, second.ids) for first, second in zip(*sides, strict=True)]
+        fitting += [pair for pair in known if max(map(len, pair)) <= longest]
     if not fitting:
         raise SourceError(f"shortlist: none of {len(pairs):,} pairs has at most {longest} tokens on both sides")
     return learn_lexicon(fitting, config.vocabulary_size, options, needed=(config.eos_id,))
@@ -107,8 +109,3 @@ def coverage(shortlist: Shortlist, sources: Sequence[Ids], outputs: Sequence[Ids
         "shortlist_mean_tokens": round(float(np.mean(sizes)), 1) if sizes else 0.0,
         "shortlist_coverage_percent": round(100 * covered / max(1, tokens), 2),
     }
-
-
-def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[tuple[Ids, Ids]]:
-    sources, targets = (tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1))
-    return [(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]

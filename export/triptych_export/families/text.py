@@ -85,7 +85,9 @@ class TextFamily(EncoderFamily):
         model, tokenizer = self.checkpoint.model, self.checkpoint.tokenizer
         if self.samples:
             return make_rows(tokenizer, RowForm.of(model), spread(self.samples, PARITY_TEXTS))
-        return random_rows(tokenizer, RowForm.of(model), _takes_pairs(self.checkpoint))
+        paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
+        pairs = paired or self.checkpoint.pairs or isinstance(model, BertForQuestionAnswering)
+        return random_rows(tokenizer, RowForm.of(model), pairs)
 
     def _expected(self) -> list[Outputs]:
         return self._compared([answer_in_torch(self.checkpoint.model, row) for row in self.rows])
@@ -147,9 +149,3 @@ def read_samples(paths: Sequence[str]) -> list[Sample]:
     """
     lines = (line.partition("\t") for path in paths for _, line in read_lines(Path(path)) if line.strip())
     return [(text, pair) if pair else text for text, _, pair in lines]
-
-
-def _takes_pairs(checkpoint: TextCheckpoint) -> bool:
-    model = checkpoint.model
-    paired = isinstance(model, BertForPretraining) and model.next_sentence is not None
-    return paired or checkpoint.pairs or isinstance(model, BertForQuestionAnswering)

@@ -41,16 +41,17 @@ from triptych_export.onnx_files.decoder import OnnxSeq2Seq
 from triptych_export.parity.comparison import spread
 from triptych_export.parity.gate import FP32
 from triptych_export.parity.sentences import FramedPair, draw_sentences
-from triptych_export.parity.teacher_forcing import ForcedDecoder, forced_agreement
 from triptych_export.parity.translation import (
     ParitySample,
     affordable,
     agreement,
     check_parity,
     decode,
+    forced_agreement,
     make_framed_sample,
     make_sample,
     speeds,
+    teacher_force,
     translate_framed,
 )
 from triptych_export.quantization.calibration import calibrate
@@ -156,7 +157,8 @@ class TranslationFamily:
             if self.kept:
                 parity[precision] |= {"sentences": len(outputs), "distinct_outputs": len(set(map(tuple, outputs)))}
             if precision == HALF_PRECISION:
-                parity[precision] |= self._force(bundle, sample)
+                found = teacher_force(bundle, precision, affordable(bundle, QUALITY_SLOTS), sample.sources, sample.expected)
+                parity[precision] |= forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
         if self.kept:
             metrics = speeds(bundle, self.kept.precision, sample)
         if references:
@@ -176,13 +178,6 @@ class TranslationFamily:
         with check_activations(model):
             for source, answer in spread(list(zip(sample.sources, sample.expected, strict=True)), RANGE_SENTENCES):
                 model(torch.tensor([source]), torch.tensor([[model.config.bos_id, *answer]]))
-
-    @staticmethod
-    def _force(bundle: Bundle, sample: ParitySample) -> Report:
-        """Compare fp16 with teacher forcing."""
-        decoder = ForcedDecoder(bundle, HALF_PRECISION, affordable(bundle, QUALITY_SLOTS))
-        found = decoder.follow(sample.sources, sample.expected)
-        return forced_agreement(found, sample, bundle.manifest_of(TranslationManifest).tokens.end)
 
     def _release(self) -> None:
         """Free the weights, even where the tracing library still holds a reference to the module."""

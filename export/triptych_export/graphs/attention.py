@@ -18,7 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
 from triptych_export.graphs.operators import DOMAIN
-from triptych_export.onnx_files.checks import replace_fields
+from triptych_export.onnx_files.checks import keep_needed, replace_fields
 
 FUSED = ("Attention", "QAttention", "MultiHeadAttention")
 PROJECTION = (
@@ -61,11 +61,9 @@ def expose_attention(model: ModelProto) -> None:
     if not found:
         raise GraphError("attention: the graph has no attention operator")
     outputs = [writer.stack(kind, layers) for kind, layers in found.items()]
-    nodes = _needed(writer.nodes, [output.name for output in outputs])
-    read = {name for node in nodes for name in node.input}
-    tensors = [tensor for tensor in [*graph.initializer, *writer.constants.values()] if tensor.name in read]
-    inputs = [value for value in graph.input if value.name in read]
-    replace_fields(graph, node=nodes, initializer=tensors, input=inputs, output=outputs)
+    replace_fields(graph, node=writer.nodes, output=outputs)
+    graph.initializer.extend(writer.constants.values())
+    keep_needed(graph, [output.name for output in outputs])
 
 
 class _Writer:
@@ -172,16 +170,6 @@ class _Writer:
         name = f"{PREFIX}{name}"
         self.constants[name] = numpy_helper.from_array(value, name)
         return name
-
-
-def _needed(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
-    """Nodes that the outputs depend on, in their order."""
-    wanted, kept = set(outputs), []
-    for node in reversed(nodes):
-        if wanted & set(node.output):
-            kept.append(node)
-            wanted.update(node.input)
-    return kept[::-1]
 
 
 def _attribute(node: NodeProto, name: str, default: float) -> float:

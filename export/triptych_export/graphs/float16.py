@@ -25,8 +25,12 @@ def to_float16(module: Module, keep: Callable[[str], bool] | None = None) -> Mod
     """
     tensors = (*module.parameters(), *module.buffers())
     result = copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
-    for part in result.modules():
-        _prepare(part)
+    for part in result.modules():  # weights are scaled first if their products are scaled later, or if they are very small
+        if isinstance(part, Embedding) and part.scale != 1.0:
+            part.tokens.weight = nn.Parameter(part.tokens.weight * part.scale)  # saves a kernel in every step
+            part.scale = 1.0
+        elif isinstance(part, PatchStem | PixelStem):
+            part.shrink_pixels()
     named = [*result.named_parameters(remove_duplicate=False), *result.named_buffers(remove_duplicate=False)]
     halves: dict[int, Tensor] = {}
     for name, tensor in named:
@@ -36,15 +40,6 @@ def to_float16(module: Module, keep: Callable[[str], bool] | None = None) -> Mod
             halves[id(tensor)] = half
             setattr(result.get_submodule(parent), own, half)
     return result
-
-
-def _prepare(part: nn.Module) -> None:
-    """Scale weights before rounding if their products are scaled later, or if they are very small."""
-    if isinstance(part, Embedding) and part.scale != 1.0:
-        part.tokens.weight = nn.Parameter(part.tokens.weight * part.scale)  # saves a kernel in every step
-        part.scale = 1.0
-    elif isinstance(part, PatchStem | PixelStem):
-        part.shrink_pixels()
 
 
 def _half(name: str, tensor: Tensor) -> Tensor:

@@ -141,7 +141,13 @@ def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[st
     values = tuple(value for part in parts for value in part.values)
     shapes = tuple(shape for part in parts for shape in part.shapes)
     module = to_float16(graph) if half else graph
-    return _drop_unread(_trace(module, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half))
+    traced = _trace(module, values, shapes, [*graph.inputs, *inputs], [*graph.outputs, *outputs], half)
+    body = traced.model.graph
+    read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
+    for node in body.node:
+        if node.domain == DOMAIN:  # the runtime would compute unread optional outputs that have names
+            node.output[:] = [name if name in read else "" for name in node.output]
+    return traced
 
 
 def _vectors(half: bool) -> _Examples:
@@ -262,16 +268,6 @@ def _with_default(graph: Graph, name: str, value: NDArray[Any]) -> Graph:
     for dimension in given.type.tensor_type.shape.dim:
         dimension.dim_param = name
     body.initializer.append(numpy_helper.from_array(value, name))
-    return graph
-
-
-def _drop_unread(graph: Graph) -> Graph:
-    """Remove the names of unread optional outputs, which the runtime would otherwise compute in every step."""
-    body = graph.model.graph
-    read = {name for node in body.node for name in node.input} | {value.name for value in body.output}
-    for node in body.node:
-        if node.domain == DOMAIN:
-            node.output[:] = [name if name in read else "" for name in node.output]
     return graph
 
 

@@ -60,7 +60,9 @@ def load_static_folder(folder: Folder) -> tuple[TextCheckpoint, Path]:
     weights = place / "model.safetensors"
     tokenizer = load_tokenizer(place / "tokenizer.json")
     table = _table(weights, tokenizer)
-    ignored = [number] if kind == MODEL2VEC and (number := _unknown(tokenizer)) is not None else []
+    made = json.loads(tokenizer.to_str())["model"]
+    unknown = tokenizer.token_to_id(made["unk_token"]) if made.get("unk_token") else made.get("unk_id")
+    ignored = [unknown] if kind == MODEL2VEC and unknown is not None else []  # Model2Vec leaves it out
     pad = add_boundary(tokenizer)
     table = torch.cat((table[:pad], torch.zeros(max(1, pad + 1 - len(table)), table.shape[1])))
     model = StaticEmbedding(table, pad, ignored).eval()
@@ -100,9 +102,3 @@ def _table(path: Path, tokenizer: Tokenizer) -> Tensor:
     if len(table) < needed:
         raise SourceError(f"{path}: {len(table):,} vectors, the tokenizer has {needed:,} tokens")
     return table
-
-
-def _unknown(tokenizer: Tokenizer) -> int | None:
-    """Id of the unknown token, which Model2Vec leaves out."""
-    model = json.loads(tokenizer.to_str())["model"]
-    return tokenizer.token_to_id(model["unk_token"]) if model.get("unk_token") else model.get("unk_id")

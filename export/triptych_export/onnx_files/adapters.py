@@ -18,6 +18,7 @@ from onnx.helper import make_tensor_value_info as value_info
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.checks import graph_inputs, opset_of, replace_fields
 from triptych_serving.bundle.manifest import FILL_MASK, QUESTION_ANSWERING, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION
+from triptych_training.checkpoints.encoder import ImagePreprocessing
 
 LEAST_OPSET = 11
 NEVER = float("-inf")
@@ -49,16 +50,6 @@ class TextForm:
     absent: Sequence[int] = ()
     independent: bool = False
     first_position: int = 0
-
-
-@dataclass(frozen=True)
-class ImageForm:
-    """Size of an image graph in pixels, and mean and standard deviation of its channels, which are between 0 and 1."""
-
-    height: int
-    width: int
-    mean: Sequence[float]
-    std: Sequence[float]
 
 
 def fixed_sizes(model: ModelProto) -> tuple[int, int]:
@@ -222,7 +213,7 @@ def _text_outputs(graph: ModelProto, form: TextForm, n: Nodes, inside: str, coun
     return outputs
 
 
-def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
+def adapt_image(model: ModelProto, image: ImagePreprocessing) -> ModelProto:
     """Give an image classifier the inputs and outputs of `graphs.image`.
 
     Raises:
@@ -233,13 +224,15 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     if others := [one.name for one in graph.graph.input if one.name != given.name]:
         raise _unknown("input", others[0], PIXELS)
     sizes = [size.dim_value for size in given.type.tensor_type.shape.dim]  # [B, 3, height, width]
-    if len(sizes) != 4 or any(size and size != own for size, own in zip(sizes[1:], (3, form.height, form.width), strict=True)):
-        raise SourceError(f"input {_plain(given.name)}: shape {sizes}, must fit [rows, 3, {form.height}, {form.width}]")
+    if len(sizes) != 4 or any(
+        size and size != own for size, own in zip(sizes[1:], (3, image.height, image.width), strict=True)
+    ):
+        raise SourceError(f"input {_plain(given.name)}: shape {sizes}, must fit [rows, 3, {image.height}, {image.width}]")
     if sizes[0]:
         raise SourceError(
             f"input {_plain(given.name)}: takes exactly {sizes[0]} images at once; export it with a free dimension"
         )
-    mean, std = (n.constant([[[[255 * one]]] for one in values], np.float32) for values in (form.mean, form.std))
+    mean, std = (n.constant([[[[255 * one]]] for one in values], np.float32) for values in (image.mean, image.std))
     pixels = n("Transpose", n.cast("pixels", FLOAT), perm=[0, 3, 1, 2])
     shaped = [n("Reshape", one, n.constant([1, 3, 1, 1])) for one in (mean, std)]
     n.cast(n("Div", n("Sub", pixels, shaped[0]), shaped[1]), given.type.tensor_type.elem_type, out=given.name)
@@ -247,7 +240,7 @@ def adapt_image(model: ModelProto, form: ImageForm) -> ModelProto:
     named = [one.name for one in graph.graph.output if _plain(one.name) in LOGITS]
     logits = n.cast(named[0] if named else graph.graph.output[0].name, FLOAT)
     n.best(n("Softmax", logits, axis=-1), "scores", "labels")
-    inputs = [value_info("pixels", UINT8, ["B", form.height, form.width, 3]), value_info("k", INT64, [1])]
+    inputs = [value_info("pixels", UINT8, ["B", image.height, image.width, 3]), value_info("k", INT64, [1])]
     return _composed(
         graph, n, before, inputs, [value_info("scores", FLOAT, ["B", "K"]), value_info("labels", INT64, ["B", "K"])]
     )

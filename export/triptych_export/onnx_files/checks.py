@@ -68,6 +68,27 @@ def replace_fields(message: ModelProto | GraphProto, **fields: Sequence[Message]
         getattr(message, name).extend(values)
 
 
+def keep_needed(graph: GraphProto, outputs: Sequence[str]) -> None:
+    """Keep only some outputs of a graph, and the nodes, inputs and initializers that these need."""
+    needed, nodes = set(outputs), list[NodeProto]()
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(_read_by(node))
+    kept = {name: [one for one in getattr(graph, name) if one.name in needed] for name in ("input", "output", "initializer")}
+    replace_fields(graph, **kept, node=nodes[::-1])
+
+
+def _read_by(node: NodeProto) -> Iterator[str]:
+    """Yield the names that a node and the graphs in it read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in graphs_of(attribute):
+            for each in inner.node:
+                yield from _read_by(each)
+            yield from (one.name for one in inner.output)
+
+
 def tensors_of(graph: GraphProto | Sequence[NodeProto]) -> Iterator[TensorProto]:
     """Yield all stored tensors: initializers and constants, those of nested graphs included."""
     nodes = graph.node if isinstance(graph, GraphProto) else graph

@@ -1,7 +1,7 @@
 """ONNX files of generative models of unknown architectures, as networks beside our own."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import ModelProto, ValueInfoProto, helper
 from torch import Tensor, nn
 
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.adapters import IDS, MASK, POSITIONS
-from triptych_export.onnx_files.checks import graph_inputs, graphs_of, read_model, replace_fields
+from triptych_export.onnx_files.checks import graph_inputs, keep_needed, read_model, replace_fields
 from triptych_export.onnx_files.layout import OnnxFile, precision_of
 from triptych_export.onnx_files.trial import Arrays, try_run
 from triptych_serving.runtime.session import Session
@@ -254,23 +254,8 @@ def pruned(model: ModelProto, path: Path, outputs: Sequence[str]) -> ModelProto:
     Raises:
         SourceError: the file `path`, from which it is, lacks an output.
     """
-    graph, needed, nodes = model.graph, set(outputs), list[NodeProto]()
-    if missing := needed - {one.name for one in graph.output}:
-        raise SourceError(f"{path}: no output {min(missing)}; there are: {', '.join(sorted(one.name for one in graph.output))}")
-    for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            nodes.append(node)
-            needed.update(_read_by(node))
-    kept = {name: [one for one in getattr(graph, name) if one.name in needed] for name in ("input", "output", "initializer")}
-    replace_fields(graph, **kept, node=nodes[::-1])
+    names = {one.name for one in model.graph.output}
+    if missing := set(outputs) - names:
+        raise SourceError(f"{path}: no output {min(missing)}; there are: {', '.join(sorted(names))}")
+    keep_needed(model.graph, outputs)
     return model
-
-
-def _read_by(node: NodeProto) -> Iterator[str]:
-    """Yield the names that a node and the graphs in it read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in graphs_of(attribute):
-            for each in inner.node:
-                yield from _read_by(each)
-            yield from (one.name for one in inner.output)

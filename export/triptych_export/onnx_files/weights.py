@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from onnx import GraphProto, NodeProto, TensorProto, numpy_helper
+from onnx import GraphProto, TensorProto, numpy_helper
 from torch import Tensor
 
 from triptych_export.onnx_files.checks import read_model
@@ -66,7 +66,11 @@ class GraphShard:
         }
         for graph in _graphs(self._model.graph):
             for node in graph.node:
-                self._add(node, stored)
+                if node.op_type == "Identity" and node.input[0] in stored and _is_parameter(node.output[0]):
+                    self._tensors.setdefault(MERGED.sub("", node.output[0]), (stored[node.input[0]], False))
+                if node.op_type == "MatMul" and node.input[1] in stored and node.input[1].startswith(UNNAMED):
+                    module = ".".join(node.name.strip("/").split("/")[:-1])
+                    self._tensors.setdefault(f"{module}.weight", (stored[node.input[1]], True))
         self._tensors = {f"{prefix}{name}": found for name, found in self._tensors.items()}
         self.shapes = {
             name: torch.Size(reversed(tensor.dims) if turned else tensor.dims)
@@ -78,14 +82,6 @@ class GraphShard:
         tensor, turned = self._tensors[name]
         values = torch.from_numpy(numpy_helper.to_array(tensor, str(self._path.parent)).copy())
         return values.T if turned else values
-
-    def _add(self, node: NodeProto, stored: dict[str, TensorProto]) -> None:
-        """Name the parameter that a node turns into a projection, or a copy of another one."""
-        if node.op_type == "Identity" and node.input[0] in stored and _is_parameter(node.output[0]):
-            self._tensors.setdefault(MERGED.sub("", node.output[0]), (stored[node.input[0]], False))
-        if node.op_type == "MatMul" and node.input[1] in stored and node.input[1].startswith(UNNAMED):
-            module = ".".join(node.name.strip("/").split("/")[:-1])
-            self._tensors.setdefault(f"{module}.weight", (stored[node.input[1]], True))
 
 
 def _is_parameter(name: str) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError
 from triptych_export.generation_source import GenerationSource
+from triptych_export.parity.comparison import BATCHES, CACHE_BYTES, NEAR, TIE, TOLERANCE
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import FP16, TextGenerationManifest
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
@@ -27,12 +28,8 @@ from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Finish, Row
 
-BATCHES = (1, 3, 16)
 SEED, SHORTEST, LONGEST = 25, 1, 40  # tokens of a random prompt
 SCORED = 64  # tokens that are scored together
-TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them
-TOLERANCE = 1e-3  # of log-probabilities, relative to their magnitude if above 1
-NEAR = 0.9  # of the best token's probability: a choice that is nearly as good
 Array = NDArray[Any]
 Ids = list[int]
 
@@ -168,11 +165,11 @@ def speeds(bundle: Bundle, precision: str, prompts: Sequence[Ids], longest: int)
     return found
 
 
-def affordable(bundle: Bundle, rows: int, limit: int = 768 << 20) -> int:
+def affordable(bundle: Bundle, rows: int) -> int:
     """Limit the rows by the cache memory of a large model, to at least three."""
     manifest = bundle.manifest_of(TextGenerationManifest)
     shape = manifest.decoder
-    return min(rows, max(3, limit // (8 * shape.layers * shape.heads * shape.head_dim * manifest.limits.max_context)))
+    return min(rows, max(3, CACHE_BYTES // (8 * shape.layers * shape.heads * shape.head_dim * manifest.limits.max_context)))
 
 
 def _check_row(source: GenerationSource, index: int, prompt: Ids, output: Ids, rows: int) -> int:

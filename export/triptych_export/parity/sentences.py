@@ -44,32 +44,22 @@ class FramedPair:
 
 def draw_sentences(model: TranslationSource, count: int) -> tuple[list[Ids], list[tuple[int, ...]]]:
     """Draw random sentences and the forced prefix of each translation; the seed is fixed."""
-    dice = random.Random(SEED)
-    pairs = _draw_pairs(model, dice)
-    usual = _usual_ids(model)
-    end = model.tokenizer.encode("a").ids[-1]
+    dice, config, tokenizer = random.Random(SEED), model.model.config, model.tokenizer
+    codes = [(source, target) for source in model.sources for target in model.targets]
+    drawn = dice.sample(codes, min(len(codes), 4 * LANGUAGE_PAIRS))
+    drawn.sort(key=lambda pair: pair[0] == pair[1])  # those whose source and target differ are preferred
+    pairs = [FramedPair.of(model, source, target) for source, target in drawn[:LANGUAGE_PAIRS]]
+    special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special |= {config.pad_id, config.bos_id, config.eos_id}
+    size = min(tokenizer.get_vocab_size(), config.source_vocabulary_size or config.vocabulary_size)
+    usual = [id for id in range(size) if id not in special]
+    end = tokenizer.encode("a").ids[-1]
     sources, prefixes = [], []
     for index in range(count):
         pair = pairs[index % len(pairs)]
-        task = model.tokenizer.encode(pair.framing.text).ids[:-1] if pair.framing.text else []
+        task = tokenizer.encode(pair.framing.text).ids[:-1] if pair.framing.text else []
         room = model.max_source - len(pair.frame([*task, end]))
         length = min(dice.randint(SHORTEST, LONGEST), max(1, room))
         sources.append(pair.frame([*task, *dice.choices(usual, k=length), end]))
         prefixes.append(pair.framing.forced)
     return sources, prefixes
-
-
-def _draw_pairs(model: TranslationSource, dice: random.Random) -> list[FramedPair]:
-    """Draw language pairs, preferring those whose source and target differ."""
-    pairs = [(source, target) for source in model.sources for target in model.targets]
-    drawn = dice.sample(pairs, min(len(pairs), 4 * LANGUAGE_PAIRS))
-    drawn.sort(key=lambda pair: pair[0] == pair[1])
-    return [FramedPair.of(model, source, target) for source, target in drawn[:LANGUAGE_PAIRS]]
-
-
-def _usual_ids(model: TranslationSource) -> list[int]:
-    """List ids of ordinary tokens."""
-    special = {id for id, token in model.tokenizer.get_added_tokens_decoder().items() if token.special}
-    config = model.model.config
-    size = min(model.tokenizer.get_vocab_size(), config.source_vocabulary_size or config.vocabulary_size)
-    return [id for id in range(size) if id not in special | {config.pad_id, config.bos_id, config.eos_id}]

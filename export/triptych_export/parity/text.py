@@ -121,10 +121,13 @@ def _frame(tokenizer: Tokenizer, pair: bool) -> list[tuple[int | None, int]]:
 
 
 def _masked(form: RowForm, ids: Sequence[int], segments: Sequence[int], special: Sequence[int], index: int) -> TextRow:
-    """Make a row, with masks if the model predicts them."""
+    """Make a row; masks are those of the text, else every seventh token from a start that varies by text."""
     if form.mask is None:
         return TextRow(ids, segments)
-    places = _places(special, ids, form.mask, index)
+    places = [place for place, token in enumerate(ids) if token == form.mask]
+    if not places:
+        free = [place for place, fixed in enumerate(special) if not fixed]
+        places = free[index % min(MASK_EVERY, len(free)) :: MASK_EVERY] if free else []
     return TextRow([form.mask if place in places else token for place, token in enumerate(ids)], segments, places)
 
 
@@ -210,11 +213,3 @@ def _check_top(log_probabilities: Floats, scores: Floats, tokens: NDArray[np.int
     best = -np.sort(-log_probabilities, axis=-1)[:, : tokens.shape[1]]
     if not (np.array_equal(named, best) and np.allclose(np.exp(named), scores, rtol=1e-4, atol=1e-7)):
         raise ParityError("the graph's top tokens do not match its own log-probabilities")
-
-
-def _places(special: Sequence[int], ids: Sequence[int], mask: int, index: int) -> list[int]:
-    """Return positions of existing masks, or of every seventh token with a start that varies by text; at least one."""
-    if mask in ids:
-        return [place for place, token in enumerate(ids) if token == mask]
-    free = [place for place, fixed in enumerate(special) if not fixed]
-    return free[index % min(MASK_EVERY, len(free)) :: MASK_EVERY] if free else []

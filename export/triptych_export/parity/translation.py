@@ -1,7 +1,8 @@
 """Parity of a translation bundle: the serving engine's tokens against PyTorch's greedy decoding.
 
 The engine runs with 1, 3 and 16 slots over sentences of mixed length and refills each slot as soon as it is free, so the rows
-of a step are at different positions and have sources of different lengths.
+of a step are at different positions and have sources of different lengths. The graphs for CUDA run on the CPU, under teacher
+forcing.
 """
 
 import time
@@ -9,25 +10,30 @@ from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from triptych_export.errors import ParityError, SourceError
 from triptych_export.onnx_files.decoder import OnnxSeq2Seq, Seq2Seq
+from triptych_export.parity.comparison import BATCHES, CACHE_BYTES, TIE, chunks
 from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.decoding.kv_cache import cache_lengths, cache_names
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
+from triptych_serving.runtime.arrays import stack_rows
+from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Row
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.rnn import TranslationModel
 
-BATCHES = (1, 3, 16)
-CACHE_BYTES = 768 << 20  # for all rows together
 MIN_SENTENCES, MIN_DISTINCT = 200, 150
-TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them
+FREE = -1  # in the input `forced`: no forced token
 Ids = list[int]
 Ties = Set[tuple[int, int]]  # (position, token) of tokens as likely as the generated one
 
@@ -231,3 +237,56 @@ def _is_tie(sample: ParitySample, index: int, output: Ids, end: int) -> bool:
 def _fork(a: Ids, b: Ids) -> int:
     """Return the first position at which two translations differ."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def teacher_force(bundle: Bundle, precision: str, count: int, sources: Sequence[Ids], answers: Sequence[Ids]) -> list[Ids]:
+    """Return, for each answer, the CUDA step graph's prediction at each of its tokens and one more at its end.
+
+    Every row, of `count` at a time, is fed its answer's tokens, so that one differing token does not change those after it. The
+    graph runs as it is served: outputs share memory with inputs, and only the tokens are overwritten between steps.
+    """
+    manifest = bundle.manifest_of(TranslationManifest)
+    graphs, shape, special = manifest.precisions[precision], manifest.decoder, manifest.tokens
+    encoder, step = (Session(bundle.path(name)) for name in (graphs.encoder, graphs.step))
+    names, (target, source) = cache_names(shape.layers), cache_lengths(manifest.limits)
+    cache = np.zeros((len(names), count, shape.heads, target, shape.head_dim), np.float16)
+    memory = np.zeros((len(names), count, 1, source, shape.heads * shape.head_dim), np.float16)
+    tokens, positions, lengths = np.zeros(count, np.int64), np.zeros(count, np.int32), np.ones(count, np.int64)
+    inputs: dict[str, NDArray[Any]] = {
+        "tokens": tokens,
+        "positions": positions,
+        "lengths": lengths,
+        "forced": np.full(count, FREE, np.int64),
+        **{f"cache_{name}": part for name, part in zip(names, cache, strict=True)},
+        **{f"memory_{name}": part for name, part in zip(names, memory, strict=True)},
+    }
+    kept = {f"present_{name}": part for name, part in zip(names, cache, strict=True)}
+    binding = step.bind(inputs, {"next": tokens, "advanced": positions, **kept})
+    predicted: list[Ids] = []
+    for texts, wanted in zip(chunks(sources, count), chunks(answers, count), strict=True):
+        rows = len(texts)
+        sizes = np.array([len(text) for text in texts], np.int32)
+        padded = stack_rows(texts, special.pad, np.int64)
+        [encoded] = encoder.run({"source": padded, "lengths": sizes})
+        memory[:, :rows, :, : padded.shape[1]] = encoded
+        lengths[:rows] = sizes
+        positions[:] = 0
+        given = stack_rows([[special.start, *answer] for answer in wanted], special.pad, np.int64)
+        found = np.zeros_like(given)
+        for place in range(given.shape[1]):
+            tokens[:rows] = given[:, place]
+            binding.run()
+            found[:, place] = tokens[:rows]
+        predicted += [row[: len(answer) + 1] for row, answer in zip(found[:rows].tolist(), wanted, strict=True)]
+    return predicted
+
+
+def forced_agreement(found: Sequence[Ids], sample: ParitySample, end: int) -> dict[str, float | int]:
+    """Count the tokens that equal PyTorch's, including ends, excluding prefixes."""
+    prefixes = sample.prefixes or [()] * len(sample.expected)
+    pairs: list[tuple[int, int]] = []
+    for got, answer, prefix in zip(found, sample.expected, prefixes, strict=True):
+        wanted = [*answer, end] if len(answer) < sample.max_length else answer  # else it was cut off
+        pairs += list(zip(got, wanted, strict=False))[len(prefix) :]
+    equal = sum(got == want for got, want in pairs)
+    return {"forced_tokens": len(pairs), "forced_token_agreement_percent": round(100 * equal / max(1, len(pairs)), 3)}

@@ -2,7 +2,7 @@
 
 Weights are symmetric int8 with one scale per column (signed: 1.3-1.45 times faster than unsigned with VNNI). A projection whose
 input is marked (`graphs.input_scales`) becomes `QuantizeLinear` and `MatMulIntegerToFloat`, or with a scale for each row one
-node of `per_token`; rows do not depend on each other. Any other one becomes `DynamicQuantizeMatMul`, with one scale for the
+node of `functions`; rows do not depend on each other. Any other one becomes `DynamicQuantizeMatMul`, with one scale for the
 whole batch. All include the bias. Fused attention with its own projection becomes `QAttention`; a projection of bytes (pixels)
 multiplies the bytes directly; an embedding is gathered in int8 and scaled row by row. Kernels of convolutions are stored in
 int8, and computed with in float32, as everything else is.
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from triptych_export.errors import GraphError
 from triptych_export.graphs.input_scales import InputScale, drop_marks, is_mark, scale_of
 from triptych_export.graphs.lazy_graph import Graph, Maker
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.onnx_files.checks import replace_fields
-from triptych_export.quantization.per_token import add_function, per_token_product
+from triptych_export.quantization.functions import add_function, per_token_product
 
 Floats = NDArray[np.float32]
 SMALLEST_TABLE = 1_024  # rows; smaller tables (positions) are not worth quantizing
@@ -61,7 +61,10 @@ class Quantizer:
         for node in model.graph.node:
             for name in node.input:
                 self.readers.setdefault(name, []).append(node)
-        self.bytes = _byte_casts(model)
+        kinds = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.value_info]}
+        casts = [node for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT]
+        # Names of bytes by the names of the floats that they are cast to.
+        self.bytes = {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
         self.added: dict[str, TensorProto] = {}
         self.marks = {node.output[0]: node for node in model.graph.node if is_mark(node)}
         self.quantized_inputs: dict[tuple[str, InputScale], list[str]] = {}
@@ -173,20 +176,19 @@ class Quantizer:
         return [*nodes, attention]
 
     def _biased(self, node: NodeProto, absorbed: set[str]) -> tuple[str, str]:
-        """Return the names of a projection's bias ("": none) and result; an Add after it is absorbed."""
-        bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
-        if bias or (add := self._bias_add(output)) is None:
-            return bias, output
-        absorbed.add(add.output[0])
-        return next(name for name in add.input if name != output), add.output[0]
+        """Return the names of a projection's bias ("": none) and result.
 
-    def _bias_add(self, name: str) -> NodeProto | None:
-        """Find the Add that is the only reader of `name` and adds a constant vector."""
-        readers = self.readers.get(name, [])
-        if len(readers) != 1 or readers[0].op_type != "Add" or name in self.outputs:
-            return None
-        other = next((i for i in readers[0].input if i != name), "")
-        return readers[0] if self._rank(other) == 1 else None
+        An Add of a constant vector is absorbed if it is the only reader of the projection.
+        """
+        bias, output = (node.input[2] if len(node.input) > 2 else ""), node.output[0]
+        readers = self.readers.get(output, [])
+        if bias or len(readers) != 1 or readers[0].op_type != "Add" or output in self.outputs:
+            return bias, output
+        other = next((name for name in readers[0].input if name != output), "")
+        if self._rank(other) != 1:
+            return "", output
+        absorbed.add(readers[0].output[0])
+        return other, readers[0].output[0]
 
     def _find_tied(self) -> dict[str, str]:
         """Find the projections whose matrix is a table of embeddings; returns the table's name for each."""
@@ -288,13 +290,6 @@ def _is_plain(node: NodeProto) -> bool:
 
 def is_transposed(node: NodeProto) -> bool:
     return any(a.name == "transB" and a.i for a in node.attribute)
-
-
-def _byte_casts(model: ModelProto) -> dict[str, str]:
-    """Map each float tensor that was cast from bytes to the name of the bytes."""
-    kinds = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.value_info]}
-    casts = [node for node in model.graph.node if node.op_type == "Cast" and node.attribute[0].i == TensorProto.FLOAT]
-    return {node.output[0]: node.input[0] for node in casts if kinds.get(node.input[0]) == TensorProto.UINT8}
 
 
 def _is_rounded(matrix: Floats, limit: int) -> bool:

@@ -1,7 +1,7 @@
 """BART, mBART, mBART-50, M2M100, NLLB-200 and MarianMT checkpoints, OPUS-MT's among them.
 
 Lewis et al. 2019; Liu et al. 2020; Tang et al. 2020; Fan et al. 2020; NLLB Team 2022; Junczys-Dowmunt et al. 2018; Tiedemann
-and Thottingal 2020.
+and Thottingal 2020. `registry.load` says which errors the loaders raise.
 """
 
 import re
@@ -49,22 +49,14 @@ IGNORED = ("encoder.version", "decoder.version", "*.encoder.version", "*.decoder
 
 
 def load_bart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other; or a language code is malformed.
-    """
+    """Load a BART checkpoint: a text-to-text model, or a translation model if languages are given."""
     generation, tokenizers = _read(folder, "Bart", BART_DEFAULTS)
     languages = text_to_text(_begin(folder), generation.first_token).choose(source_language, target_language)
     return make_source(folder, _bart_model(folder, generation, norm="post"), tokenizers, languages, generation)
 
 
 def load_mbart(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other; or there is no such language.
-    """
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages."""
     generation, tokenizers = _read(folder, "MBart", MBART_DEFAULTS)
     first = None if target_language else generation.first_token
     languages = _mbart_languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
@@ -72,11 +64,7 @@ def load_mbart(folder: Folder, source_language: str = "", target_language: str =
 
 
 def load_m2m100(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load an M2M100 or NLLB model; see `CheckpointLanguages.choose` for the languages.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other; or there is no such language.
-    """
+    """Load an M2M100 or NLLB model; see `CheckpointLanguages.choose` for the languages."""
     generation, tokenizers = _read(folder, "M2M100", M2M100_DEFAULTS)
     if generation.pad != PAD:
         raise folder.config_error(f"pad_token_id: {generation.pad} is not supported; supported: {PAD}")
@@ -94,11 +82,7 @@ def load_m2m100(folder: Folder, source_language: str = "", target_language: str 
 
 
 def load_marian(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a translation model; see `CheckpointLanguages.choose` for the languages.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other; or there is no such language.
-    """
+    """Load a translation model; see `CheckpointLanguages.choose` for the languages."""
     check_architecture(folder, "MarianMTModel", "MarianModel")
     weights = open_weights(folder.path)
     tokenizers = translation_tokenizers(folder)
@@ -140,7 +124,10 @@ def _mbart_languages(
     tokens = language_tokens(tokenizer, MBART_TOKEN)
     if not tokens:
         return text_to_text(_begin(folder), generation.first_token)
-    sources = _source_frames(tokens, after=not _is_mbart50(folder, len(tokens)))
+    config = folder.members("tokenizer_config.json")
+    name = str(config.get("tokenizer_class") or folder.config.get("tokenizer_class") or "")
+    is_mbart50 = name.startswith("MBart50") if name.startswith("MBart") else len(tokens) > MBART25_LANGUAGES
+    sources = _source_frames(tokens, after=not is_mbart50)
     by_token = {token: code for code, token in tokens.items()}
     if generation.start in by_token:
         forced = () if generation.first_token is None else (generation.first_token,)
@@ -165,12 +152,6 @@ def _forced_targets(tokens: Mapping[str, int], first: int | None) -> Mapping[str
     """Frame targets that begin with a language token; only one target if the checkpoint always forces it."""
     only = {code: token for code, token in tokens.items() if token == first}
     return {code: TargetFrame(forced=(token,)) for code, token in (only or tokens).items()}
-
-
-def _is_mbart50(folder: Folder, languages: int) -> bool:
-    config = folder.members("tokenizer_config.json")
-    name = str(config.get("tokenizer_class") or folder.config.get("tokenizer_class") or "")
-    return name.startswith("MBart50") if name.startswith("MBart") else languages > MBART25_LANGUAGES
 
 
 def _marian_languages(folder: Folder, tokenizer: Tokenizer) -> CheckpointLanguages:

@@ -53,11 +53,7 @@ class DecoderMapping:
 
 
 def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
-    """Load the model of a folder.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other, or something is not supported.
-    """
+    """Load the model and the tokenizer of a folder."""
     check_architecture(folder, mapping.architecture)
     if isinstance(folder, GgufFolder):
         weights, made, chat = folder.weights(), folder.tokenizer(), folder.chat()

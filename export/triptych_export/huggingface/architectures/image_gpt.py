@@ -27,11 +27,7 @@ def _members(folder: Folder) -> Mapping[str, Any]:
 
 
 def load_image_gpt(folder: Folder) -> ImageCheckpoint | GenerationSource:
-    """Load the model of a folder.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other, or something is not supported.
-    """
+    """Load a classifier, or a model that completes images."""
     check_architecture(folder, CLASSIFIER, COMPLETER, required=True)
     image, colours = read_image_processor(folder), _colours(folder)
     if folder.architecture == COMPLETER:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
 from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
@@ -57,7 +56,9 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]
         loaded: Loaded = translate(folder, source_language, target_language)
     elif folder.model_type not in {**LOADERS, **DECODERS}:
-        raise _unsupported(folder)
+        groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
+        supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
+        raise folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")
     elif source_language or target_language:
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
     elif folder.model_type in DECODERS:
@@ -73,9 +74,3 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
 def _kind(folder: Folder) -> str:
     kind = f"model_type {folder.model_type!r}" if folder.model_type else "no model_type"
     return f"{kind} ({folder.architecture or 'no architecture'})"
-
-
-def _unsupported(folder: Folder) -> SourceError:
-    groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
-    supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
-    return folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")

@@ -27,17 +27,15 @@ IGNORED = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weig
 
 
 def load_t5(folder: Folder, source_language: str = "", target_language: str = "") -> TranslationSource:
-    """Load a T5: a translation model for the prefixes of config.json, or without any (or for "und") a text-to-text model.
-
-    Raises:
-        SourceError: files are missing, damaged or contradict each other; or there is no such language.
-    """
+    """Load a T5: a translation model for the prefixes of config.json, or without any (or for "und") a text-to-text model."""
     kind = {"t5": "T5", "mt5": "MT5"}[folder.model_type]
     old = ("T5WithLMHeadModel",) if kind == "T5" else ()
     # mT5's checkpoints may have been saved by T5's classes.
     check_architecture(folder, f"{kind}ForConditionalGeneration", f"{kind}Model", "T5ForConditionalGeneration", *old)
     tasks = {} if UNDETERMINED in (source_language, target_language) else _translations(folder)
-    wanted = {"max_length": integer(folder, "n_positions", TRAINED), **_wanted(tasks)}
+    first, *others = tasks.values() or [{}]
+    agreed = {name: value for name, value in first.items() if name != "prefix" and all(o.get(name) == value for o in others)}
+    wanted = {"max_length": integer(folder, "n_positions", TRAINED), **agreed}
     generation = read_generation(folder, LONGEST, DEFAULTS, wanted)
     languages = _languages(tasks, generation).choose(source_language, target_language)
     tokenizers = translation_tokenizers(folder)
@@ -50,10 +48,13 @@ def load_t5(folder: Folder, source_language: str = "", target_language: str = ""
 def _members(folder: Folder) -> dict[str, Any]:
     """Members of TransformerConfig."""
     gated, function = _feed_forward(folder)
-    layers = integer(folder, "num_layers")
+    layers, width = integer(folder, "num_layers"), integer(folder, "d_model")
+    # The first T5 ties its embeddings and scales outputs, T5 v1.1 and mT5 do neither.
+    given = folder.config.get("scale_decoder_outputs", folder.config.get("tie_word_embeddings", True))
+    scales = folder.model_type == "t5" and given is not False
     return {
         "vocabulary_size": integer(folder, "vocab_size"),
-        "model_dim": integer(folder, "d_model"),
+        "model_dim": width,
         "heads": integer(folder, "num_heads"),
         "head_dim": integer(folder, "d_kv"),
         "feedforward_dim": integer(folder, "d_ff"),
@@ -71,7 +72,7 @@ def _members(folder: Folder) -> dict[str, Any]:
         "scaled_embedding": False,
         "relative_buckets": integer(folder, "relative_attention_num_buckets", 32),
         "relative_distance": integer(folder, "relative_attention_max_distance", 128),
-        "projection_scale": integer(folder, "d_model") ** -0.5 if _scales(folder) else 1.0,
+        "projection_scale": width**-0.5 if scales else 1.0,
     }
 
 
@@ -87,12 +88,6 @@ def _feed_forward(folder: Folder) -> tuple[bool, str]:
         if (given := folder.config.get(member, meant)) != meant:
             raise folder.config_error(f"{member}: {given!r} contradicts feed_forward_proj, {name!r}")
     return gated, ACTIVATIONS[function]
-
-
-def _scales(folder: Folder) -> bool:
-    """Tell whether outputs are scaled: the first T5 ties its embeddings and scales, T5 v1.1 and mT5 do neither."""
-    given = folder.config.get("scale_decoder_outputs", folder.config.get("tie_word_embeddings", True))
-    return folder.model_type == "t5" and given is not False
 
 
 def _rules(gated: bool) -> Sequence[Rule]:
@@ -128,12 +123,6 @@ def _translations(folder: Folder) -> Mapping[tuple[str, str], Mapping[str, Any]]
         if is_known(pair["source"]) and is_known(pair["target"])
     }
     return found if len({source for source, _ in found}) == 1 else {}
-
-
-def _wanted(tasks: Mapping[tuple[str, str], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Generation settings on which all tasks agree."""
-    first, *others = tasks.values() or [{}]
-    return {name: value for name, value in first.items() if name != "prefix" and all(o.get(name) == value for o in others)}
 
 
 def _languages(tasks: Mapping[tuple[str, str], Mapping[str, Any]], generation: GenerationSettings) -> CheckpointLanguages:

@@ -126,13 +126,15 @@ class _Reader:
 
     def read(self, limit: int) -> GenerationSettings:
         end = self._end()
-        forced_end = self._forces_end(end)
+        forced = self.values.get("forced_eos_token_id")
+        if forced not in (None, end, [end]):
+            raise self._fault("forced_eos_token_id", forced, f"expected the end token, {end}")
         members = {
             "rules": "transformers",
-            "max_length": self._max_length(limit) - 1 - forced_end,
-            "min_length": self._min_length(),
+            "max_length": self._max_length(limit) - 1 - (forced is not None),
+            "min_length": max(self._natural("min_new_tokens"), self._natural("min_length") - 1),  # this counts the start
             "early_stopping": self._early_stopping(),
-            "forced_end": forced_end,
+            "forced_end": forced is not None,
             "renormalize": bool(self.values.get("renormalize_logits", False)),
             "suppressed_tokens": self._suppressed(end),
             **{ours: self._number(name) for name, ours in SAME.items() if name in self.values},
@@ -192,12 +194,6 @@ class _Reader:
             first = self._member("bos_token_id")
         return None if first is None else self._id("forced_bos_token_id", first)
 
-    def _forces_end(self, end: int) -> bool:
-        forced = self.values.get("forced_eos_token_id")
-        if forced not in (None, end, [end]):
-            raise self._fault("forced_eos_token_id", forced, f"expected the end token, {end}")
-        return forced is not None
-
     def _max_length(self, limit: int) -> int:
         """Convert the maximum length, which counts start and end tokens.
 
@@ -207,10 +203,6 @@ class _Reader:
         if given < 2:
             raise self._fault("max_length", given, "expected at least 2: the start token and one more")
         return min(given, limit)
-
-    def _min_length(self) -> int:
-        """Convert the minimum length, which counts the start token."""
-        return max(self._natural("min_new_tokens"), self._natural("min_length") - 1)
 
     def _early_stopping(self) -> str:
         value = self.values.get("early_stopping", False)

@@ -115,8 +115,13 @@ def read_image_processor(folder: Folder) -> ImagePreprocessing:
         SourceError: there is none, or a bundle cannot express it; names the member, its value and the supported ones.
     """
     name, given = _read(folder)
+    model_type = folder.model_type if folder.has(CONFIG) else ""
+    usual = USUAL.get(model_type, model_type)
+    kind = str(given.get("image_processor_type") or given.get("feature_extractor_type") or usual)
+    for suffix in SUFFIXES:
+        kind = kind.removesuffix(suffix)
     try:
-        return preprocessing(_kind(given, folder.model_type if folder.has(CONFIG) else ""), given)
+        return preprocessing(kind, given)
     except ValueError as error:
         raise SourceError(f"{folder.path / name}: {error}") from error
 
@@ -152,14 +157,6 @@ def _read(folder: Folder) -> tuple[str, Members]:
         folder.closed.append((WHOLE_FILE, members, KNOWN))
         return WHOLE_FILE, members
     raise SourceError(f"{folder.path}: holds no {FILE}, which says how images are resized and normalised")
-
-
-def _kind(members: Members, model_type: str) -> str:
-    usual = USUAL.get(model_type, model_type)
-    name = str(members.get("image_processor_type") or members.get("feature_extractor_type") or usual)
-    for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
 
 
 def _sizes(members: Members) -> dict[str, Any]:

@@ -32,14 +32,6 @@ class Rule:
         self.change = change  # applied to the concatenated tensor; must work on tensors of PyTorch's meta device too
         self.others = others  # alternative names under which the checkpoint may store the same tensor
 
-    def match(self, parameter: str) -> "ParameterSource | None":
-        """Return the tensors of a parameter, or None if the rule does not apply to it."""
-        if found := re.fullmatch(f"{_pattern(self.ours)}(?P<_rest>\\.[^.]+)?", parameter):
-            numbers, rest = found.groupdict(), found["_rest"] or ""
-            names, others = (tuple(name.format(**numbers) + rest for name in each) for each in (self.theirs, self.others))
-            return ParameterSource(names, others, self.change)
-        return None
-
 
 @dataclass(frozen=True)
 class ParameterSource:
@@ -129,10 +121,16 @@ def load_rules(
 
 
 def _source(parameter: str, rules: Sequence[Rule], prefixes: Sequence[str]) -> ParameterSource:
+    """Return the tensors of a parameter by the first rule that applies to it."""
     for rule in rules:
-        if (source := rule.match(parameter)) is not None:
-            names, others = (tuple(_plain(name, prefixes) for name in each) for each in (source.names, source.others))
-            return ParameterSource(names, others, source.change)
+        parts = NUMBER.split(rule.ours)  # text, name, text, name, ...
+        pattern = "".join(f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+        if found := re.fullmatch(f"{pattern}(?P<_rest>\\.[^.]+)?", parameter):
+            numbers, rest = found.groupdict(), found["_rest"] or ""
+            names, others = (
+                tuple(_plain(name.format(**numbers) + rest, prefixes) for name in each) for each in (rule.theirs, rule.others)
+            )
+            return ParameterSource(names, others, rule.change)
     raise ValueError(f"no rule is about {parameter}")
 
 
@@ -176,8 +174,3 @@ def _assign(
 def _plain(name: str, prefixes: Sequence[str]) -> str:
     """Remove the first matching prefix of a name."""
     return next((name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix)), name)
-
-
-def _pattern(ours: str) -> str:
-    parts = NUMBER.split(ours)  # text, name, text, name, ...
-    return "".join(f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts))

@@ -166,7 +166,12 @@ def make_source(
         provenance["generation_not_carried_over"] = generation.unsupported
     limit, rows = model.config.max_positions, model.config.vocabulary_size
     tokenizer = limit_tokens(tokenizers.source, model.config.source_vocabulary_size or rows)
-    _check_frames(folder, languages, model.config.source_vocabulary_size or rows, rows)
+    source_rows = model.config.source_vocabulary_size or rows
+    for code, near in languages.sources.items():
+        _check_ids(folder, code, (*near.before, *near.after), source_rows)
+    for code, far in languages.targets.items():
+        _check_ids(folder, code, far.before, source_rows)
+        _check_ids(folder, code, far.forced, rows)
     return TranslationSource(
         model,
         tokenizer,
@@ -180,14 +185,6 @@ def make_source(
         family=family or folder.model_type,
         provenance=provenance,
     )
-
-
-def _check_frames(folder: Folder, languages: CheckpointLanguages, source_rows: int, target_rows: int) -> None:
-    for code, near in languages.sources.items():
-        _check_ids(folder, code, (*near.before, *near.after), source_rows)
-    for code, far in languages.targets.items():
-        _check_ids(folder, code, far.before, source_rows)
-        _check_ids(folder, code, far.forced, target_rows)
 
 
 def _check_ids(folder: Folder, code: str, ids: Sequence[int], rows: int) -> None:

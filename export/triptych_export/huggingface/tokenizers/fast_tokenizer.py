@@ -1,7 +1,7 @@
 """Tokenizers from tokenizer.json, with changes from the files beside it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers
@@ -33,7 +33,10 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     content = folder.members(NAME)
     try:
         special = _mark_special(content, tokens)
-        _apply_settings(content, folder.members(CONFIG))
+        config = folder.members(CONFIG)
+        for component in _components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
+            members = SETTINGS.get(component.get("type", ""), {})
+            component |= {member: config[setting] for setting, member in members.items() if setting in config}
         content |= {"truncation": None, "padding": None}
         tokenizer: Tokenizer = Tokenizer.from_str(json.dumps(content))
     except Exception as error:  # tokenizers raises bare Exception
@@ -64,13 +67,6 @@ def _mark_special(content: dict[str, Any], tokens: SpecialTokens) -> dict[str, N
 
 def _member(number: int, token: Any) -> dict[str, Any]:
     return {"id": number, "content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}, "special": token.special}
-
-
-def _apply_settings(content: Mapping[str, Any], config: Mapping[str, Any]) -> None:
-    for component in _components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
-        for setting, member in SETTINGS.get(component.get("type", ""), {}).items():
-            if setting in config:
-                component[member] = config[setting]
 
 
 def _components(members: Any) -> Iterator[dict[str, Any]]:

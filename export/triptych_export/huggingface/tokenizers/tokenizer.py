@@ -53,8 +53,7 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     """
     family = _family(folder)
     tokens = _special_tokens(folder, family)
-    fast = folder.has(FAST)
-    tokenizer = fast_tokenizer(folder, tokens) if fast else family.make(folder, tokens)
+    tokenizer = fast_tokenizer(folder, tokens) if folder.has(FAST) else family.make(folder, tokens)
     if tokenizer.post_processor is None:
         _frame_texts(tokenizer, folder, family, tokens)
     return tokenizer
@@ -83,7 +82,9 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
     family = _family(folder)
     tokens = _special_tokens(folder, family)
     if family is FAMILIES["MarianTokenizer"] and folder.has("source.spm"):  # a tokenizer.json could only serve one side
-        made = TranslationTokenizers(_marian_source(folder, tokens), _marian_target(folder, tokens))
+        separate = folder.members(CONFIG).get("separate_vocabs", folder.has("target_vocab.json"))
+        target = _marian(folder, tokens, "target.spm", "target_vocab.json" if separate else "vocab.json")
+        made = TranslationTokenizers(_marian_source(folder, tokens), target)
     elif folder.has(FAST):
         made = TranslationTokenizers(fast_tokenizer(folder, tokens))
     else:
@@ -98,12 +99,6 @@ def translation_tokenizers(folder: Folder) -> TranslationTokenizers:
 def _marian_source(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     """Pieces of source.spm with the ids of vocab.json, which may be shared by both languages."""
     return _marian(folder, tokens, "source.spm", "vocab.json")
-
-
-def _marian_target(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
-    config = folder.members(CONFIG)
-    separate = config.get("separate_vocabs", folder.has("target_vocab.json"))
-    return _marian(folder, tokens, "target.spm", "target_vocab.json" if separate else "vocab.json")
 
 
 def _marian(folder: Folder, tokens: SpecialTokens, pieces: str, ids: str) -> Tokenizer:

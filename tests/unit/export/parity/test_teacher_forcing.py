@@ -2,8 +2,7 @@
 
 import pytest
 
-from triptych_export.parity.teacher_forcing import forced_agreement
-from triptych_export.parity.translation import ParitySample
+from triptych_export.parity.translation import ParitySample, forced_agreement
 
 END = 2
 

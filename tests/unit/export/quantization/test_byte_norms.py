@@ -10,8 +10,7 @@ from onnx.helper import make_node
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
-from triptych_export.quantization.byte_norms import NAME, fuse_byte_norms
-from triptych_export.quantization.per_token import OWN_DOMAIN
+from triptych_export.quantization.functions import NORM_TO_BYTES, OWN_DOMAIN, fuse_byte_norms
 from triptych_serving.runtime.session import Session
 
 SIZE = 48
@@ -47,8 +46,8 @@ def test_results_are_the_same(tmp_path: Path) -> None:
     model = graph_of([GIVEN, ROUNDED, PRODUCT, *NORM])
     onnx.save(model, tmp_path / "apart.onnx")
     fuse_byte_norms(Graph(model))
-    assert [node.op_type for node in model.graph.node] == ["Neg", "QuantizeLinear", "MatMulIntegerToFloat", NAME]
-    assert [(one.domain, one.name) for one in model.functions] == [(OWN_DOMAIN, NAME)]
+    assert [node.op_type for node in model.graph.node] == ["Neg", "QuantizeLinear", "MatMulIntegerToFloat", NORM_TO_BYTES]
+    assert [(one.domain, one.name) for one in model.functions] == [(OWN_DOMAIN, NORM_TO_BYTES)]
     onnx.save(model, tmp_path / "fused.onnx")
     x = 3 * RNG.standard_normal((2, 5, SIZE), np.float32)
     for found, expected in zip(

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from triptych_export.quantization.byte_norms import norm_to_bytes
-from triptych_export.quantization.per_token import add_function, per_token_product
+from triptych_export.quantization.functions import add_function, norm_to_bytes, per_token_product
 from triptych_serving.errors import EngineError
 from triptych_serving.runtime.cpu_info import VNNI, integer_extension
 from triptych_serving.runtime.native import library as installed
