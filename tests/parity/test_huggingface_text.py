@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
@@ -369,6 +369,11 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
     bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", valid=(SENTENCES_FILE,)), lambda line: None))
     assert bundle.manifest_of(TextManifest).limits.max_tokens == 12
+    tokenizer = word_pieces()
+    tokenizer.add_tokens([AddedToken("the", normalized=False)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    with pytest.raises(SourceError, match="the added token 'the' cuts texts before the default prompt is added"):
+        load(Folder(folder))
     assert str(bundle.manifest.provenance["original"]).startswith("9 outputs as in transformers 5")
     assert list(bundle.manifest.precisions) == ["int8-weights", "fp32"]
     assert {"int8", "int8-weights"} < bundle.manifest.parity.keys()

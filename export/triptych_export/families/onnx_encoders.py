@@ -29,6 +29,7 @@ from triptych_export.huggingface.checkpoint.text import (
     is_independent,
     prepare_tokenizer,
     read_labels,
+    read_modules,
     read_sentence_settings,
     special_ids,
 )
@@ -78,7 +79,7 @@ QUANTIZED_BATCH = 16
 
 def task_of(folder: Folder) -> str:
     """Return the task of a folder's model; raises SourceError if config.json names a class of no supported task."""
-    if folder.has("modules.json"):
+    if any(kind == "Pooling" for kind, _ in read_modules(folder)):  # the folder of a CrossEncoder has modules, too
         return TEXT_EMBEDDING
     for suffix, task in TASKS.items():
         if folder.architecture.endswith(suffix):

@@ -61,6 +61,9 @@ SAMPLING: Mapping[str, tuple[object, ...]] = {
     "eta_cutoff": (0.0,),
 }
 
+# Members that only translation follows. transformers' min_length counts the prompt.
+TRANSLATION = ("min_length", "forced_bos_token_id", "forced_eos_token_id")
+
 # Members of config.json that belong to generation: read here, or superseded by generation_config.json.
 MEMBERS = (
     *SAME,
@@ -149,7 +152,7 @@ class _Reader:
         end, start, pad = (self._member(name) for name in ("eos_token_id", "bos_token_id", "pad_token_id"))
         given = [] if end is None else end if isinstance(end, list) else [end]
         ends = tuple(dict.fromkeys(self._id("eos_token_id", each) for each in given))
-        unsupported = dict(self._unsupported())
+        unsupported = dict(self._unsupported()) | {name: self.values[name] for name in TRANSLATION if self.values.get(name)}
         sampling = self._sampling(unsupported)
         known = [name for name in ("max_new_tokens", "max_length") if name in self.values]
         members = {
@@ -226,7 +229,8 @@ class _Reader:
         for name, inert in (*UNSUPPORTED.items(), *(SAMPLING.items() if draws else ())):
             if (value := self.values.get(name)) is not None and value not in inert:
                 yield name, value
-        if self._member("eos_token_id") in (self.values.get("suppress_tokens") or []):
+        ends = end if isinstance(end := self._member("eos_token_id"), list) else [end]
+        if any(each in ends for each in self.values.get("suppress_tokens") or ()):
             yield "suppress_tokens", "the end of the sentence"
 
     def _check(self, members: Mapping[str, Any]) -> None:

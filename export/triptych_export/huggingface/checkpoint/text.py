@@ -131,7 +131,15 @@ def _pooling(path: object, members: dict[str, Any]) -> str:
 
 
 def prepare_tokenizer(tokenizer: Tokenizer, settings: SentenceSettings) -> None:
-    """Let the tokenizer lower-case texts and put the prompt before them, as sentence-transformers does before it."""
+    """Let the tokenizer lower-case texts and put the prompt before them, as sentence-transformers does before it.
+
+    Raises:
+        SourceError: the tokenizer would put the prompt before each piece of a text.
+    """
+    added = tokenizer.get_added_tokens_decoder().values()
+    if settings.prompt and (cutting := [token.content for token in added if not token.special and not token.normalized]):
+        problem = f"the added token {cutting[0]!r} cuts texts before the default prompt is added"
+        raise SourceError(f"tokenizer: {problem}; save the model without default_prompt_name, and add the prompt to texts")
     first: list[normalizers.Normalizer] = [normalizers.Prepend(settings.prompt)] if settings.prompt else []
     first += [normalizers.Lowercase()] if settings.lowercase else []
     if first:
@@ -311,9 +319,9 @@ def read_labels(folder: Folder) -> tuple[str, ...]:
 
 
 def is_independent(folder: Folder, labels: int) -> bool:
-    """Tell whether each of several labels has an independent probability (sigmoid); one label always has."""
+    """Tell whether each label has an independent probability (sigmoid), which a single one always has."""
     problem = folder.config.get("problem_type")
     if problem not in (None, SINGLE_LABEL, MULTI_LABEL, *(("regression",) if labels == 1 else ())):
         supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}; of one label also regression"
         raise folder.config_error(f"problem_type: {problem!r} is not supported, its scores are not probabilities; {supported}")
-    return bool(problem == MULTI_LABEL)
+    return labels == 1 or problem == MULTI_LABEL

@@ -34,7 +34,7 @@ def fast_tokenizer(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     try:
         special = _mark_special(content, tokens)
         config = folder.members(CONFIG)
-        for component in _components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
+        for component in components([content.get(name) for name in ("normalizer", "pre_tokenizer", "post_processor")]):
             members = SETTINGS.get(component.get("type", ""), {})
             component |= {member: config[setting] for setting, member in members.items() if setting in config}
         content |= {"truncation": None, "padding": None}
@@ -69,11 +69,11 @@ def _member(number: int, token: Any) -> dict[str, Any]:
     return {"id": number, "content": token.content, **{flag: getattr(token, flag) for flag in FLAGS}, "special": token.special}
 
 
-def _components(members: Any) -> Iterator[dict[str, Any]]:
+def components(members: Any) -> Iterator[dict[str, Any]]:
     """Iterate over all JSON objects in a value."""
     if isinstance(members, dict):
         yield members
         members = list(members.values())
     if isinstance(members, list):
         for member in members:
-            yield from _components(member)
+            yield from components(member)

@@ -16,7 +16,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers import language_codes
 from triptych_export.huggingface.tokenizers.fast_tokenizer import NAME as FAST
-from triptych_export.huggingface.tokenizers.fast_tokenizer import fast_tokenizer
+from triptych_export.huggingface.tokenizers.fast_tokenizer import components, fast_tokenizer
 from triptych_export.huggingface.tokenizers.piece_model import PieceModel, PieceType, read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG, SpecialTokens, read_special_tokens, special_token
@@ -56,7 +56,7 @@ def text_tokenizer(folder: Folder) -> Tokenizer:
     tokenizer = fast_tokenizer(folder, tokens) if folder.has(FAST) else family.make(folder, tokens)
     if tokenizer.post_processor is None:
         _frame_texts(tokenizer, folder, family, tokens)
-    return tokenizer
+    return tokenizer if _makes_types(folder) else _without_types(tokenizer)
 
 
 def decoder_tokenizer(folder: Folder) -> Tokenizer:
@@ -298,6 +298,30 @@ def _frame_texts(tokenizer: Tokenizer, folder: Folder, family: Family, tokens: S
         tokenizer.post_processor = processors.TemplateProcessing(
             single=single, pair=[*single, last, "$B", last], special_tokens=ids
         )
+
+
+def _makes_types(folder: Folder) -> bool:
+    """Tell whether the checkpoint's tokenizer tells the second text of a pair from the first (`token_type_ids`)."""
+    members = folder.members(CONFIG)
+    names = members.get("model_input_names")
+    if names is None:
+        return members.get("tokenizer_class") != "TokenizersBackend"  # of transformers 5, whose tokenizers make none
+    return "token_type_ids" in names
+
+
+def _without_types(tokenizer: Tokenizer) -> Tokenizer:
+    """Give all tokens the type 0."""
+    content = json.loads(tokenizer.to_str())
+    for part in components(content["post_processor"]):
+        if "type_id" in part:
+            part["type_id"] = 0
+        if part.get("type") == "BertProcessing":  # gives the second text the type 1
+            (first, start), (last, end) = part["cls"], part["sep"]
+            ids, single = [(first, start), (last, end)], [first, "$A", last]
+            template = processors.TemplateProcessing(single=single, pair=[*single, "$B", last], special_tokens=ids)
+            part.clear()
+            part.update(json.loads(template.__getstate__()))
+    return Tokenizer.from_str(json.dumps(content))
 
 
 def end_texts(tokenizer: Tokenizer, end: str, number: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
+from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_decoder_generation, read_generation
 from triptych_export.huggingface.folder import Folder
 from triptych_serving.bundle.fields import JsonFields
 from triptych_serving.bundle.manifest.translation import Generation, parse_generation
@@ -121,6 +121,14 @@ def test_what_cannot_be_carried_over_is_listed(tmp_path: Path) -> None:
     assert settings.members["suppressed_tokens"] == [[9]]
     drawn = read(tmp_path, {"do_sample": True, "temperature": 0.7, "top_p": 1.0, "top_k": 50})
     assert drawn.unsupported == "do_sample = True, temperature = 0.7, top_k = 50"
+
+
+def test_what_a_decoder_cannot_carry_over_is_listed(tmp_path: Path) -> None:
+    own = {"eos_token_id": [2, 5], "suppress_tokens": [5], "min_length": 8, "forced_bos_token_id": 4, "forced_eos_token_id": 0}
+    (tmp_path / "config.json").write_text(json.dumps(IDS), encoding="utf-8")
+    (tmp_path / "generation_config.json").write_text(json.dumps(own), encoding="utf-8")
+    listed = "suppress_tokens = the end of the sentence, min_length = 8, forced_bos_token_id = 4"
+    assert read_decoder_generation(Folder(tmp_path), LIMIT).unsupported == listed
 
 
 @pytest.mark.parametrize(

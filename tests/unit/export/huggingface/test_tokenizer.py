@@ -22,6 +22,7 @@ from triptych_serving.text.tokenizers import make_tokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
+from ....fixtures.encoders import tokenizer as word_pieces
 from ....fixtures.piece_folders import CODES, T5_IDS, PieceFolder, pieces_of, train, write_folder, write_m2m100, write_marian
 from ....fixtures.sentences import SENTENCES
 
@@ -268,6 +269,31 @@ def test_added_tokens_keep_their_ids(tmp_path: Path, unigram: bytes) -> None:
     _write(tmp_path / "added_tokens.json", {"<brand>": 7})
     with pytest.raises(SourceError, match="'<brand>': id 7 in the added tokens"):
         text_tokenizer(Folder(folder.path))
+
+
+@pytest.mark.parametrize(
+    ("framing", "config", "second"),
+    [
+        ("BertProcessing", {}, 1),
+        ("BertProcessing", {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}, 1),
+        ("BertProcessing", {"model_input_names": ["input_ids", "attention_mask"]}, 0),
+        ("TemplateProcessing", {"model_input_names": ["input_ids", "attention_mask"]}, 0),
+        ("TemplateProcessing", {"tokenizer_class": "TokenizersBackend"}, 0),
+    ],
+)
+def test_types_of_tokens_are_those_that_the_checkpoint_makes(
+    tmp_path: Path, framing: str, config: dict[str, Any], second: int
+) -> None:
+    made = word_pieces()
+    if framing == "BertProcessing":
+        last, first = (("[SEP]", made.token_to_id("[SEP]")), ("[CLS]", made.token_to_id("[CLS]")))
+        made.post_processor = processors.BertProcessing(last, first)
+    made.save(str(tmp_path / "tokenizer.json"))
+    _write(tmp_path / "config.json", {"model_type": "bert", "architectures": ["BertModel"]})
+    _write(tmp_path / "tokenizer_config.json", config)
+    encoding = _text(tmp_path).encode("one", "two three")
+    assert encoding.tokens == ["[CLS]", "one", "[SEP]", "two", "three", "[SEP]"]
+    assert encoding.type_ids == [0, 0, 0, second, second, second]
 
 
 def test_serving_decodes_and_completes_marian_translations(tmp_path: Path, unigram: bytes, other: bytes) -> None:

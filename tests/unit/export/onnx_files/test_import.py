@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,16 @@ ARCHITECTURES = {
 }
 
 
-def encoder(folder: Path, kind: str, sizes: tuple[Any, Any] = ("B", "T"), names: str = "input_ids attention_mask") -> Path:
+def encoder(
+    folder: Path,
+    kind: str,
+    sizes: tuple[Any, Any] = ("B", "T"),
+    names: str = "input_ids attention_mask",
+    label_count: int = LABELS,
+) -> Path:
     """Write an encoder: states are rows of a table plus the mean of the text's rows; heads are products with other tables."""
     chance = np.random.default_rng(1)
-    rows = {"words": len(VOCABULARY), "labels": LABELS, "spans": 1}
+    rows = {"words": len(VOCABULARY), "labels": label_count, "spans": 1}
     tables = {name: chance.normal(size=(WIDTH, count)).astype(np.float32) for name, count in rows.items()}
     tables["table"] = chance.normal(size=(len(VOCABULARY), WIDTH)).astype(np.float32)
     ids, mask = names.split()
@@ -67,7 +74,7 @@ def encoder(folder: Path, kind: str, sizes: tuple[Any, Any] = ("B", "T"), names:
     ]
     shapes = {
         "hidden": {"last_hidden_state": [*sizes, WIDTH]},
-        "labels": {"logits": [sizes[0], LABELS]},
+        "labels": {"logits": [sizes[0], label_count]},
         "words": {"logits": [*sizes, len(VOCABULARY)]},
         "spans": {"start_logits": list(sizes), "end_logits": list(sizes)},
     }
@@ -92,8 +99,8 @@ def encoder(folder: Path, kind: str, sizes: tuple[Any, Any] = ("B", "T"), names:
         "hidden_size": WIDTH,
         "max_position_embeddings": 32,
         "pad_token_id": 0,
-        "num_labels": LABELS,
-        "id2label": {str(number): f"label {number}" for number in range(LABELS)},
+        "num_labels": label_count,
+        "id2label": {str(number): f"label {number}" for number in range(label_count)},
     }
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return path
@@ -155,6 +162,17 @@ def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
     finally:
         for model in models.values():
             model.close()
+
+
+def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
+    """In the folder of a CrossEncoder, which has the modules of an encoder."""
+    path = encoder(tmp_path / "one", "labels", label_count=1)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
+    (path.parent / "modules.json").write_text(json.dumps(modules))
+    with closing(load(path, tmp_path)) as model:
+        [label] = model.run(TEXT_CLASSIFICATION_TASK, ["one two"])[0].labels
+    [[logit]] = original(path, "one two")["logits"]
+    assert label.score == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-6)
 
 
 def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
@@ -406,6 +424,6 @@ def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.M
     )
     path = tmp_path / "endless.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
-    monkeypatch.setattr(trial, "MOST_SECONDS", 2)
+    monkeypatch.setattr(trial, "MOST_SECONDS", 1)
     with pytest.raises(SourceError, match="a trial run"):
         trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)
