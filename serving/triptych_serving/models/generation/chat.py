@@ -4,17 +4,18 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.text.tokenizers import Tokenizer
+from triptych_serving.text.tokenizers import Tokenizer, make_tokenizer
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 1_024
@@ -22,7 +23,12 @@ MAX_TEMPLATE_CHARACTERS = 1 << 20
 RENDER_SECONDS = 1.0
 GROWTH = 16  # characters that a template may add to each of the messages', and to a chat
 SPARE_CHARACTERS = 65_536
-STAND_IN = 0xF0000  # private characters that stand for special tokens in messages, while the template is rendered
+# Private characters, which stand for special tokens in messages while the template is rendered.
+STAND_INS = range(0xF0000, 0x10FFFE)
+
+
+# Variables of transformers that templates test for None.
+ABSENT: Mapping[str, None] = {"tools": None, "documents": None}
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ class ChatTemplate:
     """
 
     def __init__(self, path: Path, variables: Mapping[str, str]) -> None:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        extensions = [loopcontrols, _Generation]
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
         try:
@@ -69,14 +76,29 @@ class ChatTemplate:
         given = [{"role": message.role, "content": message.content} for message in messages]
         parts: list[str] = []
         try:
-            for part in self._template.generate(**self._variables, messages=given, add_generation_prompt=True):
+            for part in self._template.generate(**self._variables, **ABSENT, messages=given, add_generation_prompt=True):
                 parts.append(part)
                 left -= len(part)
                 if left < 0 or time.monotonic() > until:
                     raise InvalidInputError("messages", "the model's chat template takes too long for them; send fewer")
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            raise InvalidInputError("messages", f"the model's chat template rejects them: {error!s:.200}") from error
-        return "".join(parts)
+            prompt = "".join(parts)
+            prompt.encode()
+        except InvalidInputError:
+            raise
+        except Exception as error:  # of any type: templates are foreign code
+            problem = f"{error!s:.200}" or type(error).__name__
+            raise InvalidInputError("messages", f"the model's chat template rejects them: {problem}") from error
+        return prompt
+
+
+class _Generation(Extension):
+    """The tag of transformers around an assistant's messages, `{% generation %}`, which changes nothing in a prompt."""
+
+    tags = {"generation"}  # noqa: RUF012 as the base class has it
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class ChatEncoder:
@@ -84,16 +106,21 @@ class ChatEncoder:
 
     Args:
         tokenizer: for which special tokens in texts are text.
-        aware: the same tokenizer, which recognises them.
     """
 
-    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer, aware: Tokenizer) -> None:
-        self._template, self._tokenizer, self._aware = template, tokenizer, aware
+    def __init__(self, template: ChatTemplate, tokenizer: Tokenizer) -> None:
+        self._template, self._tokenizer = template, tokenizer
         self.may_write_time = template.may_write_time
-        special = {token.content: index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        self._special = special
-        self._pattern = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or "(?!)")
-        self._stand_ins = {token: chr(STAND_IN + place) for place, token in enumerate(special)}
+        content = tokenizer.to_str()
+        self._aware = make_tokenizer(content)
+        self._aware.encode_special_tokens = False
+        # This scheme is for the beginning of a prompt, not of each text between two tokens.
+        later = content.replace('"prepend_scheme":"first"', '"prepend_scheme":"never"')
+        self._later = tokenizer if later == content else make_tokenizer(later)
+        self._added = {each.content: (id, each) for id, each in tokenizer.get_added_tokens_decoder().items() if each.special}
+        self._pattern = re.compile("|".join(map(re.escape, sorted(self._added, key=len, reverse=True))) or "(?!)")
+        unknown = getattr(tokenizer.model, "unk_token", None)  # which stands for other texts, too
+        self._watched = {id for token, (id, _) in self._added.items() if token != unknown}
 
     def encode(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Render and tokenize a chat.
@@ -101,25 +128,38 @@ class ChatEncoder:
         Raises:
             InvalidInputError: as for ChatTemplate.render.
         """
-        hidden = [ChatMessage(each.role, self._pattern.sub(self._stand_in, each.content)) for each in messages]
+        text = "".join(message.content for message in messages)
+        found, taken = set(self._pattern.findall(text)), set(text)
+        stand_ins = dict(zip(found, (chr(code) for code in STAND_INS if chr(code) not in taken), strict=False))
+        if len(stand_ins) < len(found):
+            raise InvalidInputError("messages", "too many different private characters")
+        hidden = [
+            replace(each, content=self._pattern.sub(lambda match: stand_ins[match[0]], each.content)) for each in messages
+        ]
         prompt = self._template.render(hidden)
-        if hidden == list(messages):
-            return self._ids(self._aware, prompt)
+        if not found:
+            ids = self._ids(self._aware, prompt)
+            written = [self._added[token][0] for token in self._pattern.findall(prompt)]
+            if [id for id in ids if id in self._watched] == [id for id in written if id in self._watched]:
+                return ids
+            # Otherwise a normalizer has made a special token of a message's text.
+        return self._split(prompt, {ord(stand_in): token for token, stand_in in stand_ins.items()})
+
+    def _split(self, prompt: str, shown: Mapping[int, str]) -> list[int]:
+        """Tokenize the texts between the special tokens, with the characters of `shown` replaced, as text."""
         ids: list[int] = []
-        start = 0
-        for match in self._pattern.finditer(prompt):
-            ids += self._plain(prompt[start : match.start()])
-            ids.append(self._special[match[0]])
-            start = match.end()
-        return ids + self._plain(prompt[start:])
+        tokens = [self._added[token] for token in self._pattern.findall(prompt)]
+        texts = [text.translate(shown) for text in self._pattern.split(prompt)]
+        for place, (id, token) in enumerate(tokens):
+            if token.lstrip:
+                texts[place] = texts[place].rstrip()
+            if token.rstrip:
+                texts[place + 1] = texts[place + 1].lstrip()
+            ids += [*self._text_ids(texts[place], place), id]
+        return ids + self._text_ids(texts[-1], len(tokens))
 
-    def _plain(self, text: str) -> list[int]:
-        for token, stand_in in self._stand_ins.items():
-            text = text.replace(stand_in, token)
-        return self._ids(self._tokenizer, text) if text else []
-
-    def _stand_in(self, match: re.Match[str]) -> str:
-        return self._stand_ins[match[0]]
+    def _text_ids(self, text: str, place: int) -> list[int]:
+        return self._ids(self._later if place else self._tokenizer, text) if text else []
 
     @staticmethod
     def _ids(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -170,9 +170,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
         chat = self.manifest.chat
         if chat is None:
             return None
-        aware = read_tokenizer(bundle.path("tokenizer.json"))
-        aware.encode_special_tokens = False
-        return ChatEncoder(ChatTemplate(bundle.path(chat.template), chat.variables), self.tokenizer, aware)
+        return ChatEncoder(ChatTemplate(bundle.path(chat.template), chat.variables), self.tokenizer)
 
     def _choice(self, prompt: PreparedPrompt, row: Row, hypothesis: Hypothesis) -> GeneratedChoice:
         """Decode a hypothesis."""

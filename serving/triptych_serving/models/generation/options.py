@@ -15,6 +15,7 @@ from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults,
 MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
 IMAGE_WORK = 100_000
+CHAT_WORK = 4_000  # of a message: a template may be slow, and many empty messages are a long prompt
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
 FOREIGN_TO_IMAGES = (*FOREIGN, "suppress_sequences", "min_length", "max_length")
 NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
@@ -42,8 +43,8 @@ class GenerationRequest:
 
     @property
     def work(self) -> int:
-        """Roughly the characters to process; those of images are many, since a small file may be a large image."""
-        return self.characters + sum(IMAGE_WORK + len(image) for image in self.images)
+        """Roughly the characters to process; many for a small image file, or for the template of a chat."""
+        return self.characters + sum(IMAGE_WORK + len(image) for image in self.images) + CHAT_WORK * len(self.messages)
 
     @property
     def task(self) -> str:

@@ -1,0 +1,101 @@
+"""Chats as token ids: what templates may do, and special tokens in messages, which are text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from triptych_serving.errors import BundleError, InvalidInputError
+from triptych_serving.models.generation.chat import ChatEncoder, ChatMessage, ChatTemplate
+from triptych_serving.text.tokenizers import Tokenizer, make_tokenizer
+
+PLAIN = "{% for message in messages %}<s>{{ message.content }}\n{% endfor %}"
+WORDS = ["<unk>", "<s>", "a", "b", "\u2581a", "\u2581b", "<", "s", ">", "\n", "\u2581", "\U000f0000"]
+
+
+def make(path: Path, template: str, **flags: Any) -> ChatEncoder:
+    """Make an encoder of characters, with `<s>` as a special token of these flags."""
+    return ChatEncoder(ChatTemplate(write(path, template), {}), tokenizer(**flags))
+
+
+def write(path: Path, template: str) -> Path:
+    file = path / "template"
+    file.write_text(template, encoding="utf-8")
+    return file
+
+
+def tokenizer(scheme: str = "", lowercase: bool = False, **flags: Any) -> Tokenizer:
+    made = HuggingFaceTokenizer(models.BPE({word: id for id, word in enumerate(WORDS)}, [("\u2581", "a")], unk_token="<unk>"))
+    made.add_special_tokens([AddedToken("<s>", **flags), "<unk>"])
+    if scheme:
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    if lowercase:
+        made.normalizer = normalizers.Lowercase()
+    return make_tokenizer(made.to_str())
+
+
+def tokens(encoder: ChatEncoder, *contents: str) -> str:
+    return " ".join(WORDS[id] for id in encoder.encode([ChatMessage("user", content) for content in contents]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "content", "expected"),
+    [
+        ({}, "a<s>b", "<s> a < s > b \n <s> b \n"),
+        ({"rstrip": True}, " a<s>", "<s> a < s > \n <s> b \n"),
+        ({"lstrip": True}, "<s>", "<s> < s > <s> b \n"),
+        ({"scheme": "first"}, "a<s>", "<s> a < s > \n <s> b \n"),
+        ({"scheme": "always"}, "a<s>", "<s> \u2581a < s > \n <s> \u2581 b \n"),
+        ({"lowercase": True, "normalized": True}, "a<S>", "<s> a < s > \n <s> b \n"),
+        ({}, "\U000f0000<s>", "<s> \U000f0000 < s > \n <s> b \n"),
+    ],
+)
+def test_special_tokens_in_messages_are_text(tmp_path: Path, flags: dict[str, Any], content: str, expected: str) -> None:
+    """The rest of the chat has the tokens that it has without them."""
+    encoder = make(tmp_path, PLAIN, **flags)
+    assert tokens(encoder, content, "b") == expected
+    rest = tokens(encoder, "a", "b")
+    assert rest.rpartition("<s>")[2] == expected.rpartition("<s>")[2]
+
+
+def test_private_characters_may_run_out(tmp_path: Path) -> None:
+    private = "".join(map(chr, range(0xF0000, 0x10FFFE)))
+    with pytest.raises(InvalidInputError, match="too many different private characters"):
+        make(tmp_path, PLAIN).encode([ChatMessage("user", f"<s>{private}")])
+
+
+def test_the_tag_around_generated_text_changes_nothing(tmp_path: Path) -> None:
+    template = "{% set x = 'b' %}{% generation %}{% set x = 'a' %}{{ messages[0].content }}{% endgeneration %}{{ x }}"
+    assert tokens(make(tmp_path, template), "a") == "a b"
+
+
+def test_tools_and_documents_are_none(tmp_path: Path) -> None:
+    template = "{% if tools is none and documents is none %}a{% else %}b{% endif %}"
+    assert tokens(make(tmp_path, template), "") == "a"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ messages|dictsort }}",
+        "{{ '\\ud800' }}",
+        "{{ raise_exception('no') }}",
+        "{{ 1 // 0 }}",
+    ],
+)
+def test_any_error_of_a_template_is_a_rejection(tmp_path: Path, template: str) -> None:
+    with pytest.raises(InvalidInputError, match="messages: the model's chat template rejects them: "):
+        make(tmp_path, template).encode([ChatMessage("user", "a")])
+
+
+def test_an_endless_template_is_stopped(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="takes too long"):
+        make(tmp_path, "{% for a in range(99999) %}{% for b in range(99999) %}a{% endfor %}{% endfor %}").encode([])
+
+
+def test_a_file_that_is_no_template_is_a_fault_of_the_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="not a chat template: "):
+        ChatTemplate(write(tmp_path, "{% if %}"), {})
