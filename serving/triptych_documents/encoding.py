@@ -21,9 +21,7 @@ _MARKS = (  # longest first: UTF-32's little-endian mark starts with UTF-16's
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_OTHERS = frozenset(
-    {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"}
-)  # text codecs that are not charsets
+_OTHERS = {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined"}  # text codecs that are not charsets
 # Other names never reach Python's codecs, which would keep every name that they were ever asked for.
 _KNOWN = frozenset({*aliases, *aliases.values(), *(module.name for module in pkgutil.iter_modules(encodings.__path__))})
 _LONGEST = 40  # characters of a name
@@ -44,7 +42,7 @@ class Encoding:
         except UnicodeEncodeError as error:
             character = text[error.start]
             problem = f"{character!r} (U+{ord(character):04X}) does not exist in the document's encoding {self.name}"
-            raise DocumentError(f"{_place(text[: error.start])}: {problem}") from None
+            raise DocumentError(f"{_line(text[: error.start])}: {problem}") from None
 
     def has(self, text: str) -> bool:
         """Return whether the encoding has all characters."""
@@ -85,7 +83,7 @@ def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, En
     else:
         name = _named(declared or "utf-8", DamagedDocumentError)
         found = Encoding(_MARKED.get(name, name))
-    return _decoded(data[len(found.mark) :], found), found
+    return _decoded(data[len(found.mark) :], found.name), found
 
 
 def _named(encoding: str, problem: Callable[[str], DocumentError]) -> str:
@@ -106,20 +104,17 @@ def _family(name: str) -> str:
     return name.removesuffix("-le").removesuffix("-be").removesuffix("-sig")
 
 
-def _decoded(data: bytes, encoding: Encoding) -> str:
+def _decoded(data: bytes, codec: str) -> str:
     try:
-        text = data.decode(encoding.name)
-        same = text.encode(encoding.name) == data
+        text = data.decode(codec)
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode(encoding.name, "replace")
-        problem = (
-            f"byte 0x{data[error.start]:02X} at {error.start} is not valid {encoding.name}; name its encoding, such as latin-1"
-        )
-        raise DamagedDocumentError(problem, _place(before)) from None
-    if not same:
-        raise DamagedDocumentError(f"contains bytes that {encoding.name} cannot write back unchanged")
+        before = data[: error.start].decode(codec, "replace")
+        problem = f"byte 0x{data[error.start]:02X} at {error.start} is not valid {codec}; name its encoding, such as latin-1"
+        raise DamagedDocumentError(problem, _line(before)) from None
+    if text.encode(codec) != data:
+        raise DamagedDocumentError(f"contains bytes that {codec} cannot write back unchanged")
     return text
 
 
-def _place(before: str) -> str:
+def _line(before: str) -> str:
     return f"line {before.count(chr(10)) + 1}"

@@ -16,7 +16,6 @@ class DamagedDocumentError(DocumentError):
 
     def __init__(self, problem: str, where: str = "") -> None:
         super().__init__(f"{where}: {problem}" if where else problem)
-        self.problem, self.where = problem, where
 
 
 class UnknownFormatError(DocumentError):

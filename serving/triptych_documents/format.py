@@ -85,7 +85,7 @@ FORMATS = (
     FormatInfo(
         "docx", "docx.reader:read", (".docx",), ("application/vnd.openxmlformats-officedocument.wordprocessingml.document",)
     ),
-    FormatInfo("odt", "odt.reader:read", (".odt",), ("application/vnd.oasis.opendocument.text",)),
+    FormatInfo("odt", "odt:read", (".odt",), ("application/vnd.oasis.opendocument.text",)),
     FormatInfo("srt", "subtitles:read_srt", (".srt",), ("application/x-subrip",)),
     FormatInfo("vtt", "subtitles:read_vtt", (".vtt",), ("text/vtt",)),
     FormatInfo("po", "po.reader:read", (".po", ".pot"), ("text/x-gettext-translation",)),

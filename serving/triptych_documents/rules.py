@@ -5,7 +5,7 @@ Glossaries and lists of words to keep are text files in UTF-8 or with a byte ord
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from triptych_documents.encoding import decode
 from triptych_documents.errors import DamagedDocumentError
@@ -27,7 +27,7 @@ class TranslationRules:
     target_language: str = ""  # BCP 47
     glossary: tuple[Term, ...] = ()  # required translations; whole words, the longest match wins
     keep: tuple[str, ...] = ()  # words and phrases that must not be translated
-    placeholders: tuple[str, ...] = field(default=())
+    placeholders: tuple[str, ...] = ()
     """Additional regular expressions of text to keep, besides the built-in ones."""
     max_characters: int = 1_000
     """Maximum length of a request. Longer sentences are split at clauses, then between words; what the translator still

@@ -4,7 +4,7 @@ The model follows XLIFF (OASIS, XLIFF 2.1): a unit is text with inline codes. Co
 closing code form a pair that stays around the same words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -84,3 +84,32 @@ def _join(pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield piece
     if text:
         yield text
+
+
+def partners(tags: Iterable[tuple[str, Role]]) -> dict[int, int]:
+    """Map the place of each closing tag to that of its opening tag; tags that lack the other half, or cross a pair, have none.
+
+    Args:
+        tags: name and role of each tag.
+    """
+    opened: list[tuple[str, int]] = []
+    found: dict[int, int] = {}
+    for place, (name, role) in enumerate(tags):
+        if role is Role.OPEN:
+            opened.append((name, place))
+        elif role is Role.CLOSE and any(name == other for other, _ in opened[-16:]):  # bounds the search
+            while opened[-1][0] != name:
+                opened.pop()
+            found[place] = opened.pop()[1]
+    return found
+
+
+def nests(tags: Iterable[tuple[Role | None, Hashable]]) -> bool:
+    """Return whether all pairs that open also close, and none crosses another. `tags`: role and pair of each tag."""
+    opened: list[Hashable] = []
+    for role, pair in tags:
+        if role is Role.OPEN:
+            opened.append(pair)
+        elif role is Role.CLOSE and (not opened or opened.pop() != pair):
+            return False
+    return not opened

@@ -5,7 +5,6 @@ Characters that XML cannot represent are left out.
 
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from itertools import chain
 from typing import NamedTuple
 
 from triptych_documents.formats.shared.xml import writable, written_attribute, written_text
@@ -38,17 +37,16 @@ def tmx(translations: Iterable[MemoryEntry], source_language: str = "*all*") -> 
     }
     header = "".join(f' {name}="{written_attribute(value)}"' for name, value in attributes.items())
     head = f'{_XML}<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n  <header{header}/>\n  <body>\n'
-    yield from (part.encode() for part in chain([head], map(_tmx_unit, translations), ["  </body>\n</tmx>\n"]))
+    yield head.encode()
+    for translation in translations:
+        source = _variant(translation.source_language, translation.source)
+        yield f"    <tu>\n{source}{_variant(translation.target_language, translation.target)}    </tu>\n".encode()
+    yield b"  </body>\n</tmx>\n"
 
 
 def write_tmx(pairs: Iterable[SentencePair], source_language: str, target_language: str) -> bytes:
     languages = source_language or UNKNOWN, target_language or UNKNOWN
     return b"".join(tmx((MemoryEntry(*languages, pair.source, pair.target) for pair in pairs), languages[0]))
-
-
-def _tmx_unit(translation: MemoryEntry) -> str:
-    source = _variant(translation.source_language, translation.source)
-    return f"    <tu>\n{source}{_variant(translation.target_language, translation.target)}    </tu>\n"
 
 
 def _variant(language: str, text: str) -> str:
@@ -74,7 +72,7 @@ def write_xliff(pairs: Iterable[SentencePair], source_language: str, target_lang
     """Return the sentence pairs of one job as XLIFF, a unit for each."""
     languages = f'source-language="{_attribute(source_language)}" target-language="{_attribute(target_language)}"'
     head = (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
+        f'{_XML}<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
         f'  <file original="sentences" {languages} datatype="plaintext" xml:space="preserve">\n    <body>\n'
     )
     units = (_xliff_unit(number, pair) for number, pair in enumerate(pairs, 1))

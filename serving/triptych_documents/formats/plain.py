@@ -12,8 +12,7 @@ from itertools import pairwise
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, soft, spaced
-from triptych_documents.formats.shared.spans import LineIndex, Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
 from triptych_documents.unit import Piece, Unit
 
@@ -51,16 +50,12 @@ class _Slot:
         words = words_of(soft(pieces), str)
         if not self.width:
             return " ".join(words)
-        narrowest = max(_NARROWEST // 2, self.width - _TRIES)
+        narrowest, prefix = max(_NARROWEST // 2, self.width - _TRIES), len(self.rest.lstrip("\r\n"))
         for width in range(self.width, narrowest, -1):  # the result must be recognized as one paragraph again
-            lines = wrapped(words, width - len(self.rest.lstrip("\r\n")), self._more, _may_begin)
-            if _looks_wrapped(lines, self.used, len(self.rest.lstrip("\r\n"))):
+            lines = wrapped(words, width - prefix, self.used - prefix, _may_begin)
+            if _looks_wrapped(lines, self.used, prefix):
                 return self.rest.join(lines)
         return " ".join(words)
-
-    @property
-    def _more(self) -> int:
-        return self.used - len(self.rest.lstrip("\r\n"))
 
 
 def _may_begin(word: str) -> bool:
@@ -118,11 +113,14 @@ def _continues(block: list[_Line], line: _Line) -> bool:
 
 
 def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tuple[str, _Slot]]:
-    if len(block) > 1 and (_is_wrapped(block) if as_told is None else as_told):
+    used = len(block[0].quote) + len(block[0].marker)
+    is_wrapped = as_told
+    if len(block) > 1 and is_wrapped is None:
+        is_wrapped = _looks_wrapped([line.body for line in block], used, len(block[1].quote))
+    if len(block) > 1 and is_wrapped:
         span = block[0].start, block[-1].end
         line_end = text[block[0].end : block[1].start - len(block[1].quote)].lstrip(" \t\f")
         width = max(line.width for line in block)
-        used = len(block[0].quote) + len(block[0].marker)
         yield " ".join(line.body for line in block), _Slot(span, width, used, line_end + block[1].quote)
         return
     for line in block:
@@ -132,11 +130,6 @@ def _places(text: str, block: list[_Line], as_told: bool | None) -> Iterator[tup
             if line.body[at:end].strip(SPACE):
                 yield line.body[at:end], _Slot((line.start + at, line.start + end))
             at = gap.end() if gap else end
-
-
-def _is_wrapped(block: Sequence[_Line]) -> bool:
-    first, second = block[0], block[1]
-    return _looks_wrapped([line.body for line in block], first.width - len(first.body), len(second.quote))
 
 
 def _looks_wrapped(bodies: Sequence[str], used: int, rest: int) -> bool:

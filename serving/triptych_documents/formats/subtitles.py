@@ -10,7 +10,7 @@ of WebVTT outside of cues.
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from triptych_documents.encoding import Encoding, decode
@@ -18,8 +18,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, ScannedPart, ScannedTag, core, pieces_of, soft
-from triptych_documents.formats.shared.spans import LineIndex, Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import balanced, words_of
 from triptych_documents.unit import Piece, Role, Unit
 
@@ -67,9 +66,7 @@ class _Slot:
         )
 
 
-def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup) -> TextDocument:
-    units: list[Unit] = []
-    places: list[_Slot] = []
+def _units(text: str, cues: Sequence[Cue], markup: Markup) -> Iterator[tuple[Unit, _Slot]]:
     line_end = _LINE_END.search(text)
     for cue in cues:
         for span in (part for whole in cue.spans for part in _parts(text, whole)):
@@ -77,9 +74,7 @@ def document(text: str, encoding: Encoding, cues: Sequence[Cue], markup: Markup)
             if found:
                 width = max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
                 place = _Slot((found[0].start, found[-1].end), width, line_end[0] if line_end else "\n", markup)
-                units.append(Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"))
-                places.append(place)
-    return TextDocument(text, encoding, units, places)
+                yield Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"), place
 
 
 def _unjoined(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:
@@ -145,13 +140,14 @@ _SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _T
 
 def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
     """See Format.read."""
-    UnitLimit(options).check_marks(data, b"<", b"{", b"\\")
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<", b"{", b"\\")
     text, encoding = decode(data, options.encoding)
     findings: list[Finding] = []
     cues = list(_srt_cues(text, findings))
     if not cues and text.strip():
         raise DamagedDocumentError("not SubRip: no line with times like 00:00:01,000 --> 00:00:02,000", "line 1")
-    return replace(document(text, encoding, cues, _SRT_MARKUP), findings=findings)
+    return collected(text, encoding, _units(text, cues, _SRT_MARKUP), bound, findings)
 
 
 def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
@@ -180,8 +176,7 @@ def _is_time_line(body: str, below_number: bool) -> bool:
 
 def _lines_of(text: str) -> tuple[LineIndex, list[str]]:
     """Return the index of the lines, and their text without line ends."""
-    lines = LineIndex(text)
-    return lines, [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(len(lines.starts))]
+    return LineIndex(text), _LINE_END.split(text)
 
 
 def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:
@@ -203,12 +198,14 @@ _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.e
 
 def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
     """See Format.read."""
-    UnitLimit(options).check_marks(data, b"<")
+    bound = UnitLimit(options)
+    bound.check_marks(data, b"<")
     text, encoding = decode(data, options.encoding)
     if not _HEADER.match(text):
         raise DamagedDocumentError("not WebVTT: the file does not start with the word WEBVTT", "line 1")
     findings: list[Finding] = []
-    return replace(document(text, encoding, list(_vtt_cues(text, findings)), _VTT_MARKUP), findings=findings)
+    cues = list(_vtt_cues(text, findings))
+    return collected(text, encoding, _units(text, cues, _VTT_MARKUP), bound, findings)
 
 
 def _vtt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:

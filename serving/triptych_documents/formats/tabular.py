@@ -16,8 +16,7 @@ from typing import Literal
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.spans import LineIndex, Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _DELIMITERS = ",;\t"
@@ -70,12 +69,7 @@ def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
 
 
 def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect, start: int = 0) -> TextDocument:
-    """Parse a table.
-
-    Raises:
-        DamagedDocumentError: unbalanced quotes.
-        OptionError: a selected column does not exist.
-    """
+    """Parse a table. Raises DamagedDocumentError: unbalanced quotes. Raises OptionError: a selected column does not exist."""
     lines, bound = LineIndex(text), UnitLimit(options)
     records = _records(text, dialect, lines, start)
     first = next(records, None)
@@ -118,9 +112,8 @@ def is_quoted(text: str, delimiter: str) -> bool:
     """Return whether fields are quoted: some start with a quotation mark, and each of these also ends with one."""
     if not re.search(rf'(?:^|[\r\n{delimiter}])"', text):
         return False
-    lines = LineIndex(text)
     try:
-        rows = _Rows(text, pairwise(chain(lines.starts, (len(text),))), delimiter)
+        rows = _Rows(text, pairwise([*LineIndex(text).starts, len(text)]), delimiter)
         for _ in csv.reader(rows, delimiter=delimiter, strict=True):
             rows.cells = 0
     except csv.Error:

@@ -13,11 +13,10 @@ from triptych_text.sentences import UNSPACED, Splitter
 Cut = tuple[int, int]  # offset in the text, and number of tags before it
 
 # A text without a match is one sentence. Starts with a character class, which the regex engine searches fast.
-END = (
+END = re.compile(
     r"[.!?…。！？।؟\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
     r"(?:(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])|[\"'”’»)\]]*\s|(?<=[。！？।؟]).)"
 )
-_END = re.compile(END)
 _at = attrgetter("at")  # of a tag
 _COLUMN = re.compile(r"\t\s*|[ ]{3,}")
 _CLAUSE = re.compile(r"[,;:–—][\"'”’»)\]]*\s+|[，、；：]|[)\]”»]\s+|\s+(?=[(\[“„«])")
@@ -107,14 +106,14 @@ def _labels(segment: Segment) -> Iterator[Cut]:
     first, last, text, end = protected[0], protected[-1], segment.text, 0
     if not text[: first.start].strip() and (match := _BEFORE.match(text, first.end)) and not _inside(segment, match.end()):
         yield clause_cut(segment, end := match.end())
-    split_around_protected = text[last.end :].strip(" .!?)")
-    if not split_around_protected and last.start > end and (match := _AFTER.search(text, max(end, last.start - 4), last.start)):
+    words_behind = text[last.end :].strip(" .!?)")
+    if not words_behind and last.start > end and (match := _AFTER.search(text, max(end, last.start - 4), last.start)):
         yield clause_cut(segment, match.end())
 
 
 def _ends(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> Iterator[Cut]:
     text = segment.text if keeps_space else _OTHER_SPACE.sub(" ", segment.text)
-    if not _END.search(text):
+    if not END.search(text):
         return
     split = splitter.split(_masked(segment, text))
     at = 0

@@ -18,7 +18,7 @@ from triptych_documents.segments.protected import (
     merged,
 )
 from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segment
-from triptych_documents.unit import Code, Piece, Role, joined
+from triptych_documents.unit import Code, Piece, Role, joined, nests, partners
 
 _TAG = re.compile(
     # A placeholder with a separator inside, as {{ name | upper }}, has no titles.
@@ -35,7 +35,6 @@ _at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected ite
 _MARK = re.compile(r"[^\w\s]{0,2}[\d*†‡®]{1,3}[^\w\s]{0,2}")
 _MARKED = re.compile(r"(?:[^\W\d_]{4}|[.,;:!?\"”’)\]])$")  # letters of a word that is no formula, or the end of a clause
 _LONGEST_FORMULA, _FEW_LETTERS = 20, 3  # characters; letters of a formula that has no capitals
-_DEPTH = 16  # open tags that are searched for the matching one
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
 
 
@@ -76,18 +75,10 @@ def _tokens(pieces: Sequence[Piece]) -> Iterator[Token]:
 
 def _tag_pairs(tokens: Sequence[Token]) -> dict[int, int]:
     """Return the pair number of each paired tag, by token index; negative, because pair numbers of codes are not."""
-    opened: list[tuple[str, int]] = []
     pairs: dict[int, int] = {}
-    for place, token in enumerate(tokens):
-        name, role = _name(token)
-        if role is Role.OPEN:
-            opened.append((name, place))
-        elif role is Role.CLOSE and any(name == other for other, _ in opened[-_DEPTH:]):
-            while opened[-1][0] != name:
-                opened.pop()
-            start = opened.pop()[1]
-            if not isinstance(token, Code):
-                pairs[start] = pairs[place] = -1 - start
+    for place, start in partners(map(_name, tokens)).items():
+        if not isinstance(tokens[place], Code):
+            pairs[start] = pairs[place] = -1 - start
     return pairs
 
 
@@ -234,15 +225,7 @@ def _absorbed(
 
 def _is_closed(tags: Sequence[InlineTag]) -> bool:
     """Return whether no tag is fixed and no pair continues outside."""
-    opened: list[int] = []
-    for tag in tags:
-        if tag.fixed:
-            return False
-        if tag.role is Role.OPEN:
-            opened.append(tag.pair)
-        elif tag.role is Role.CLOSE and (not opened or opened.pop() != tag.pair):
-            return False
-    return not opened
+    return not any(tag.fixed for tag in tags) and nests((tag.role, tag.pair) for tag in tags)
 
 
 def _fitted(

@@ -91,7 +91,7 @@ _COUNT = re.compile(
 )
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.
-_NUMBER = r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*"
+_NUMBER = re.compile(r"(?<![^\W\d_])[^\W\d_]*\d+(?:[^\W_]|[.,:/'’\u00a0\u202f-](?=\d))*")
 _COINED = re.compile(r"(?<!\w)[A-Za-z]*[a-z][A-Z][A-Za-z]*(?!\w)")  # see _is_coined
 # Languages in Latin letters. Their models turn words of other scripts into others without notice.
 _LATIN = frozenset(
@@ -111,7 +111,6 @@ class ProtectedFinder:
     def __init__(self, rules: TranslationRules) -> None:
         own = [_checked(index, pattern) for index, pattern in enumerate(rules.placeholders)]
         self._kept = re.compile("|".join(f"(?:{pattern})" for pattern in (*own, *_PATTERNS)))
-        self._number = re.compile(_NUMBER)
         self._keep = PhraseMatcher(((phrase, None) for phrase in rules.keep), any_case=False)
         self._terms = PhraseMatcher(((term.source, term) for term in rules.glossary), any_case=True)
         self._always = bool(own or self._keep or self._terms)
@@ -129,21 +128,20 @@ class ProtectedFinder:
 
     def find(self, text: str) -> list[ProtectedMatch]:
         """Return all matches in order without overlap; placeholders win over words, words over numbers."""
-        taken: list[ProtectedMatch] = []
-        for candidates in (self._holders(text), self._words(text), self._foreign(text), self._numbers(text)):
-            taken = merged(taken, candidates)
-        return taken
+        holders = (match for match in self._kept.finditer(text) if match[0])
+        taken = [
+            ProtectedMatch(*match.span(), ProtectedKind.COUNT if _counts(match[0]) else ProtectedKind.NAME) for match in holders
+        ]
+        foreign = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
+        taken = merged(taken, self._words(text))
+        taken = merged(taken, (ProtectedMatch(*match.span(), ProtectedKind.NAME) for match in foreign))
+        return merged(taken, (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in _NUMBER.finditer(text)))
 
     def invented(self, text: str) -> list[str]:
         """Return text that looks like a placeholder, an address or a code name, to find what a translation should not have."""
         if _HINT.search(text) is None:
             return []
         return [match[0] for match in self._kept.finditer(text) if match[0]]
-
-    def _holders(self, text: str) -> Iterator[ProtectedMatch]:
-        for match in self._kept.finditer(text):
-            if match[0]:
-                yield ProtectedMatch(*match.span(), ProtectedKind.COUNT if _counts(match[0]) else ProtectedKind.NAME)
 
     def _words(self, text: str) -> list[ProtectedMatch]:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
@@ -152,13 +150,6 @@ class ProtectedFinder:
         acronyms = () if text.isupper() else ACRONYM.finditer(text)
         capitals = (ProtectedMatch(*match.span(), ProtectedKind.ACRONYM) for match in acronyms if len(match[0]) > 2)
         return merged(merged(merged(kept, terms), coined), capitals)
-
-    def _foreign(self, text: str) -> Iterator[ProtectedMatch]:
-        found = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
-        return (ProtectedMatch(*match.span(), ProtectedKind.NAME) for match in found)
-
-    def _numbers(self, text: str) -> Iterator[ProtectedMatch]:
-        return (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in self._number.finditer(text))
 
 
 def _is_coined(word: str) -> bool:

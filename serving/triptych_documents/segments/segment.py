@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from triptych_documents.rules import Term
@@ -95,23 +95,15 @@ class Segment:
         places = [item.start for item in self.protected]
         for end, last in (*ends, (len(self.text), len(self.tags))):
             inner = self.protected[bisect_left(places, start) : bisect_left(places, end)] if places else ()
-            parts.append(
-                Segment(self.text[start:end], _shifted_tags(self.tags[first:last], start), _shifted_items(inner, start))
-            )
+            tags = self.tags[first:last]
+            if start:  # `replace` would be slow
+                tags = tuple(InlineTag(tag.at - start, tag.piece, tag.role, tag.pair, tag.fixed, tag.space) for tag in tags)
+                inner = tuple(
+                    ProtectedSpan(item.start - start, item.end - start, item.kind, item.pieces, item.term) for item in inner
+                )
+            parts.append(Segment(self.text[start:end], tags, inner))
             start, first = end, last
         return parts
-
-
-def _shifted_tags(tags: Sequence[InlineTag], start: int) -> tuple[InlineTag, ...]:
-    if not start:
-        return tuple(tags)
-    return tuple(InlineTag(tag.at - start, tag.piece, tag.role, tag.pair, tag.fixed, tag.space) for tag in tags)
-
-
-def _shifted_items(protected: Sequence[ProtectedSpan], start: int) -> tuple[ProtectedSpan, ...]:
-    if not start:
-        return tuple(protected)
-    return tuple(ProtectedSpan(item.start - start, item.end - start, item.kind, item.pieces, item.term) for item in protected)
 
 
 def with_tail(segment: Segment, item: ProtectedSpan) -> ProtectedSpan:
@@ -131,30 +123,25 @@ def shown(pieces: Iterable[Piece]) -> str:
     return "".join(piece.shown if isinstance(piece, Code) else piece for piece in pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class TrimmedSegment:
-    """Core of a segment, and the pieces before and after it."""
+def trim(segment: Segment) -> tuple[tuple[Piece, ...], Segment, tuple[Piece, ...]]:
+    """Split off surrounding white space, and tags at both ends that stay there in any translation.
 
-    before: tuple[Piece, ...]
-    core: Segment
-    after: tuple[Piece, ...]
-
-
-def trim(segment: Segment) -> TrimmedSegment:
-    """Split off surrounding white space, and tags at both ends that stay there in any translation."""
+    Returns:
+        the pieces before the core, the core, and the pieces after it.
+    """
     text, tags = segment.text, segment.tags
     start, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if segment.protected:  # a code sample may show white space at its ends
         start, end = min(start, segment.protected[0].start), max(end, segment.protected[-1].end)
     if not tags:
         core = segment if end - start == len(text) else segment.cut([(start, 0), (end, 0)])[1]
-        return TrimmedSegment((text[:start],) if start else (), core, (text[end:],) if end < len(text) else ())
+        return (text[:start],) if start else (), core, (text[end:],) if end < len(text) else ()
     first = _first(segment, start, end)
     last = _last(segment, first, end)
     left = min(start, tags[first].at) if first < len(tags) else start
     right = max(end, tags[last - 1].at + tags[last - 1].space) if last > first else end
     before, core, after = segment.cut([(left, first), (right, last)])
-    return TrimmedSegment(before.pieces, core, after.pieces)
+    return before.pieces, core, after.pieces
 
 
 def _first(segment: Segment, start: int, end: int) -> int:

@@ -5,7 +5,7 @@ Numbers are compared by their digits; separators depend on the language.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from triptych_documents.rules import Term
@@ -29,16 +29,12 @@ _GROUP = 3  # digits between grouping separators
 Value = tuple[str, ...]  # runs of digits
 
 
-def numbers_of(text: str) -> list[str]:
-    return _NUMBER.findall(text)
-
-
 def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tuple[list[str], list[str]]:
     """Return the numbers that a translation lacks, and those that its source does not have.
 
     A number may keep the source's separators or use those of the target language (BCP 47, "" if unknown).
     """
-    wanted, found = Counter(numbers_of(source)), Counter(numbers_of(target))
+    wanted, found = Counter(_NUMBER.findall(source)), Counter(_NUMBER.findall(target))
     wanted, found = wanted - found, found - wanted
     missing = list(wanted.elements())
     by_value: dict[Value, list[str]] = {}
@@ -55,7 +51,7 @@ def missing_numbers(source: str, target: str, languages: tuple[str, str]) -> tup
 
 def _value(number: str, language: str) -> Value:
     """Split into runs of digits without grouping: 1,234.5 and 1.234,5 and 1234,5 are ("1234", "5"); 4.8.5 is whole."""
-    decimal = _decimal(language)
+    decimal = "" if not language else "." if primary_language(language) in _POINT else ","
     runs, signs = _SIGN.split(_ascii(number)), _SIGN.findall(number)
     value = [runs[0]]
     for run, sign in zip(runs[1:], signs, strict=True):
@@ -68,13 +64,7 @@ def _value(number: str, language: str) -> Value:
     return tuple(value) if len(value) <= 2 else (_ascii(number),)  # a version or a date keeps its separators
 
 
-def _decimal(language: str) -> str:
-    if not language:
-        return ""
-    return "." if primary_language(language) in _POINT else ","
-
-
-def _ascii(digits: Iterable[str]) -> str:
+def _ascii(digits: str) -> str:
     return "".join(str(int(sign)) if sign.isdecimal() else sign for sign in digits)
 
 
@@ -143,9 +133,10 @@ class TranslationChecker:
         self, checked: CheckResult, index: int, term: Term, sentence: MaskedSentence, text: str, alignment: Alignment | None
     ) -> None:
         masked = sentence.spans[index]
-        found = [span for span in _inflected(term.target, text) if span not in checked.anchors]
-        if found:
-            checked.anchors[found[0]] = masked.span
+        inflected = rf"(?<!\w){re.escape(term.target)}\w{{0,{_ENDINGS}}}(?!\w)"
+        found = (match.span() for match in re.finditer(inflected, text, re.IGNORECASE))
+        if (span := next((span for span in found if span not in checked.anchors), None)) is not None:
+            checked.anchors[span] = masked.span
             return
         if alignment is None or (span := self._aligned(masked, sentence, text, alignment, checked)) is None:
             checked.failed.add(index)
@@ -174,7 +165,7 @@ class TranslationChecker:
         doubled = {number for number in additional if number in written}
         for index, masked in enumerate(sentence.spans):
             if masked.substitution is Substitution.UNCHANGED and masked.item.kind is ProtectedKind.NUMBER:
-                numbers = numbers_of(masked.word)
+                numbers = _NUMBER.findall(masked.word)
                 if _takes(missing, numbers) or not doubled.isdisjoint(numbers):
                     checked.failed.add(index)
         checked.invented += additional
@@ -214,12 +205,6 @@ def _occurrences(word: str, text: str, *, genitive: bool = False) -> list[Span]:
     ending = "(?:s|['’]s)?" if genitive else ""
     head, tail = (r"(?<!\w)" if is_word(word[0]) else ""), (rf"(?={ending}(?!\w))" if is_word(word[-1]) else "")
     return [match.span() for match in re.finditer(head + re.escape(word) + tail, text)]
-
-
-def _inflected(target: str, text: str) -> list[Span]:
-    """Return the spans of a term's translation in any case and with any short ending."""
-    stem = re.escape(target)
-    return [match.span() for match in re.finditer(rf"(?<!\w){stem}\w{{0,{_ENDINGS}}}(?!\w)", text, re.IGNORECASE)]
 
 
 def _cased(term: Term, written: str, became: str) -> str:

@@ -132,7 +132,8 @@ class TagPlacer:
         pairs = [node for node in nodes if not node.alone and node.opens and node.closes]
         placed += self._pairs(pairs, (low, high))
         placed.sort(key=lambda one: (one.first, one.last))
-        allowed, neighbours = _gaps((low, high), placed), _neighbours(nodes, placed)
+        taken = {gap for one in placed for gap in range(one.first + 1, one.last)}
+        allowed, neighbours = [gap for gap in range(low, high + 1) if gap not in taken], _neighbours(nodes, placed)
         alone = [self._alone(node, allowed, (low, high), neighbours) for node in nodes if node.alone]
         return _ordered(nodes, [*placed, *alone])
 
@@ -172,9 +173,10 @@ class TagPlacer:
 
     def _gains(self, node: TagNode) -> list[float]:
         """Return for each word the evidence that it belongs inside the node; negative if against."""
-        return [
-            (mass - total / 2) * worth for mass, total, worth in zip(self._masses(node), self._totals, self._worth, strict=True)
-        ]
+        return self._against_half(self._masses(node))
+
+    def _against_half(self, masses: Sequence[float]) -> list[float]:
+        return [(mass - total / 2) * worth for mass, total, worth in zip(masses, self._totals, self._worth, strict=True)]
 
     def _masses(self, node: TagNode) -> list[float]:
         """Return for each word the share of attention on the node."""
@@ -235,11 +237,7 @@ class TagPlacer:
         before = bisect_right(self._ends, node.start)
         leaning = before - 1 if node.leans < 0 else before
         if node.leans and 0 <= leaning < len(self._ends):
-            gains = [
-                (row[leaning] - total / 2) * worth
-                for row, total, worth in zip(self._links.weights, self._totals, self._worth, strict=True)
-            ]
-            gain, words = _best(gains, [within])
+            gain, words = _best(self._against_half([row[leaning] for row in self._links.weights]), [within])
             gap = words[1] if node.leans < 0 else words[0]
             if gain > 0 and gap in allowed:
                 return PlacedTag(node, gap, gap)
@@ -282,12 +280,6 @@ def _best(gains: Sequence[float], free: Sequence[Range]) -> tuple[float, Range]:
             if total > best + _EPSILON:
                 best, words = total, (first, word + 1)
     return best, words
-
-
-def _gaps(within: Range, others: Sequence[PlacedTag]) -> list[int]:
-    """Return the gaps that are inside none of the others."""
-    taken = {gap for one in others for gap in range(one.first + 1, one.last)}
-    return [gap for gap in range(within[0], within[1] + 1) if gap not in taken]
 
 
 def _neighbours(nodes: Sequence[TagNode], placed: Sequence[PlacedTag]) -> dict[int, PlacedTag]:

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 from triptych_documents.findings import Finding, FindingKind, Severity
@@ -30,30 +31,22 @@ def together(every: Sequence[Steps[Result]]) -> Steps[list[Result]]:
     """Run several generators side by side: combine their requests, return their results in order."""
     results: dict[int, Result] = {}
     requests: dict[int, Sequence[SentenceRequest]] = {}
-    for index, steps in enumerate(every):
-        _advance(index, steps, None, requests, results)
+
+    def advance(index: int, replies: Sequence[SentenceResult] | None) -> None:
+        try:
+            requests[index] = next(every[index]) if replies is None else every[index].send(replies)
+        except StopIteration as end:
+            requests.pop(index, None)
+            results[index] = end.value
+
+    for index in range(len(every)):
+        advance(index, None)
     while requests:
         running = list(requests.items())
-        replies = yield [request for _, own in running for request in own]
-        start = 0
+        replies = iter((yield [request for _, own in running for request in own]))
         for index, own in running:
-            _advance(index, every[index], replies[start : start + len(own)], requests, results)
-            start += len(own)
+            advance(index, list(islice(replies, len(own))))
     return [results[index] for index in range(len(every))]
-
-
-def _advance(
-    index: int,
-    steps: Steps[Result],
-    replies: Sequence[SentenceResult] | None,
-    requests: dict[int, Sequence[SentenceRequest]],
-    results: dict[int, Result],
-) -> None:
-    try:
-        requests[index] = next(steps) if replies is None else steps.send(replies)
-    except StopIteration as end:
-        requests.pop(index, None)
-        results[index] = end.value
 
 
 _TRIES = 4  # attempts before all protected items are left out
@@ -84,20 +77,18 @@ class SegmentTranslator:
     def translate(self, segment: Segment, people: HumanLookup | None = None) -> Steps[TranslatedSegment]:
         """Translate a sentence and keep what surrounds it. A human translation of the whole sentence is not checked."""
         checkpoint()
-        trimmed = trim(segment)
-        if not trimmed.core.has_words:
+        before, core, after = trim(segment)
+        if not core.has_words:
             return TranslatedSegment(segment.pieces, kept=True)
         if (known := _human(segment, people)) is not None:
             whole = shown(segment.pieces)
             lead, tail = whole[: len(whole) - len(whole.lstrip())], whole[len(whole.rstrip()) :]
             return TranslatedSegment((lead + known + tail,))
-        known = _human(trimmed.core, people)
-        translated = TranslatedSegment((known,)) if known is not None else (yield from self._translate_core(trimmed.core))
-        if not trimmed.before and not trimmed.after:
+        known = _human(core, people)
+        translated = TranslatedSegment((known,)) if known is not None else (yield from self._translate_core(core))
+        if not before and not after:
             return translated
-        return TranslatedSegment(
-            joined([*trimmed.before, *translated.pieces, *trimmed.after]), translated.notes, translated.kept
-        )
+        return TranslatedSegment(joined([*before, *translated.pieces, *after]), translated.notes, translated.kept)
 
     def _translate_core(self, core: Segment) -> Steps[TranslatedSegment]:
         if len(core.text) > self._longest and len(parts := split_by_length(core, self._longest)) > 1:

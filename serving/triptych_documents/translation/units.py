@@ -1,10 +1,9 @@
 """Translation of units: which sentences to request, and the pieces that come of the results.
 
-Most units are one sentence with neither tags nor protected text; `PlainTextShortcut` handles them without segments and
-generators, with the same result. `ResultCache` avoids repeated requests.
+Most units are one sentence with neither tags nor protected text; these need neither segments nor generators. `ResultCache`
+avoids repeated requests.
 """
 
-import re
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
@@ -66,32 +65,6 @@ def _size(request: SentenceRequest, reply: SentenceResult) -> int:
     return size
 
 
-_END = re.compile(END)
-
-
-class PlainTextShortcut:
-    """Requests and translations of units that need no segments. Returns None where the general way may do something else."""
-
-    def __init__(self, finder: ProtectedFinder, longest: int) -> None:
-        self._finder = finder
-        self._longest = longest
-
-    def text_of(self, unit: Unit) -> str | None:
-        """Return the text to translate, which is the whole unit; None if the unit is not that simple."""
-        if (text := unit.plain) is None or len(text) > self._longest or not has_letters(text):
-            return None
-        if not _is_tidy(text) or _END.search(text) or self._finder.may_have(text):
-            return None
-        return text
-
-    def translation(self, source: str, reply: SentenceResult) -> str | None:
-        """Return the text of the translated unit; None if the result needs the general way."""
-        if not isinstance(reply, SentenceTranslation) or reply.truncated:
-            return None
-        text = clean(reply.text)
-        return None if self._finder.hints_at(text) or fault(source, text, truncated=False) else text
-
-
 def _is_tidy(text: str) -> bool:
     """Return whether all white space is single spaces between words and the text is in NFC."""
     if not text.isprintable() or "  " in text or text[0] == " " or text[-1] == " ":
@@ -147,7 +120,7 @@ class UnitTranslator:
         self._splitter = Splitter(rules.source_language, lambda sentence: len(sentence) <= rules.max_characters)
         languages = rules.source_language, rules.target_language
         self._translator = SegmentTranslator(self._finder, languages, rules.max_characters)
-        self._shortcut = PlainTextShortcut(self._finder, rules.max_characters)
+        self._longest = rules.max_characters
         self._answers = ResultCache(REMEMBERED_BYTES)
         self._under_way: dict[SentenceRequest, list[_Waiting]] = {}
         self.waiting = 0  # number of unfinished units
@@ -159,7 +132,7 @@ class UnitTranslator:
             self._done.append(TranslatedUnit(key, unit, (human,), (SentencePair(plain, human),), ()))
             return []
         self.waiting += 1
-        if (text := self._shortcut.text_of(unit)) is None:
+        if (text := self._simple_text(unit)) is None:
             return self._go_on([self._task(key, unit)])
         request = SentenceRequest(text)
         if (known := self._answers.get(request)) is not None:
@@ -187,9 +160,18 @@ class UnitTranslator:
         done, self._done = self._done, []
         return done
 
+    def _simple_text(self, unit: Unit) -> str | None:
+        """Return the text of a unit that needs neither segments nor generators; None if the unit is not that simple."""
+        if (text := unit.plain) is None or len(text) > self._longest or not has_letters(text):
+            return None
+        return None if not _is_tidy(text) or END.search(text) or self._finder.may_have(text) else text
+
     def _shorten(self, key: Hashable, unit: Unit, source: str, reply: SentenceResult) -> bool:
         """Finish a simple unit; return False if it needs the general way, which starts with the same request."""
-        if (text := self._shortcut.translation(source, reply)) is None:
+        if not isinstance(reply, SentenceTranslation) or reply.truncated:
+            return False
+        text = clean(reply.text)
+        if self._finder.hints_at(text) or fault(source, text, truncated=False):
             return False
         pieces = (text,) if text != source else unit.pieces
         self.waiting -= 1
@@ -250,7 +232,9 @@ class UnitTranslator:
             findings.insert(0, Finding(FindingKind.NORMALIZED, Severity.NOTE, unit.where, message))
         if pieces == normal:
             pieces = unit.pieces
-        return TranslatedUnit(key, unit, pieces, tuple(_pairs(parts, translated)), tuple(dict.fromkeys(findings)))
+        pairs = [(shown(part.pieces), shown(one.pieces)) for part, one in zip(parts, translated, strict=True) if not one.kept]
+        plain = tuple(SentencePair(" ".join(source.split()), " ".join(target.split())) for source, target in pairs)
+        return TranslatedUnit(key, unit, pieces, plain, tuple(dict.fromkeys(findings)))
 
 
 def _spaced(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[Piece]:
@@ -259,9 +243,3 @@ def _spaced(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -
         yield from one.pieces
         if after and after.text[:1].strip() and needs_space(part.text, shown(one.pieces)):
             yield " "
-
-
-def _pairs(parts: Sequence[Segment], translated: Sequence[TranslatedSegment]) -> Iterator[SentencePair]:
-    for part, one in zip(parts, translated, strict=True):
-        if not one.kept:
-            yield SentencePair(" ".join(shown(part.pieces).split()), " ".join(shown(one.pieces).split()))

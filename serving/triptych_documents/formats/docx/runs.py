@@ -1,21 +1,19 @@
-"""Paragraphs and fields of WordprocessingML as atoms (ECMA-376, part 1, 17.3 and 17.16).
+"""Paragraphs, fields and run styles of WordprocessingML as atoms (ECMA-376, part 1, 17.3 and 17.16).
 
 A complex field is a sequence of marks in runs: begin, instruction, separate, result, end. Fields nest, and can span several
 paragraphs, as a table of contents does.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.docx.styles import DocxStyles, short
-from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style, balanced, codes_only
-from triptych_documents.formats.office.inline import Escape
+from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
+from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import XML, written_text
-from triptych_documents.unit import Role
+from triptych_documents.formats.shared.xml import XML, prefix, with_attribute, written_text
+from triptych_documents.unit import Role, nests
 
 MAX_DEPTH = 64  # nested fields
 
@@ -23,19 +21,12 @@ MAX_DEPTH = 64  # nested fields
 _TEXTS = {"HYPERLINK", "TOC", "INDEX", "TOA", "QUOTE", "FORMTEXT", "INCLUDETEXT"}
 
 
-class FieldMark(Enum):
-    BEGIN = "begin"
-    INSTRUCTION = "instruction"
-    SEPARATE = "separate"
-    END = "end"
-
-
 @dataclass(frozen=True, slots=True)
 class FieldStep:
     """An atom and its role in a field."""
 
     atom: Atom
-    mark: FieldMark | None = None
+    mark: str = ""  # "begin", "instruction", "separate" or "end"; "" if it is none
     instruction: str = ""
 
 
@@ -57,11 +48,6 @@ class Fields:
         self._open: list[_Open] = []
         self._number = 0
 
-    @staticmethod
-    def is_text(instruction: str) -> bool:
-        """Return whether the result of such a field is translated."""
-        return (instruction.split(None, 1) or [""])[0].upper() in _TEXTS
-
     def folded(self, steps: Iterable[FieldStep]) -> list[Atom]:
         """Return a paragraph's atoms with each complete field as one code."""
         out: list[Atom] = []
@@ -74,7 +60,7 @@ class Fields:
         return out
 
     def _take(self, step: FieldStep, out: list[Atom]) -> None:
-        if step.mark is FieldMark.BEGIN:
+        if step.mark == "begin":
             if len(self._open) >= MAX_DEPTH:
                 raise DamagedDocumentError(f"fields nest deeper than {MAX_DEPTH}")
             self._number += 1
@@ -83,27 +69,40 @@ class Fields:
         (out if here is None else here.atoms).append(step.atom)
         if here is None:
             return
-        if step.mark is FieldMark.INSTRUCTION:
+        if step.mark == "instruction":
             here.instruction += step.instruction
-        elif step.mark is FieldMark.SEPARATE and here.separated is None:
+        elif step.mark == "separate" and here.separated is None:
             here.separated = len(here.atoms)
-        elif step.mark is FieldMark.END:
+        elif step.mark == "end":
             self._open.pop()
             (self._open[-1].atoms if self._open else out).extend(_closed(here))
 
 
+def _is_text(instruction: str) -> bool:
+    """Return whether the result of such a field is translated."""
+    return (instruction.split(None, 1) or [""])[0].upper() in _TEXTS
+
+
 def _closed(one: _Open) -> Sequence[Atom]:
-    if one.inherited or not balanced(one.atoms):
+    if one.inherited or not _balanced(one.atoms):
         return _flat(one)
     if one.separated is None:
-        return [codes_only(one.atoms, shown=False)]
+        return [_as_code(one.atoms)]
     before, result = one.atoms[: one.separated], one.atoms[one.separated : -1]
-    if not Fields.is_text(one.instruction) or not (balanced(before) and balanced(result)):
-        shown = "".join(atom.text for atom in result)
-        return [replace(codes_only(one.atoms), text=shown)]
+    if not _is_text(one.instruction) or not (_balanced(before) and _balanced(result)):
+        return [_as_code(one.atoms, "".join(atom.text for atom in result))]
     pair = ("field", one.number)
-    first = replace(codes_only(before, shown=False), role=Role.OPEN, pair=pair, soft=True)
+    first = replace(_as_code(before), role=Role.OPEN, pair=pair, soft=True)
     return [first, *result, replace(one.atoms[-1], role=Role.CLOSE, pair=pair, soft=True)]
+
+
+def _as_code(atoms: Sequence[Atom], shown: str = "") -> Atom:
+    return Atom(tuple(fragment for atom in atoms for fragment in atom.fragments), Role.ALONE, shown)
+
+
+def _balanced(atoms: Sequence[Atom]) -> bool:
+    """Return whether all elements that open here also close here."""
+    return nests((atom.role, atom.pair) for atom in atoms if not atom.soft)
 
 
 def _flat(one: _Open) -> list[Atom]:
@@ -113,11 +112,80 @@ def _flat(one: _Open) -> list[Atom]:
     return before + one.atoms[separated:]
 
 
+# Languages, properties of other scripts, and change records do not affect the appearance of a run.
+_UNSEEN = {"w:lang", "w:noProof", "w:bCs", "w:iCs", "w:szCs", "w:kern"}
+_UNSEEN |= {"w:rPrChange", "w:ins", "w:del", "w:moveFrom", "w:moveTo"}
+_INKED = {"w:u", "w:strike", "w:dstrike", "w:highlight", "w:shd", "w:bdr", "w:effect", "w:em"}
+_BEHIND_LANGUAGE = {"w:eastAsianLayout", "w:specVanish", "w:oMath", "w:rPrChange"}  # follow it in the schema's order
+_TRUE = {"", "1", "true", "on"}
+_ATTRIBUTES = {"western": "val", "asian": "eastAsia", "complex": "bidi"}
+_FINE = 10  # twentieths of a point: smaller letter spacing comes from justified lines of converted documents
+
+
+class DocxStyles:
+    """Styles of the runs of a part, with the language of the translation; None keeps their languages."""
+
+    def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
+        self._tree, self._target = tree, target
+        self._known: dict[tuple[str, str], Style] = {}
+
+    def of(self, run: int, properties: int | None) -> Style:
+        start = prefix(self._tree.tag(run))
+        raw = "" if properties is None else self._tree.raw(properties)
+        known = self._known.get((start, raw))
+        if known is None:
+            known = self._known[start, raw] = self._made(start, properties)
+        return known
+
+    def hidden(self, properties: int | None) -> bool:
+        tree = self._tree
+        vanish = (
+            child for child in (() if properties is None else tree.children(properties)) if tree.name(child) == "w:vanish"
+        )
+        return any(_value(tree.attributes(child)).lower() in _TRUE for child in vanish)
+
+    def _made(self, start: str, properties: int | None) -> Style:
+        children = [] if properties is None else list(self._tree.children(properties))
+        names = [self._tree.name(child) for child in children]
+        keys = [key for child, name in zip(children, names, strict=True) if (key := self._key(child, name))]
+        inner = self._with_language(start, children, names)
+        opening = f"<{start}r><{start}rPr>{inner}</{start}rPr>" if inner else f"<{start}r>"
+        return Style("".join(sorted(keys)), opening, f"</{start}r>", not _INKED.isdisjoint(names))
+
+    def _key(self, child: int, name: str) -> str:
+        values = {key: value for key, value in self._tree.attributes(child).items() if key != "w:hint"}
+        if name in _UNSEEN or (name == "w:rFonts" and not values) or (name == "w:spacing" and _is_fine(values)):
+            return ""
+        if len(values) == 1 and _value(values).lower() in _TRUE:
+            values = {}
+        inner = "".join(self._key(one, self._tree.name(one)) for one in self._tree.children(child))
+        return f"<{name} {sorted(values.items())} {inner}>" if values or inner else f"<{name}>"
+
+    def _with_language(self, start: str, children: list[int], names: list[str]) -> str:
+        raws = [self._tree.raw(child) for child in children]
+        if self._target is None or not start:
+            return "".join(raws)
+        attribute = start + _ATTRIBUTES[self._target.script]
+        if "w:lang" in names:
+            at = names.index("w:lang")
+            raws[at] = with_attribute(raws[at].partition(">")[0].rstrip("/") + "/>", attribute, self._target.tag)
+            return "".join(raws)
+        at = next((index for index, name in enumerate(names) if name in _BEHIND_LANGUAGE), len(names))
+        return "".join((*raws[:at], f'<{start}lang {attribute}="{self._target.tag}"/>', *raws[at:]))
+
+
+def _value(attributes: Mapping[str, str]) -> str:
+    return attributes.get("w:val", "")
+
+
+def _is_fine(attributes: Mapping[str, str]) -> bool:
+    value = _value(attributes).removeprefix("-")
+    return value.isdecimal() and int(value) <= _FINE
+
+
 _DROPPED = {"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"}
-_UNTOUCHED = {"w:del", "w:moveFrom"}  # tracked deletions
 _AROUND = {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdtContent", "w:dir", "w:bdo"}
 _RANGES = {"w:bookmark", "w:commentRange", "w:perm", "w:moveFromRange", "w:moveToRange"}
-_MARKS = {"begin": FieldMark.BEGIN, "separate": FieldMark.SEPARATE, "end": FieldMark.END}
 _SHOWN = {"w:tab": "\t", "w:ptab": "\t", "w:br": "\n", "w:cr": "\n"}
 _HYPHEN = "\u2011"  # non-breaking hyphen; Word has an element for it, as fonts may lack it
 _PROPERTIES = {"w:pPr", "w:rPr", "w:smartTagPr", "w:customXmlPr", "w:sdtPr", "w:sdtEndPr", "w:rubyPr"}
@@ -128,20 +196,16 @@ _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # matches once per run of 
 class DocxParagraphs:
     """Reads the paragraphs of a part in order, because fields span several."""
 
-    def __init__(self, tree: Tree, styles: DocxStyles) -> None:
-        self._tree, self._styles = tree, styles
+    def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
+        self._tree, self._styles = tree, DocxStyles(tree, target)
         self._cursor: str | None = None  # identifier of the bookmark of the last cursor position
         self._kept = tree.tokens[tree.root()].attributes.get(f"{XML}space") == "preserve"
-
-    def found(self) -> Iterator[int]:
-        """Find all paragraphs that are not deleted, nested ones after their enclosing paragraph."""
-        return self._tree.found(lambda name: short(name) == "w:p", lambda name: short(name) in _UNTOUCHED)
 
     def content(self, paragraph: int) -> tuple[int, int]:
         """Return the span after the paragraph properties."""
         start, end = self._tree.inside(paragraph)
         first = next(self._tree.children(paragraph), None)
-        if first is not None and self._name(first) == "w:pPr":
+        if first is not None and self._tree.name(first) == "w:pPr":
             start = self._tree.span(first)[1]
         return start, end
 
@@ -149,25 +213,16 @@ class DocxParagraphs:
         """Return the content of a paragraph, with fields as codes."""
         return fields.folded(self._steps(paragraph))
 
-    def nested(self, paragraph: int) -> bool:
-        return any(self._name(element) == "w:p" for element in self._tree.within(paragraph))
-
-    def _name(self, element: int) -> str:
-        return short(self._tree.tokens[element].name)
-
-    def _attribute(self, element: int, name: str) -> str:
-        return next((value for key, value in self._tree.tokens[element].attributes.items() if short(key) == name), "")
-
     def _dropped(self, element: int, name: str) -> bool:
         """Return whether Word recreates the element."""
-        if self._attribute(element, "w:name") == "_GoBack":  # last cursor position
-            self._cursor = self._attribute(element, "w:id")
+        if self._tree.attributes(element).get("w:name", "") == "_GoBack":  # last cursor position
+            self._cursor = self._tree.attributes(element).get("w:id", "")
             return True
-        return name in _DROPPED or (name == "w:bookmarkEnd" and self._attribute(element, "w:id") == self._cursor)
+        return name in _DROPPED or (name == "w:bookmarkEnd" and self._tree.attributes(element).get("w:id", "") == self._cursor)
 
     def _steps(self, element: int) -> Iterator[FieldStep]:
         for child in self._tree.children(element):
-            name = self._name(child)
+            name = self._tree.name(child)
             if name == "w:r":
                 yield from self._run(child)
             elif name == "w:fldSimple":
@@ -185,24 +240,21 @@ class DocxParagraphs:
         return Atom(((style, *self._tree.span(element)),), Role.ALONE, shown, fixed)
 
     def _element(self, outer: int, content: int) -> Iterator[FieldStep]:
-        """Yield a pair, from an element's start to the start of its content, and from the end of its content."""
-        (start, end), (inner, behind) = self._tree.span(outer), self._tree.inside(content)
-        properties = [child for child in self._tree.children(content) if self._name(child) in _PROPERTIES]
-        inner = max([inner, *(self._tree.span(child)[1] for child in properties)])
-        yield FieldStep(Atom(((None, start, inner),), Role.OPEN, pair=outer))
+        start, end = self._tree.pair(outer, content, _PROPERTIES)
+        yield FieldStep(start)
         yield from self._steps(content)
-        yield FieldStep(Atom(((None, behind, end),), Role.CLOSE, pair=outer))
+        yield FieldStep(end)
 
     def _control(self, element: int) -> Iterator[FieldStep]:
         for child in self._tree.children(element):
-            if self._name(child) == "w:sdtContent" and self._tree.end(child) != child:
+            if self._tree.name(child) == "w:sdtContent" and self._tree.end(child) != child:
                 yield from self._element(element, child)
                 return
         yield FieldStep(self._code(element))
 
     def _simple(self, element: int) -> Iterator[FieldStep]:
-        instruction = self._attribute(element, "w:instr")
-        if Fields.is_text(instruction) and self._tree.end(element) != element:
+        instruction = self._tree.attributes(element).get("w:instr", "")
+        if _is_text(instruction) and self._tree.end(element) != element:
             yield from self._element(element, element)
             return
         shown = "".join(step.atom.text for step in self._steps(element))
@@ -212,16 +264,16 @@ class DocxParagraphs:
         for ending, role in (("Start", Role.OPEN), ("End", Role.CLOSE)):
             family = name.removesuffix(ending)
             if family != name and family in _RANGES:
-                ident = self._attribute(element, "w:id")
+                ident = self._tree.attributes(element).get("w:id", "")
                 return FieldStep(Atom(((None, *self._tree.span(element)),), role, pair=(family, ident), soft=True))
         return None
 
     def _run(self, run: int) -> Iterator[FieldStep]:
         children = list(self._tree.children(run))
-        properties = next((child for child in children if self._name(child) == "w:rPr"), None)
+        properties = next((child for child in children if self._tree.name(child) == "w:rPr"), None)
         style, hidden = self._styles.of(run, properties), self._styles.hidden(properties)
         for child in children:
-            name = self._name(child)
+            name = self._tree.name(child)
             if name == "w:ruby":
                 yield from self._ruby(child)
             elif name not in _DROPPED and name not in _PROPERTIES:
@@ -229,9 +281,9 @@ class DocxParagraphs:
 
     def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
         if name == "w:fldChar":
-            return FieldStep(self._code(element, style=style), _MARKS.get(self._attribute(element, "w:fldCharType")))
+            return FieldStep(self._code(element, style=style), self._tree.attributes(element).get("w:fldCharType", ""))
         if name in ("w:instrText", "w:delInstrText"):
-            return FieldStep(self._code(element, style=style), FieldMark.INSTRUCTION, self._tree.characters(element))
+            return FieldStep(self._code(element, style=style), "instruction", self._tree.characters(element))
         text = self._text(element) if name == "w:t" else _HYPHEN if name == "w:noBreakHyphen" else ""
         if hidden or not (text or name == "w:t"):
             shown = "" if hidden else _SHOWN.get(name, "")
@@ -246,7 +298,7 @@ class DocxParagraphs:
     def _ruby(self, element: int) -> Iterator[FieldStep]:
         """Yield the base text; the readings above it belong to the source language and are dropped."""
         for child in self._tree.children(element):
-            if self._name(child) == "w:rubyBase":
+            if self._tree.name(child) == "w:rubyBase":
                 yield from self._steps(child)
 
 

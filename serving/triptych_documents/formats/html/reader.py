@@ -28,8 +28,7 @@ from triptych_documents.formats.html.tokens import (
     values,
 )
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft, spaced
-from triptych_documents.formats.shared.spans import LineIndex, Span, replaced
-from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Code, Piece, Role, Unit, joined
 from triptych_text.languages import languages_differ
 
@@ -52,23 +51,19 @@ class HtmlSlot:
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding, inner: Changes, braces: re.Pattern[str]) -> str:
         """Return the new content of the span."""
-        kept = joined(pieces) if self.keeps_space else soft(pieces)
         starts = [start for (start, _), _ in inner]
-        return self.lead + "".join(self._one(piece, encoding, (inner, starts), braces) for piece in kept) + self.tail
-
-    def _one(self, piece: Piece, encoding: Encoding, changes: tuple[Changes, Sequence[int]], braces: re.Pattern[str]) -> str:
-        inner, starts = changes
-        if isinstance(piece, Code):
-            start, end = self.codes[piece.pair, piece.role]
-            return self._code((start, end), inner[bisect_left(starts, start) : bisect_left(starts, end)])
-        raw = self.texts.get(piece)
-        if raw is not None:
-            return raw
-        return written(piece, encoding, quote=self.quote, named_space=self.named_space, braces=braces)
-
-    def _code(self, span: Span, inner: Changes) -> str:
-        start, end = span
-        return replaced(self.text[start:end], [((a - start, b - start), new) for (a, b), new in inner])
+        parts = [self.lead]
+        for piece in joined(pieces) if self.keeps_space else soft(pieces):
+            if isinstance(piece, Code):
+                start, end = self.codes[piece.pair, piece.role]
+                changes = inner[bisect_left(starts, start) : bisect_left(starts, end)]
+                moved = [((first - start, after - start), new) for (first, after), new in changes]
+                parts.append(replaced(self.text[start:end], moved))
+            elif piece in self.texts:
+                parts.append(self.texts[piece])
+            else:
+                parts.append(written(piece, encoding, quote=self.quote, named_space=self.named_space, braces=braces))
+        return "".join((*parts, self.tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,10 @@ class HtmlReader:
         while at < len(self._tokens):
             at = self._take(at)
         self._flush()
-        self._order()
+        # A block's unit is found at its end, after those of attributes inside of it.
+        order = sorted(range(len(self.units)), key=lambda index: self.places[index].span)
+        self.units = [self.units[index] for index in order]
+        self.places = [self.places[index] for index in order]
         return self
 
     def _take(self, at: int) -> int:
@@ -115,8 +113,10 @@ class HtmlReader:
             self._text(token)
         elif token.kind is HtmlTokenKind.OTHER:
             self._code(token.start, token.end)
+        elif token.kind is HtmlTokenKind.END and token.name in BLOCKS:
+            self._flush()
         elif token.kind is HtmlTokenKind.END:
-            self._end(token)
+            self._tag(token, Role.CLOSE)
         else:
             return self._element(at, token)
         return at + 1
@@ -131,16 +131,14 @@ class HtmlReader:
     def _code(self, start: int, end: int, shown: str = "", fixed: bool = False) -> None:
         self._parts.append(ScannedPart(ScannedTag(self.text[start:end], Role.ALONE, shown=shown, fixed=fixed), start, end))
 
-    def _end(self, token: HtmlToken) -> None:
-        if token.name in BLOCKS:
-            self._flush()
-        else:
-            self._parts.append(
-                ScannedPart(ScannedTag(self.text[token.start : token.end], Role.CLOSE, token.name), token.start, token.end)
-            )
+    def _tag(self, token: HtmlToken, role: Role) -> None:
+        raw = self.text[token.start : token.end]
+        self._parts.append(ScannedPart(ScannedTag(raw, role, token.name), token.start, token.end))
 
     def _element(self, at: int, token: HtmlToken) -> int:
-        frame = self._framed(token)
+        around, setting = self._frames[-1], _setting(token)
+        translate = around.translate and token.name not in KEPT if setting is None else setting
+        frame = _Frame(token.closing, translate, around.keeps_space or token.name in ("pre", "textarea"))
         if frame.translate or token.kind is HtmlTokenKind.ALONE:
             self._attributes(token, frame.translate)
         if token.kind is HtmlTokenKind.START and self._is_whole(at, token, frame):
@@ -151,19 +149,10 @@ class HtmlReader:
             is_break = token.name == "br"
             self._code(token.start, token.end, "\n" if is_break else "", is_break)
         else:
-            self._parts.append(
-                ScannedPart(ScannedTag(self.text[token.start : token.end], Role.OPEN, token.name), token.start, token.end)
-            )
+            self._tag(token, Role.OPEN)
         if token.kind is HtmlTokenKind.START:
             self._frames.append(frame)
         return at + 1
-
-    def _framed(self, token: HtmlToken) -> _Frame:
-        around = self._frames[-1]
-        translate = around.translate and token.name not in KEPT
-        setting = _setting(token)
-        keeps_space = around.keeps_space or token.name in ("pre", "textarea")
-        return _Frame(token.closing, translate if setting is None else setting, keeps_space)
 
     def _is_whole(self, at: int, token: HtmlToken, frame: _Frame) -> bool:
         """Return whether nothing inside is translated and no block is inside."""
@@ -174,12 +163,8 @@ class HtmlReader:
 
     def _whole(self, at: int, token: HtmlToken) -> int:
         after = len(self._tokens) if token.closing is None else token.closing
-        if (
-            after < len(self._tokens)
-            and self._tokens[after].kind is HtmlTokenKind.END
-            and self._tokens[after].name == token.name
-        ):
-            after += 1
+        ending = self._tokens[after] if after < len(self._tokens) else token
+        after += ending.kind is HtmlTokenKind.END and ending.name == token.name
         texts = (other for other in self._tokens[at:after] if other.kind is HtmlTokenKind.TEXT)
         shown = "" if token.name in UNSEEN else "".join(self._texts.shown(text.start, text.end) for text in texts)
         self._code(token.start, self._tokens[after - 1].end, spaced(shown))
@@ -191,35 +176,30 @@ class HtmlReader:
         if not chosen and token.name != "html":
             return
         for name, (span, quote) in values(tag).items():
-            start, end = (token.start + place for place in span)
-            quoted = len(quote)
+            start, end = token.start + span[0] + len(quote), token.start + span[1] - len(quote)
             if name in chosen:
-                self._value((start, end), quote)
+                self._value(start, end, quote)
             elif token.name == "html" and name in ("lang", "xml:lang"):
-                self.languages.append(((start + quoted, end - quoted), self.text[start + quoted : end - quoted]))
+                self.languages.append(((start, end), self.text[start:end]))
 
-    def _value(self, span: Span, quote: str) -> None:
-        start, end = span[0] + len(quote), span[1] - len(quote)
+    def _value(self, start: int, end: int, quote: str) -> None:
+        """Add the value of an attribute, with its quotes or with new ones."""
         kept = core(list(self._texts.parts(start, end)))
         if not kept:
             return
-        mark = quote or '"'
+        mark, span = quote or '"', (start - len(quote), end + len(quote))
         lead, tail = mark + self.text[start : kept[0].start], self.text[kept[-1].end : end] + mark
-        place = HtmlSlot(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space)
-        self._add(pieces_of(kept), place, keeps_space=False)
+        self._add(pieces_of(kept), HtmlSlot(self.text, span, _codes(kept), {}, False, lead, tail, mark, self._named_space))
 
     def _flush(self) -> None:
         kept = core(self._parts)
         self._parts = []
         if not kept:
             return
-        keeps_space = self._keeps_space
+        keeps_space, named_space = self._keeps_space, self._named_space
         pieces = joined(coded(kept)) if keeps_space else pieces_of(kept)
-        span = (kept[0].start, kept[-1].end)
-        texts = dict(self._raw(kept, keeps_space))
-        self._add(
-            pieces, HtmlSlot(self.text, span, _codes(kept), texts, keeps_space, named_space=self._named_space), keeps_space
-        )
+        span, texts = (kept[0].start, kept[-1].end), dict(self._raw(kept, keeps_space))
+        self._add(pieces, HtmlSlot(self.text, span, _codes(kept), texts, keeps_space, named_space=named_space))
 
     def _raw(self, parts: Sequence[ScannedPart], keeps_space: bool) -> Iterator[tuple[str, str]]:
         """Yield the texts between codes with their spelling in the document."""
@@ -232,16 +212,10 @@ class HtmlReader:
             text, start = "", part.end
         yield (text if keeps_space else spaced(text)), self.text[start : parts[-1].end]
 
-    def _add(self, pieces: tuple[Piece, ...], place: HtmlSlot, keeps_space: bool) -> None:
-        self.units.append(Unit(pieces, self._lines.where(place.span[0]), keeps_space))
+    def _add(self, pieces: tuple[Piece, ...], place: HtmlSlot) -> None:
+        self.units.append(Unit(pieces, self._lines.where(place.span[0]), place.keeps_space))
         self.places.append(place)
         self.bound.check(self.units)
-
-    def _order(self) -> None:
-        """Sort units: a block's unit is found at its end, after those of attributes inside of it."""
-        order = sorted(range(len(self.units)), key=lambda index: self.places[index].span)
-        self.units = [self.units[index] for index in order]
-        self.places = [self.places[index] for index in order]
 
 
 def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:

@@ -8,7 +8,7 @@ from html import unescape
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
-from triptych_documents.formats.shared.spans import Span
+from triptych_documents.formats.shared.text_document import Span
 from triptych_documents.unit import Role
 
 _META = re.compile(rb"""<meta\s[^>]*?charset\s*=\s*["']?\s*([A-Za-z0-9._:-]+)""", re.IGNORECASE)
@@ -43,12 +43,7 @@ NO_BRACE = re.compile(r"(?!)")
 
 
 def decoded(data: bytes, encoding: str) -> tuple[str, Encoding]:
-    """Decode a document.
-
-    Raises:
-        OptionError: unknown encoding.
-        DamagedDocumentError: the bytes are not in the encoding.
-    """
+    """Decode a document by the encoding that it declares; raises as `decode`."""
     found = _META.search(data[:_LOOKED_AT]) or _XML.match(data[:_LOOKED_AT])
     declared = found[1].decode().lower() if found else ""
     if declared not in _MEANT:
@@ -82,7 +77,9 @@ class Texts:
 
     def _plain(self, start: int, end: int) -> Iterator[ScannedPart]:
         """Yield white space at both ends separately: written as references it has another length."""
-        first = _spaces(self._text, start, end)
+        first = start
+        while (space := _SPACE.match(self._text, first, end)) is not None:
+            first = space.end()
         if first == end:
             yield from (ScannedPart(" ", start, end),) if start < end else ()
             return
@@ -92,14 +89,8 @@ class Texts:
         yield from (ScannedPart(" ", last, end),) if last < end else ()
 
 
-def _spaces(text: str, start: int, end: int) -> int:
-    while (found := _SPACE.match(text, start, end)) is not None:
-        start = found.end()
-    return start
-
-
 def _spaces_before(text: str, start: int, end: int) -> int:
-    last = start
+    """Return the start of the white space that ends a stretch."""
     at = end
     while at > start:
         begin = text.rfind("&", max(start, at - 12), at)
@@ -108,9 +99,8 @@ def _spaces_before(text: str, start: int, end: int) -> int:
         elif begin >= 0 and (found := _SPACE.match(text, begin, at)) is not None and found.end() == at:
             at = begin
         else:
-            last = at
             break
-    return last
+    return at
 
 
 def template(raw: str) -> ScannedTag:

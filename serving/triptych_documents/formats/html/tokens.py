@@ -5,12 +5,13 @@ a tag.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from html.parser import HTMLParser
 
-from triptych_documents.formats.shared.spans import Span
+from triptych_documents.formats.shared.text_document import Span
 from triptych_documents.interruption import checkpoint
 
 
@@ -32,24 +33,20 @@ OPAQUE = _names("iframe math noembed object plaintext script style svg xmp")  # 
 UNSEEN = _names("iframe noembed script style svg")  # opaque elements without visible text
 
 # Open elements that a start tag closes (section 13.1.2.4).
-_TEXTS = frozenset({"p"})
 ENDS: dict[str, frozenset[str]] = {
-    "li": frozenset({"li", "p"}),
-    "dt": frozenset({"dt", "dd", "p"}),
-    "dd": frozenset({"dt", "dd", "p"}),
-    "option": frozenset({"option"}),
-    "optgroup": frozenset({"option", "optgroup"}),
-    "td": frozenset({"td", "th", "p"}),
-    "th": frozenset({"td", "th", "p"}),
-    "tr": frozenset({"td", "th", "tr", "p"}),
-    "tbody": frozenset({"td", "th", "tr", "thead", "tbody", "p"}),
-    "tfoot": frozenset({"td", "th", "tr", "thead", "tbody", "p"}),
+    "li": _names("li p"),
+    **dict.fromkeys(("dt", "dd"), _names("dt dd p")),
+    "option": _names("option"),
+    "optgroup": _names("option optgroup"),
+    **dict.fromkeys(("td", "th"), _names("td th p")),
+    "tr": _names("td th tr p"),
+    **dict.fromkeys(("tbody", "tfoot"), _names("td th tr thead tbody p")),
     **dict.fromkeys(
         _names(
             "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 h2 h3"
             " h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
         ),
-        _TEXTS,
+        _names("p"),
     ),
 }
 
@@ -127,7 +124,7 @@ def templates(text: str) -> list[Span]:
 def tokens(text: str) -> list[HtmlToken]:
     """Tokenize a document with masked templating, in order and without gaps."""
     found = _Scanner(text).scan()
-    _close(found)
+    _set_closings(found)
     return found
 
 
@@ -229,26 +226,26 @@ def _contiguous(found: Sequence[HtmlToken], text: str) -> Iterator[HtmlToken]:
             yield HtmlToken(HtmlTokenKind.OTHER, token.end, after)
 
 
-def _close(found: Sequence[HtmlToken]) -> None:
+def _set_closings(found: Sequence[HtmlToken]) -> None:
     """Find the end of every element in linear time."""
     opened: list[HtmlToken] = []
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
+
+    def close(at: int) -> str:
+        last = opened.pop()
+        counts[last.name] -= 1
+        last.closing = at
+        return last.name
+
     for at, token in enumerate(found):
         if token.kind is HtmlTokenKind.START:
             while opened and opened[-1].name in ENDS.get(token.name, ()):
-                _pop(opened, counts, at)
+                close(at)
             opened.append(token)
-            counts[token.name] = counts.get(token.name, 0) + 1
-        elif token.kind is HtmlTokenKind.END and counts.get(token.name):
-            while opened[-1].name != token.name:
-                _pop(opened, counts, at)
-            _pop(opened, counts, at)
-
-
-def _pop(opened: list[HtmlToken], counts: dict[str, int], at: int) -> None:
-    token = opened.pop()
-    counts[token.name] -= 1
-    token.closing = at
+            counts[token.name] += 1
+        elif token.kind is HtmlTokenKind.END and counts[token.name]:
+            while close(at) != token.name:
+                pass
 
 
 def values(tag: str) -> dict[str, tuple[Span, str]]:

@@ -21,7 +21,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from triptych_documents.formats.markdown.tokens import PlacedInline, parts_of
 from triptych_documents.formats.shared.inline_codes import ScannedPart
-from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.formats.shared.text_document import LineIndex, Span
 from triptych_documents.interruption import checkpoint
 
 _PIPE = re.compile(r"(?<!\\)\|")

@@ -13,11 +13,10 @@ from triptych_documents.encoding import Encoding, decode
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html import reader as html
-from triptych_documents.formats.markdown.blocks import MarkdownBlocks, TextBlock, parsed
+from triptych_documents.formats.markdown.blocks import MarkdownBlocks, References, TextBlock, parsed
 from triptych_documents.formats.markdown.text import TextSlot, reference, signature
-from triptych_documents.formats.shared.inline_codes import core, pieces_of, soft
-from triptych_documents.formats.shared.spans import LineIndex, Span, replaced
-from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
+from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, joined
 
 _HEAD = re.compile(r"(<[^<>\r\n]*>)(\r\n|\n|\r)")
@@ -30,25 +29,6 @@ _UNWRITTEN = "the translation would change the markup; the source text was kept"
 class Written:
     text: str
     pieces: Sequence[Sequence[Piece]]  # of each unit, as they must be read again
-
-
-@dataclass(frozen=True, slots=True)
-class TextSite:
-    """A paragraph, heading or cell."""
-
-    unit: Unit
-    place: TextSlot
-
-    @property
-    def units(self) -> Sequence[Unit]:
-        return (self.unit,)
-
-    @property
-    def span(self) -> Span:
-        return self.place.span
-
-    def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
-        return self.place.written(translations[0], encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +56,7 @@ class MarkdownDocument:
     text: str
     encoding: Encoding
     blocks: MarkdownBlocks
-    sites: Sequence[TextSite | HtmlSite]  # stretches with units, in order
+    sites: Sequence[TextSlot | HtmlSite]  # stretches with units, in order
     unwritten: list[Finding] = field(default_factory=list)  # findings of the last `render`
 
     @cached_property
@@ -142,12 +122,12 @@ def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
 
 def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
     blocks, lines = parsed(text), LineIndex(text)
-    sites: list[TextSite | HtmlSite] = []
+    sites: list[TextSlot | HtmlSite] = []
     for content in blocks.contents:
         parts = core(content.parts or ())
         if parts:
-            place = _place(text, lines, content, parts[0].start, parts[-1].end, blocks)
-            sites.append(TextSite(Unit(pieces_of(parts), lines.where(place.span[0])), place))
+            where = lines.where(content.offsets[parts[0].start])
+            sites.append(_slot(text, lines, content, parts, Unit(pieces_of(parts), where), blocks.references))
     for span in blocks.html:
         document = html.read(text[slice(*span)].encode(), ReadOptions(encoding="utf-8"))
         units = [replace(unit, where=lines.where(span[0])) for unit in document.units]
@@ -156,7 +136,10 @@ def _parsed(text: str, encoding: Encoding) -> MarkdownDocument:
     return MarkdownDocument(text, encoding, blocks, sorted(sites, key=lambda site: site.span))
 
 
-def _place(text: str, lines: LineIndex, content: TextBlock, start: int, end: int, blocks: MarkdownBlocks) -> TextSlot:
+def _slot(
+    text: str, lines: LineIndex, content: TextBlock, parts: Sequence[ScannedPart], unit: Unit, references: References
+) -> TextSlot:
+    start, end = parts[0].start, parts[-1].end
     count = content.text.count("\n") + 1
     starts = [lines.span(line, line + 1)[0] for line in range(content.line, content.line + count)]
     bodies = [text[slice(*lines.span(line, line + 1))].rstrip("\r\n") for line in range(content.line, content.line + count)]
@@ -167,4 +150,4 @@ def _place(text: str, lines: LineIndex, content: TextBlock, start: int, end: int
     source = text[content.offsets[start] : content.offsets[end - 1] + 1]
     width = max(map(len, bodies)) if count > 1 else 0
     width = _WIDTH if 0 < width < _NARROW else width
-    return TextSlot(content, start, end, blocks.references, line_end, prefix, column, width, source)
+    return TextSlot(unit, content, start, end, references, line_end, prefix, column, width, source)

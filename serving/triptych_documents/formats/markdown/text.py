@@ -4,15 +4,15 @@ As little as possible is escaped: a candidate is parsed, and only if the result 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triptych_documents.encoding import Encoding
 from triptych_documents.formats.markdown.blocks import References, TextBlock, inline
 from triptych_documents.formats.shared.inline_codes import SPACE, coded, soft, spaced
-from triptych_documents.formats.shared.spans import Span
+from triptych_documents.formats.shared.text_document import Span
 from triptych_documents.formats.shared.wrapping import words_of, wrapped
-from triptych_documents.unit import Code, Piece, Role
+from triptych_documents.unit import Code, Piece, Role, Unit, raw_text
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<&~$]|\{(?=[{%#])|!$")
 _BLOCK = re.compile(
@@ -27,6 +27,7 @@ _LABEL = re.compile(r"\]\[(.*)\]", re.DOTALL)
 class TextSlot:
     """Place of a unit in a text block."""
 
+    unit: Unit
     content: TextBlock
     start: int  # start of the unit in it
     end: int  # end of the unit in it
@@ -38,12 +39,16 @@ class TextSlot:
     source: str  # current text
 
     @property
+    def units(self) -> Sequence[Unit]:
+        return (self.unit,)
+
+    @property
     def span(self) -> Span:
         return self.content.offsets[self.start], self.content.offsets[self.end - 1] + 1
 
-    def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
+    def written(self, translations: Mapping[int, Sequence[Piece]], encoding: Encoding) -> str:
         """Return the Markdown; the source if it cannot be written at all, such as emphasis around nothing."""
-        wanted = soft(pieces)
+        wanted = soft(translations[0])
         for text in self._candidates(wanted):
             if self._reads_as(text, wanted):
                 placed = text.replace("|", "\\|") if self.content.in_table else text.replace("\n", self.line_end + self.prefix)
@@ -130,8 +135,7 @@ def _short(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _says(close: Code, inside: Sequence[Piece]) -> bool:
     label = _LABEL.fullmatch(close.raw)
-    text = "".join(piece if isinstance(piece, str) else piece.raw for piece in inside[1:])
-    return label is not None and close.role is Role.CLOSE and spaced(text) == label[1]
+    return label is not None and close.role is Role.CLOSE and spaced(raw_text(inside[1:])) == label[1]
 
 
 def _apart(pieces: Sequence[Piece]) -> list[Piece]:

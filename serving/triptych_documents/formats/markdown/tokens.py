@@ -204,26 +204,20 @@ def _merged(content: str, parts: list[ScannedPart]) -> list[ScannedPart]:
     at = 0
     while at < len(parts):
         run = parts[at : _end(parts, at)]
-        merged.append(run[0] if len(run) == 1 else _as_one(content, run))
+        shown = "".join(part.content if isinstance(part.content, str) else part.content.shown for part in run)
+        start, end = run[0].start, run[-1].end
+        whole = ScannedPart(ScannedTag(content[start:end], Role.ALONE, shown=shown), start, end)
+        merged.append(run[0] if len(run) == 1 else whole)
         at += len(run)
     return merged
 
 
 def _end(parts: list[ScannedPart], at: int) -> int:
-    name = _opened(parts[at])
-    for after in range(at + 1, min(at + _LONGEST, len(parts)) if name else 0):
-        tag = parts[after].content
-        if isinstance(tag, ScannedTag) and tag.role is Role.CLOSE and tag.name == name:
-            return after + 1
+    """Return the end of the parts of an element that is not translated; else the end of this part."""
+    first = parts[at].content
+    if isinstance(first, ScannedTag) and first.role is Role.OPEN and first.name in _KEPT:
+        for after in range(at + 1, min(at + _LONGEST, len(parts))):
+            tag = parts[after].content
+            if isinstance(tag, ScannedTag) and tag.role is Role.CLOSE and tag.name == first.name:
+                return after + 1
     return at + 1
-
-
-def _opened(part: ScannedPart) -> str:
-    tag = part.content
-    return tag.name if isinstance(tag, ScannedTag) and tag.role is Role.OPEN and tag.name in _KEPT else ""
-
-
-def _as_one(content: str, run: list[ScannedPart]) -> ScannedPart:
-    shown = "".join(part.content if isinstance(part.content, str) else part.content.shown for part in run)
-    start, end = run[0].start, run[-1].end
-    return ScannedPart(ScannedTag(content[start:end], Role.ALONE, shown=shown), start, end)

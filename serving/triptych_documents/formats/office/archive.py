@@ -26,17 +26,7 @@ _CENTRAL = struct.Struct("<4s6H3L5H2L")
 _END = struct.Struct("<4s4H2LH")
 _ENCRYPTED, _DESCRIPTOR = 0x1, 0x8  # general purpose bits
 _ZIP64 = 0x1  # extra field
-_BROKEN = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    struct.error,
-    NotImplementedError,
-    EOFError,
-    RuntimeError,
-    OSError,
-    ValueError,
-)
+_BROKEN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, OSError, ValueError)
 
 
 class _Entry(NamedTuple):

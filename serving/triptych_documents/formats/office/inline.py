@@ -1,18 +1,78 @@
 """Paragraphs of office documents as pieces, and back.
 
 Word processors write a paragraph as a row of runs, each with all of its formatting, and split them arbitrarily: at edits,
-spelling marks, bookmarks. Here, runs that look alike are merged; the style of most of the text becomes the paragraph's own;
-other styles become pairs of codes. Invisible content at a paragraph's ends is left out of the unit.
+spelling marks, bookmarks. A reader converts them to atoms: texts in a style, or codes. Here, runs that look alike are merged;
+the style of most of the text becomes the paragraph's own; other styles become pairs of codes. Invisible content at a
+paragraph's ends is left out of the unit.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from triptych_documents.errors import DocumentError
-from triptych_documents.formats.office.atoms import Atom, Style, nested
 from triptych_documents.formats.shared.inline_codes import split_ends
-from triptych_documents.unit import Code, Piece, Role, joined
+from triptych_documents.unit import Code, Piece, Role, joined, nests
+
+SOFT_HYPHEN = "\u00ad"  # hyphenation of the source language; dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Appearance of a run."""
+
+    key: str  # equal for styles that look alike
+    opening: str  # markup before a run's content
+    closing: str  # markup after it
+    inked: bool = False  # visible on spaces too, as underlining is
+
+
+Fragment = tuple[Style | None, int, int]  # a span of the source and the style of its run, if any
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """A text or a code in a paragraph."""
+
+    fragments: tuple[Fragment, ...]  # spans of the source; copied for codes
+    role: Role | None = None  # role of a code; None for text
+    text: str = ""  # what a reader sees
+    fixed: bool = False  # see Code
+    pair: Hashable = None  # shared by the opening and the closing atom
+    soft: bool = False
+    """A pair, such as a bookmark, that may become two standalone codes where it does not nest; other pairs are elements."""
+
+    @property
+    def style(self) -> Style | None:
+        return self.fragments[0][0]
+
+
+def nested(atoms: Sequence[Atom]) -> list[Atom]:
+    """Turn soft pairs that are incomplete or cross others into standalone atoms."""
+    lone = _unpaired(atoms)
+    opened: list[Atom] = []
+    for atom in atoms:
+        while opened and opened[-1].pair in lone:
+            opened.pop()
+        if atom.role is Role.OPEN and atom.pair not in lone:
+            opened.append(atom)
+        elif atom.role is Role.CLOSE and atom.pair not in lone:
+            if atom.soft and opened[-1].pair != atom.pair:
+                lone.add(atom.pair)
+                continue
+            while opened[-1].pair != atom.pair:
+                lone.add(opened.pop().pair)
+            opened.pop()
+    return [replace(atom, role=Role.ALONE, pair=None) if atom.role and atom.pair in lone else atom for atom in atoms]
+
+
+def _unpaired(atoms: Sequence[Atom]) -> set[Hashable]:
+    """Return the pairs that do not open once and close once, in this order."""
+    roles: dict[Hashable, list[Role]] = {}
+    for atom in atoms:
+        if atom.role in (Role.OPEN, Role.CLOSE):
+            roles.setdefault(atom.pair, []).append(atom.role)
+    return {pair for pair, found in roles.items() if found != [Role.OPEN, Role.CLOSE]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +169,16 @@ def _bases(atoms: Sequence[Atom]) -> dict[Hashable, Style]:
     """Return the most frequent style of the text directly inside of each element (None: the paragraph)."""
     weights: dict[Hashable, Counter[str]] = {}
     styles: dict[str, Style] = {}
-    for around, atom in _placed(atoms):
-        if atom.role is None and atom.style is not None:
-            styles.setdefault(atom.style.key, atom.style)
-            weights.setdefault(around, Counter())[atom.style.key] += len("".join(atom.text.split()))
-    return {around: styles[counts.most_common(1)[0][0]] for around, counts in weights.items()}
-
-
-def _placed(atoms: Sequence[Atom]) -> Iterator[tuple[Hashable, Atom]]:
     around: list[Hashable] = [None]
     for atom in atoms:
-        if atom.role is Role.CLOSE:
-            around.pop()
-        yield around[-1], atom
         if atom.role is Role.OPEN:
             around.append(atom.pair)
+        elif atom.role is Role.CLOSE:
+            around.pop()
+        elif atom.role is None and atom.style is not None:
+            styles.setdefault(atom.style.key, atom.style)
+            weights.setdefault(around[-1], Counter())[atom.style.key] += len("".join(atom.text.split()))
+    return {around: styles[counts.most_common(1)[0][0]] for around, counts in weights.items()}
 
 
 def _joined_spaces(atoms: list[Atom]) -> list[Atom]:
@@ -224,7 +279,7 @@ Escape = Callable[[str, bool], str]  # arguments: text, and whether it follows a
 Copy = Callable[[int, int], str]  # returns a span of the source, with new content of the paragraphs inside
 
 
-class RunWriter:
+class _RunWriter:
     """Writes the runs of a paragraph; consecutive content of one style goes into one run."""
 
     def __init__(self, escape: Escape, copy: Copy) -> None:
@@ -259,9 +314,10 @@ class RunWriter:
             self._out.append(style.opening)
 
 
-def written(inline: Inline, pieces: Sequence[Piece], runs: RunWriter, where: str) -> str:
+def written(inline: Inline, pieces: Sequence[Piece], escape: Escape, copy: Copy, where: str) -> str:
     """Write a paragraph with new pieces in its middle. Raises DocumentError: the codes are not the unit's, or do not nest."""
     _check(inline.pieces, pieces, where)
+    runs = _RunWriter(escape, copy)
     around: list[tuple[int, Style | None]] = [(0, inline.styles[0])]
     for piece in (*inline.lead, *pieces, *inline.trail):
         if isinstance(piece, str):
@@ -283,9 +339,5 @@ def _check(own: Sequence[Piece], pieces: Sequence[Piece], where: str) -> None:
     known = {(piece.pair, piece.role) for piece in own if isinstance(piece, Code)}
     if len(codes) != len(known) or {(code.pair, code.role) for code in codes} != known:
         raise DocumentError(f"{where}: the codes of the translation are not those of the source")
-    opened: list[int] = []
-    for code in codes:
-        if code.role is Role.OPEN:
-            opened.append(code.pair)
-        elif code.role is Role.CLOSE and (not opened or opened.pop() != code.pair):
-            raise DocumentError(f"{where}: codes of the translation do not nest")
+    if not nests((code.role, code.pair) for code in codes):
+        raise DocumentError(f"{where}: codes of the translation do not nest")

@@ -1,77 +1,82 @@
 """XML members of zipped documents: their element trees, paragraphs and changes."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
-from triptych_documents.formats.office.atoms import Atom, Style
-from triptych_documents.formats.office.inline import Copy, Escape, Inline, RunWriter, inlined, written
-from triptych_documents.formats.shared.xml import XmlText, XmlToken, XmlTokenKind, closings, decoded, tokens
-from triptych_documents.unit import Piece, Unit
+from triptych_documents.formats.office.inline import Atom, Copy, Escape, Inline, Style, inlined, written
+from triptych_documents.formats.shared.xml import XmlText, XmlTokenKind, decoded, written_text
+from triptych_documents.formats.shared.xml_tree import XmlTree
+from triptych_documents.unit import Piece, Role, Unit
 
 MAX_DEPTH = 256  # nested elements
 MAX_PART = 64 * 2**20  # bytes of an XML member
 MAX_TAGS = 4_000_000  # per member: a tag takes more memory than it has bytes
+PLAIN = Style("", "", "")
+
+_OASIS = "{urn:oasis:names:tc:opendocument:xmlns:"
+_OPEN_XML = "{http://schemas.openxmlformats.org"  # transitional
+_STRICT = "{http://purl.oclc.org/ooxml"
+_PREFIXES = {
+    f"{_OPEN_XML}/wordprocessingml/2006/main": "w",
+    f"{_STRICT}/wordprocessingml/main": "w",
+    f"{_OPEN_XML}/officeDocument/2006/math": "m",
+    f"{_STRICT}/officeDocument/math": "m",
+    f"{_OPEN_XML}/drawingml/2006/main": "a",
+    f"{_STRICT}/drawingml/main": "a",
+    f"{_OASIS}office:1.0": "office",
+    f"{_OASIS}text:1.0": "text",
+    f"{_OASIS}style:1.0": "style",
+    f"{_OASIS}xsl-fo-compatible:1.0": "fo",
+    f"{_OASIS}manifest:1.0": "manifest",
+    f"{_OASIS}meta:1.0": "meta",
+    "{http://purl.org/dc/elements/1.1/": "dc",
+    "{http://openoffice.org/2009/office": "officeooo",
+}
 
 
-class Tree:
-    """Element tree of an XML text; an element is identified by the index of its start token. Raises as `tokens` does."""
+def short(name: str) -> str:
+    """Return a name with its usual prefix, such as `w:p` or `text:p`; unknown names unchanged."""
+    namespace, _, local = name.rpartition("}")
+    prefix = _PREFIXES.get(namespace)
+    return f"{prefix}:{local}" if prefix else name
+
+
+class Tree(XmlTree):
+    """Element tree of a member, with short names."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens: Sequence[XmlToken] = tokens(text, max_depth=MAX_DEPTH)
-        self._ends = closings(self.tokens)
+        super().__init__(text, MAX_DEPTH)
 
-    def end(self, element: int) -> int:
-        """Return the index of the end token; the same index for an empty element."""
-        return self._ends[element]
+    def name(self, element: int) -> str:
+        return short(self.tokens[element].name)
 
-    def span(self, element: int) -> tuple[int, int]:
-        return self.tokens[element].start, self.tokens[self._ends[element]].end
+    def attributes(self, element: int) -> dict[str, str]:
+        return {short(name): value for name, value in self.tokens[element].attributes.items()}
 
-    def inside(self, element: int) -> tuple[int, int]:
-        """Return the span between the tags; empty and after the tag for an empty element."""
-        first, last = self.tokens[element], self.tokens[self._ends[element]]
-        return (first.end, last.end if first is last else last.start)
+    def contains(self, element: int, names: Collection[str]) -> bool:
+        """Return whether any descendant has one of these names."""
+        return any(self.name(inner) in names for inner in self.within(element))
 
-    def nodes(self, element: int) -> Iterator[int]:
-        """Yield children: elements and all other tokens."""
-        index, end = element + 1, self._ends[element]
-        while index < end:
-            yield index
-            index = self._ends.get(index, index) + 1
-
-    def children(self, element: int) -> Iterator[int]:
-        return (index for index in self.nodes(element) if self.tokens[index].opens)
-
-    def within(self, element: int) -> Iterator[int]:
-        """Yield all descendant elements in order."""
-        return (index for index in range(element + 1, self._ends[element]) if self.tokens[index].opens)
-
-    def found(self, wanted: Callable[[str], bool], skipped: Callable[[str], bool]) -> Iterator[int]:
-        """Yield the filled elements with a wanted name, also nested ones, unless they are inside of a skipped element."""
+    def found(self, names: Collection[str], skipped: Collection[str] = ()) -> Iterator[int]:
+        """Yield the filled elements with these names, also nested ones, unless they are inside of a skipped element."""
         index = 0
         while index < len(self.tokens):
             token = self.tokens[index]
-            if token.kind is XmlTokenKind.START and wanted(token.name):
+            name = short(token.name) if token.opens else ""
+            if token.kind is XmlTokenKind.START and name in names:
                 yield index
-            index = self.end(index) + 1 if token.opens and skipped(token.name) else index + 1
+            index = self.end(index) + 1 if name in skipped else index + 1
 
-    def characters(self, element: int) -> str:
-        return "".join(token.text for token in self.tokens[element : self._ends[element]])
-
-    def root(self) -> int:
-        return next(index for index, token in enumerate(self.tokens) if token.opens)
-
-    def tag(self, element: int) -> str:
-        return self.text[self.tokens[element].start : self.tokens[element].end]
-
-    def raw(self, element: int) -> str:
-        start, end = self.span(element)
-        return self.text[start:end]
+    def pair(self, outer: int, content: int, properties: Collection[str]) -> tuple[Atom, Atom]:
+        """Return an element as codes around its content, which follows its properties in the same or an inner element."""
+        (start, end), (inner, behind) = self.span(outer), self.inside(content)
+        inner = max([inner, *(self.span(child)[1] for child in self.children(content) if self.name(child) in properties)])
+        return Atom(((None, start, inner),), Role.OPEN, pair=outer), Atom(((None, behind, end),), Role.CLOSE, pair=outer)
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,7 @@ class ParagraphSlot:
     escape: Escape
 
     def edit(self, pieces: Sequence[Piece]) -> Edit:
-        return Edit(
-            self.start, self.end, lambda copy: written(self.inline, pieces, RunWriter(self.escape, copy), self.unit.where)
-        )
+        return Edit(self.start, self.end, lambda copy: written(self.inline, pieces, self.escape, copy, self.unit.where))
 
 
 @dataclass
@@ -122,17 +125,17 @@ class XmlPart:
         if unit.text.strip():
             self.places.append(ParagraphSlot(start, end, inline, unit, escape))
 
-    def add_text(self, element: int, style: Style, escape: Escape) -> None:
+    def add_text(self, element: int) -> None:
         """Add an element that contains nothing but text."""
         nodes = list(self.tree.nodes(element))
         if any(self.tree.tokens[index].kind is not XmlTokenKind.TEXT for index in nodes):
             return
         start, end = self.tree.inside(element)
-        text = self.tree.characters(element)
-        self.add(start, end, [Atom(((style, start, end),), None, text)], escape)
+        atom = Atom(((PLAIN, start, end),), None, self.tree.characters(element))
+        self.add(start, end, [atom], lambda text, _: written_text(text))
 
     def render(self, edits: Iterable[Edit]) -> bytes:
-        return self.xml.encoded(_Copy(self.tree.text, sorted(edits, key=lambda edit: edit.start)).all())
+        return self.xml.encoded(_edited(self.tree.text, sorted(edits, key=lambda edit: edit.start)))
 
     def _raw(self, atom: Atom) -> str:
         return "".join(self.tree.text[start:end] for _, start, end in atom.fragments)
@@ -142,29 +145,22 @@ class XmlPart:
         return raw[: raw.find(">") + 1]
 
 
-class _Copy:
-    """Copies a text with changes, which may be nested."""
+def _edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return a text with changes, which may be nested."""
+    starts = [edit.start for edit in edits]
 
-    def __init__(self, text: str, edits: Sequence[Edit]) -> None:
-        self._text, self._edits = text, edits
-        self._starts = [edit.start for edit in edits]
-
-    def all(self) -> str:
-        return self._span(0, len(self._text), 0)
-
-    def _span(self, start: int, end: int, index: int) -> str:
+    def copied(start: int, end: int, index: int) -> str:
         parts: list[str] = []
-        index = max(index, bisect_left(self._starts, start))
-        while index < len(self._edits) and self._edits[index].start < end:
-            edit = self._edits[index]
+        index = max(index, bisect_left(starts, start))
+        while index < len(edits) and edits[index].start < end:
+            edit = edits[index]
             index += 1
             if edit.start >= start:
-                parts += (self._text[start : edit.start], self._written(edit, index))
+                parts += (text[start : edit.start], edit.write(partial(copied, index=index)))
                 start = edit.end
-        return "".join((*parts, self._text[start:end]))
+        return "".join((*parts, text[start:end]))
 
-    def _written(self, edit: Edit, inner: int) -> str:
-        return edit.write(lambda start, end: self._span(start, end, inner))
+    return copied(0, len(text), 0)
 
 
 def opened(archive: Archive, name: str) -> XmlPart:
@@ -182,11 +178,17 @@ def opened(archive: Archive, name: str) -> XmlPart:
 
 
 def described(archive: Archive, name: str) -> list[XmlPart]:
-    """Parse the member with the document's title; empty if missing or damaged, because it is not essential."""
+    """Parse the member with the document's title and subject; empty if missing or damaged, because it is not essential."""
     try:
-        return [opened(archive, name)] if name in archive.names else []
+        part = opened(archive, name) if name in archive.names else None
     except DamagedDocumentError:
+        part = None
+    if part is None:
         return []
+    for element in part.tree.within(part.tree.root()):
+        if part.tree.name(element) in ("dc:title", "dc:subject"):
+            part.add_text(element)
+    return [part]
 
 
 def signatures(archive: Archive, prefix: str) -> list[Finding]:

@@ -11,7 +11,7 @@ import polib
 
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.shared.spans import LineIndex, Span
+from triptych_documents.formats.shared.text_document import LineIndex, Span
 
 MAX_LINES = 5_000  # per string or comment: the parser takes quadratic time
 MAX_STRING = 2**20  # characters per string
@@ -67,12 +67,7 @@ class Catalog:
 
 
 def read_catalog(data: bytes, encoding: str, width: int) -> Catalog:
-    """Parse a catalog.
-
-    Raises:
-        OptionError: unknown encoding.
-        DamagedDocumentError: it cannot be parsed.
-    """
+    """Parse a catalog. Raises DamagedDocumentError: it is not a PO file; and as `decode`."""
     found = _CHARSET.search(data)
     declared = found[1].decode() if found else ""
     text, known = decode(data, encoding, "" if declared.upper() == "CHARSET" else declared)

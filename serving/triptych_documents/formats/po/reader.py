@@ -11,8 +11,7 @@ from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.po import text as potext
 from triptych_documents.formats.po.catalog import Catalog, Entry, count, plural_forms, read_catalog
-from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, joined
 from triptych_text.languages import languages_differ
 
@@ -62,11 +61,8 @@ class _Po:
     def _is_foreign(self) -> bool:
         """Return whether the translations are in another language than requested, and keep them."""
         declared, wanted = self.catalog.fields.get("Language", ""), self.options.target_language
-        if (
-            self.options.retranslate
-            or not languages_differ(declared, wanted)
-            or not any(any(entry.strings) for entry in self.catalog.entries)
-        ):
+        is_translated = any(any(entry.strings) for entry in self.catalog.entries)
+        if self.options.retranslate or not languages_differ(declared, wanted) or not is_translated:
             return False
         problem = f"translations are in {declared}, not in {wanted}; nothing was translated"
         self.findings.append(Finding(FindingKind.FORMAT, Severity.WARNING, "header", problem))
@@ -129,19 +125,17 @@ class _Po:
 
     def _unfuzzied(self, entry: Entry) -> Changes:
         changes: Changes = {}
+        text = self.catalog.text
         for start, end in entry.flag_lines:
-            flags = [flag.strip() for flag in self.catalog.text[start:end].strip().removeprefix("#,").split(",")]
+            flags = [flag.strip() for flag in text[start:end].strip().removeprefix("#,").split(",")]
             others = [flag for flag in flags if flag and flag != "fuzzy"]
             if "fuzzy" not in flags:
                 continue
             if others:
                 changes[start, end] = "#, " + ", ".join(others)
             else:
-                changes[start, end + self._line_end(end)] = ""
+                changes[start, end + 2 if text.startswith("\r\n", end) else min(end + 1, len(text))] = ""
         return changes
-
-    def _line_end(self, at: int) -> int:
-        return 2 if self.catalog.text.startswith("\r\n", at) else 1 if at < len(self.catalog.text) else 0
 
     def _header(self) -> Changes:
         """Set language and plural forms if the header is a template or of another language."""

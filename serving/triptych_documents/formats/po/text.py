@@ -74,21 +74,13 @@ def message(pieces: Sequence[Piece]) -> str:
     found = joined(pieces)
     texts = [piece.raw if isinstance(piece, Code) else piece for piece in found]
     sign = next((at for at, piece in enumerate(found) if isinstance(piece, Code) and len(piece.raw) == 1), None)
-    if sign is None or _before_letter(found, sign):
+    after = found[sign + 1] if sign is not None and sign + 1 < len(found) else ""
+    if sign is None or (isinstance(after, str) and after[:1].isalpha()):
         return "".join(texts)
     raw, texts[sign] = texts[sign], ""
-    return _signed("".join(texts), raw)
-
-
-def _before_letter(pieces: Sequence[Piece], at: int) -> bool:
-    after = pieces[at + 1] if at + 1 < len(pieces) else ""
-    return isinstance(after, str) and after[:1].isalpha()
-
-
-def _signed(text: str, sign: str) -> str:
-    """Put the sign before the first letter outside of tags and formats."""
-    found = next((found for found in _LETTER.finditer(text) if found["letter"]), None)
-    return text if found is None else f"{text[: found.start()]}{sign}{text[found.start() :]}"
+    text = "".join(texts)
+    first = next((match.start() for match in _LETTER.finditer(text) if match["letter"]), None)
+    return text if first is None else f"{text[:first]}{raw}{text[first:]}"
 
 
 def formats(text: str) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from triptych_documents.unit import Code, Piece, Role, joined
+from triptych_documents.unit import Code, Piece, Role, joined, partners
 
 SPACE = " \t\n\r\f"  # soft white space; no-break spaces are kept
 _SPACES = re.compile(f"[{SPACE}]+")
@@ -36,35 +36,19 @@ class ScannedPart:
 
 def coded(parts: Sequence[ScannedPart]) -> list[Piece]:
     """Return a piece for each part. Tags without partner, or that cross a pair, become standalone codes."""
-    partner = _partners(parts)
+    tags = [("", Role.ALONE) if isinstance(part.content, str) else (part.content.name, part.content.role) for part in parts]
+    opening = partners(tags)
+    paired = {*opening, *opening.values()}
     numbers: dict[int, int] = {}  # pair numbers by position of the opening or standalone tag: equal codes get equal numbers
     pieces: list[Piece] = []
     for place, part in enumerate(parts):
-        if isinstance(part.content, str):
-            pieces.append(part.content)
+        tag = part.content
+        if isinstance(tag, str):
+            pieces.append(tag)
             continue
-        tag, other = part.content, partner.get(place)
-        role = Role.ALONE if other is None else tag.role
-        number = numbers[other] if role is Role.CLOSE and other is not None else numbers.setdefault(place, len(numbers))
-        pieces.append(Code(tag.raw, role, number, tag.shown, tag.fixed))
+        number = numbers.setdefault(opening.get(place, place), len(numbers))
+        pieces.append(Code(tag.raw, tag.role if place in paired else Role.ALONE, number, tag.shown, tag.fixed))
     return pieces
-
-
-def _partners(parts: Sequence[ScannedPart]) -> dict[int, int]:
-    opened: list[tuple[str, int]] = []
-    partner: dict[int, int] = {}
-    for place, part in enumerate(parts):
-        if not isinstance(part.content, ScannedTag) or part.content.role is Role.ALONE:
-            continue
-        name = part.content.name
-        if part.content.role is Role.OPEN:
-            opened.append((name, place))
-        elif any(name == other for other, _ in opened[-16:]):  # bounds the search; pairs do not reach further
-            while opened[-1][0] != name:
-                opened.pop()
-            start = opened.pop()[1]
-            partner[start], partner[place] = place, start
-    return partner
 
 
 def core(parts: Sequence[ScannedPart]) -> Sequence[ScannedPart]:

@@ -1,5 +1,7 @@
-"""Documents that are one text with units at spans of it, and the limit on the number of units."""
+"""Documents that are one text with units at spans of it: spans, lines, and the limit on the number of units."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,9 +10,54 @@ from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.spans import Span, replaced
 from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Piece, Unit, joined
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+Span = tuple[int, int]  # [start, end)
+
+
+def replaced(text: str, changes: Iterable[tuple[Span, str]]) -> str:
+    """Replace the content of some spans and keep everything else.
+
+    Args:
+        changes: non-overlapping spans in any order; an empty span inserts. Changes at one place keep their order.
+
+    Raises:
+        ValueError: spans overlap or exceed the text.
+    """
+    parts: list[str] = []
+    at = 0
+    for (start, end), new in sorted(changes, key=lambda change: change[0]):
+        if not at <= start <= end <= len(text):
+            raise ValueError(f"span {start} to {end} overlaps another one or the end: {at} to {len(text)} are free")
+        parts += (text[at:start], new)
+        at = end
+    return "".join((*parts, text[at:]))
+
+
+class LineIndex:
+    r"""Maps offsets to lines. Lines end with \n, \r\n or \r."""
+
+    def __init__(self, text: str) -> None:
+        self.starts = [0, *(found.end() for found in _LINE_END.finditer(text))]  # text after the last line end is a line, too
+        self._end = len(text)
+
+    def number(self, offset: int) -> int:
+        """Return the number of the line at an offset, from 1."""
+        return bisect_right(self.starts, offset)
+
+    def where(self, offset: int) -> str:
+        """Return the place of an offset as in Unit.where."""
+        return f"line {self.number(offset)}"
+
+    def span(self, first: int, after: int) -> Span:
+        """Return the span of lines [first, after), from 0, with their line ends."""
+        return self._start(first), self._start(after)
+
+    def _start(self, line: int) -> int:
+        return self.starts[line] if line < len(self.starts) else self._end
 
 
 class UnitSlot(Protocol):
@@ -83,7 +130,13 @@ class UnitLimit:
                 raise DamagedDocumentError(f"{count:,} {what}, the maximum is {most:,}; split the document")
 
 
-def collected(text: str, encoding: Encoding, found: Iterable[tuple[Unit, UnitSlot]], limit: UnitLimit) -> TextDocument:
+def collected(
+    text: str,
+    encoding: Encoding,
+    found: Iterable[tuple[Unit, UnitSlot]],
+    limit: UnitLimit,
+    findings: Sequence[Finding] = (),
+) -> TextDocument:
     """Return the document of these units and their places, within the limit."""
     units: list[Unit] = []
     places: list[UnitSlot] = []
@@ -91,4 +144,4 @@ def collected(text: str, encoding: Encoding, found: Iterable[tuple[Unit, UnitSlo
         units.append(unit)
         places.append(place)
         limit.check(units)
-    return TextDocument(text, encoding, units, places)
+    return TextDocument(text, encoding, units, places, findings)

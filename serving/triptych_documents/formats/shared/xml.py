@@ -8,7 +8,7 @@ limited.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -70,20 +70,6 @@ def tokens(text: str, *, max_depth: int = MAX_DEPTH) -> list[XmlToken]:
     except UnicodeEncodeError as error:
         raise DamagedDocumentError(f"half a surrogate pair at character {error.start}") from error
     return _Reader(text, data, max_depth).read()
-
-
-def closings(found: Sequence[XmlToken]) -> dict[int, int]:
-    """Map the index of each START to that of its END, and the index of each EMPTY to itself."""
-    ends: dict[int, int] = {}
-    opened: list[int] = []
-    for index, token in enumerate(found):
-        if token.kind is XmlTokenKind.START:
-            opened.append(index)
-        elif token.kind is XmlTokenKind.END:
-            ends[opened.pop()] = index
-        elif token.kind is XmlTokenKind.EMPTY:
-            ends[index] = index
-    return ends
 
 
 @dataclass(slots=True)
@@ -178,7 +164,7 @@ class _Reader:
         self._open(XmlTokenKind.START, self._clark(name), named)
         self._depth += 1
         if self._depth > self._max_depth:
-            raise DamagedDocumentError(f"elements nest deeper than {self._max_depth}", f"line {self._parser.CurrentLineNumber}")
+            raise DamagedDocumentError(f"elements nest deeper than {self._max_depth}", self._line())
 
     def _end(self, name: str) -> None:
         self._depth -= 1
@@ -229,11 +215,7 @@ class _Reader:
             self._open(XmlTokenKind.DOCTYPE)
         elif data.startswith("&"):
             self._open(XmlTokenKind.REFERENCE, data[1:-1])
-        else:
-            self._space()
-
-    def _space(self) -> None:
-        if self._pending is None or self._pending.kind is not XmlTokenKind.SPACE:
+        elif self._pending is None or self._pending.kind is not XmlTokenKind.SPACE:
             self._open(XmlTokenKind.SPACE)
 
 

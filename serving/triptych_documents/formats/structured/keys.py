@@ -31,11 +31,10 @@ class KeySelection:
     """
 
     def __init__(self, options: ReadOptions) -> None:
-        keys, skip = _patterns("keys", options.keys), _patterns("skip_keys", options.skip_keys)
+        keys = [_pattern("keys", key) for key in options.keys]
+        skip = [_pattern("skip_keys", key) for key in options.skip_keys]
         self._given = options.keys
-        self.root = KeyPath(
-            "", None, PatternMatch(keys, _starts(keys)) if keys else None, PatternMatch(skip, _starts(skip)) if skip else None
-        )
+        self.root = KeyPath("", None, _started(keys), _started(skip))
 
     def checked(self, document: TextDocument) -> TextDocument:
         """Add a finding to a document in which `keys` select nothing."""
@@ -103,10 +102,6 @@ Glob = tuple[str, ...]  # literal parts between stars
 Pattern = tuple[Glob | None, ...]  # None: any number of names
 
 
-def _patterns(field: str, patterns: Iterable[str]) -> tuple[Pattern, ...]:
-    return tuple(_pattern(field, pattern) for pattern in patterns)
-
-
 def _pattern(field: str, pattern: str) -> Pattern:
     names = _DOT.split(pattern)
     if not all(names):
@@ -115,8 +110,9 @@ def _pattern(field: str, pattern: str) -> Pattern:
     return tuple(glob for place, glob in enumerate(globs) if glob is not None or place == 0 or globs[place - 1] is not None)
 
 
-def _starts(patterns: Sequence[Pattern]) -> frozenset[tuple[int, int]]:
-    return frozenset(place for number in range(len(patterns)) for place in _closed(patterns, number, 0))
+def _started(patterns: Sequence[Pattern]) -> PatternMatch | None:
+    places = frozenset(place for number in range(len(patterns)) for place in _closed(patterns, number, 0))
+    return PatternMatch(patterns, places) if patterns else None
 
 
 def _closed(patterns: Sequence[Pattern], number: int, place: int) -> Iterable[tuple[int, int]]:

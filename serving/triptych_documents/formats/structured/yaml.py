@@ -16,8 +16,7 @@ from yaml.resolver import Resolver
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.spans import Span
-from triptych_documents.formats.shared.text_document import TextDocument, UnitLimit, collected
+from triptych_documents.formats.shared.text_document import Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import wrapped
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
 from triptych_documents.unit import Piece, Unit, raw_text

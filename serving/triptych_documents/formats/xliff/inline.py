@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from triptych_documents.formats.shared.xml import XmlToken, XmlTokenKind, written_text
+from triptych_documents.errors import DamagedDocumentError
+from triptych_documents.formats.shared.xml import XmlTokenKind, written_text
+from triptych_documents.formats.shared.xml_tree import XmlTree
 from triptych_documents.unit import Code, Piece, Role, joined
 
+_NAMESPACE = "{urn:oasis:names:tc:xliff:document:"  # missing in 1.0 and in many files of later versions
 AROUND = frozenset({"g", "mrk", "pc"})  # elements with translatable content
 _STARTS = {"bpt": "rid", "bx": "rid", "sc": "id", "sm": "id"}  # opening half, and the attribute that names the pair
 _ENDS = {"ept": "rid", "ex": "rid", "ec": "startRef", "em": "startRef"}
@@ -28,45 +31,47 @@ class _Inline:
     partner: "_Inline | None" = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class InlineContent:
-    text: str
-    found: Sequence[XmlToken]  # all tokens of the document
-    closings: Mapping[int, int]  # result of `xml.closings`
-    namespace: str  # namespace of XLIFF in this document, in braces, or ""
+class XliffTree(XmlTree):
+    """Element tree of an XLIFF document. Raises DamagedDocumentError: not well-formed, or not XLIFF."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        root = self.tokens[self.root()]
+        if root.name != "xliff" and not (root.name.startswith(_NAMESPACE) and root.name.endswith("}xliff")):
+            raise DamagedDocumentError(f"not XLIFF: its root element is {root.name}", f"line {root.line}")
+        self._namespace = root.name.removesuffix("xliff")  # in braces, or ""
+        self.newer = root.attributes.get("version", "1.2").startswith("2")
 
     def name(self, index: int) -> str:
         """Return the local name of an XLIFF element; "" for others."""
-        name = self.found[index].name
-        return name[len(self.namespace) :] if name.startswith(self.namespace) else ""
+        name = self.tokens[index].name
+        return name[len(self._namespace) :] if name.startswith(self._namespace) else ""
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
         """Return the pieces of tokens [start, end) without comments and instructions."""
         return _coded(_paired(self._inlines(start, end)))
 
-    def words(self, start: int, end: int) -> str:
-        return "".join(token.text for token in self.found[start:end])
-
-    def raw(self, start: int, end: int) -> str:
-        return self.text[self.found[start].start : self.found[end].start]
+    def source(self, start: int, end: int) -> str:
+        """Return tokens [start, end) as written."""
+        return self.text[self.tokens[start].start : self.tokens[end].start]
 
     def _inlines(self, start: int, end: int) -> list[str | _Inline]:
         found: list[str | _Inline] = []
         opened: list[_Inline] = []
         limits = [end]  # codes end inside of the enclosing element
         while start < end:
-            token = self.found[start]
+            token = self.tokens[start]
             start, before = start + 1, start
             if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
                 found.append(token.text)
             elif token.kind is XmlTokenKind.REFERENCE:
-                found.append(_Inline(self.raw(before, start)))
+                found.append(_Inline(self.source(before, start)))
             elif token.kind is XmlTokenKind.END:
                 limits.pop()
-                found.append(_Inline(self.raw(before, start), Role.CLOSE, partner=opened.pop()))
+                found.append(_Inline(self.source(before, start), Role.CLOSE, partner=opened.pop()))
             elif token.kind is XmlTokenKind.START and self._around(before):
-                limits.append(self.closings[before])
-                opened.append(_Inline(self.raw(before, start), Role.OPEN))
+                limits.append(self.end(before))
+                opened.append(_Inline(self.source(before, start), Role.OPEN))
                 found.append(opened[-1])
             elif token.opens:
                 start = self._behind(before, limits[-1])
@@ -74,34 +79,34 @@ class InlineContent:
         return found
 
     def _around(self, index: int) -> bool:
-        attributes = self.found[index].attributes
+        attributes = self.tokens[index].attributes
         kept = attributes.get("translate") == "no" or attributes.get("mtype") == "protected"
         return self.name(index) in AROUND and not kept
 
     def _behind(self, index: int, end: int) -> int:
         """Return the index after the code: after its element, or after the <em> that matches <sm translate="no"/>."""
-        token = self.found[index]
+        token = self.tokens[index]
         if self.name(index) == "sm" and token.attributes.get("translate") == "no":
-            ends = self._ends.get(token.attributes.get("id", ""), [])
+            ends = self._mark_ends.get(token.attributes.get("id", ""), [])
             after = bisect_right(ends, index)
-            if after < len(ends) and ends[after] < end and self.found[ends[after]].depth == token.depth:
-                return self.closings[ends[after]] + 1
-        return self.closings[index] + 1
+            if after < len(ends) and ends[after] < end and self.tokens[ends[after]].depth == token.depth:
+                return self.end(ends[after]) + 1
+        return self.end(index) + 1
 
     @cached_property
-    def _ends(self) -> dict[str, list[int]]:
+    def _mark_ends(self) -> dict[str, list[int]]:
         """Indices of <em> elements by the name of their <sm>."""
         ends: dict[str, list[int]] = {}
-        for index, token in enumerate(self.found):
+        for index, token in enumerate(self.tokens):
             if token.opens and self.name(index) == "em":
                 ends.setdefault(token.attributes.get("startRef", ""), []).append(index)
         return ends
 
     def _whole(self, start: int, end: int) -> _Inline:
-        name, attributes = self.name(start), self.found[start].attributes
-        raw = self.raw(start, end)
-        if name in AROUND or (name == "sm" and end > self.closings[start] + 1):
-            return _Inline(raw, shown=self.words(start, end))
+        name, attributes = self.name(start), self.tokens[start].attributes
+        raw = self.source(start, end)
+        if name in AROUND or (name == "sm" and end > self.end(start) + 1):
+            return _Inline(raw, shown="".join(token.text for token in self.tokens[start:end]))
         if name in _STARTS:
             return _Inline(raw, Role.OPEN, (name, attributes.get(_STARTS[name]) or attributes.get("id", "")))
         if name in _ENDS:
@@ -126,8 +131,12 @@ def _paired(found: list[str | _Inline]) -> list[str | _Inline]:
     for inline in found:
         if isinstance(inline, str) or inline.role is Role.ALONE:
             continue
-        if inline.key is None:
-            _bordered(inline, opened, counts)
+        if inline.key is None and inline.role is Role.OPEN:
+            opened.append([])
+            counts.append(Counter())
+        elif inline.key is None:
+            _make_alone(opened.pop())
+            counts.pop()
         elif inline.role is Role.OPEN:
             opened[-1].append(inline)
             counts[-1][inline.key] += 1
@@ -135,17 +144,8 @@ def _paired(found: list[str | _Inline]) -> list[str | _Inline]:
             inline.partner = _popped(inline.key, opened[-1], counts[-1])
         else:
             inline.role = Role.ALONE
-    _alone(opened[-1])
+    _make_alone(opened[-1])
     return found
-
-
-def _bordered(inline: _Inline, opened: list[list[_Inline]], counts: list[Counter[tuple[str, str]]]) -> None:
-    if inline.role is Role.OPEN:
-        opened.append([])
-        counts.append(Counter())
-    else:
-        _alone(opened.pop())
-        counts.pop()
 
 
 def _popped(key: tuple[str, str], opened: list[_Inline], counts: Counter[tuple[str, str]]) -> _Inline:
@@ -157,7 +157,7 @@ def _popped(key: tuple[str, str], opened: list[_Inline], counts: Counter[tuple[s
         inline.role = Role.ALONE
 
 
-def _alone(halves: list[_Inline]) -> None:
+def _make_alone(halves: list[_Inline]) -> None:
     for inline in halves:
         inline.role = Role.ALONE
 
@@ -180,11 +180,10 @@ def written(pieces: Sequence[Piece], *, cdata: bool = False) -> str:
     Raises:
         DocumentError: XML cannot represent a character.
     """
-    return "".join(piece.raw if isinstance(piece, Code) else _written(piece, cdata) for piece in pieces)
-
-
-def _written(text: str, cdata: bool) -> str:
-    escaped = written_text(text)  # also checks the characters
-    if not cdata or "\r" in text:
-        return escaped
-    return "<![CDATA[" + text.replace("]]>", "]]]]><![CDATA[>") + "]]>"
+    parts = []
+    for piece in pieces:
+        text = piece.raw if isinstance(piece, Code) else written_text(piece)  # also checks the characters
+        if isinstance(piece, str) and cdata and "\r" not in piece:
+            text = "<![CDATA[" + piece.replace("]]>", "]]]]><![CDATA[>") + "]]>"
+        parts.append(text)
+    return "".join(parts)

@@ -12,8 +12,7 @@ from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced, split_ends
-from triptych_documents.formats.shared.spans import Span, replaced
-from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.formats.shared.xml import (
     XmlText,
     XmlToken,
@@ -24,7 +23,7 @@ from triptych_documents.formats.shared.xml import (
     without_attribute,
     written_text,
 )
-from triptych_documents.formats.xliff.inline import written
+from triptych_documents.formats.xliff.inline import XliffTree, written
 from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SegmentSlots, SourceSegment
 from triptych_documents.unit import Piece, Unit, joined
 from triptych_text.languages import languages_differ
@@ -48,7 +47,7 @@ class _Entry:
 class _Xliff:
     def __init__(self, source: XmlText, options: ReadOptions) -> None:
         self._source, self._options = source, options
-        self._places = SegmentSlots(source.text)
+        self._tree = XliffTree(source.text)
         self._findings: list[Finding] = []
         self._entries: list[_Entry] = []
         self._slots: list[tuple[SegmentSlot, tuple[int | None, ...]]] = []  # with entry numbers of its segments
@@ -69,7 +68,7 @@ class _Xliff:
         return self._source.encoded(text)
 
     def _chosen(self) -> Iterator[SegmentSlot]:
-        places = list(self._places)
+        places = list(SegmentSlots(self._tree))
         wrong = {place.languages.holder.start for place in places if self._foreign(place)}
         reported: set[int] = set()
         for place in places:
@@ -97,16 +96,16 @@ class _Xliff:
     def _entered(self, place: SegmentSlot, segment: SourceSegment) -> int | None:
         if segment.kept is not None and not self._options.retranslate:
             return None
-        content = self._places.content
-        for at, token in enumerate(content.found[segment.start : segment.end], segment.start):
-            words = content.words(at, content.closings[at]).strip() if token.opens and content.name(at) == "sub" else ""
+        tree = self._tree
+        for at, token in enumerate(tree.tokens[segment.start : segment.end], segment.start):
+            words = tree.characters(at).strip() if token.opens and tree.name(at) == "sub" else ""
             if words:
                 problem = f"text of <sub> inside of a code is not translated: {words[:60]!r}"
                 self._findings.append(Finding(Finds.FORMAT, Severity.WARNING, place.where, problem))
-        pieces, lead, tail = _trimmed(content.pieces(segment.start, segment.end), place.keeps_space)
+        pieces, lead, tail = _trimmed(tree.pieces(segment.start, segment.end), place.keeps_space)
         if not any(isinstance(piece, str) and piece.strip() for piece in pieces):
             return None
-        kinds = {token.kind for token in content.found[segment.start : segment.end] if token.opens or token.text.strip()}
+        kinds = {token.kind for token in tree.tokens[segment.start : segment.end] if token.opens or token.text.strip()}
         self._entries.append(_Entry(Unit(pieces, place.where, place.keeps_space), lead, tail, kinds == {XmlTokenKind.CDATA}))
         return len(self._entries) - 1
 
@@ -115,7 +114,7 @@ class _Xliff:
     ) -> dict[Span, str]:
         content, whole = self._content(place, numbers, changed)
         edits = self._target(place, content, whole)
-        holder, languages = self._places.content.found[place.holder], place.languages
+        holder, languages = self._tree.tokens[place.holder], place.languages
         edits[holder.start, holder.end] = self._held(self._raw(holder), whole)
         wanted = self._options.target_language
         if wanted and (not languages.target or languages_differ(languages.target, wanted)):
@@ -127,28 +126,26 @@ class _Xliff:
         self, place: SegmentSlot, numbers: Sequence[int | None], changed: Mapping[int, Sequence[Piece]]
     ) -> tuple[str, bool]:
         """Return the content of the target, and whether all of it is translated."""
-        content, whole = self._places.content, True
+        tree, whole = self._tree, True
         at, parts = place.pattern + 1, list[str]()
         for segment, number in zip(place.segments, numbers, strict=True):
-            parts.append(content.raw(at, segment.start))
+            parts.append(tree.source(at, segment.start))
             if number is not None and number in changed:
                 parts.append(self._entries[number].filled(changed[number]))
             else:
                 whole = whole and (number is None or segment.kept is not None)
-                parts.append(content.raw(segment.start, segment.end) if segment.kept is None else segment.kept)
+                parts.append(tree.source(segment.start, segment.end) if segment.kept is None else segment.kept)
             at = segment.end
-        parts.append(content.raw(at, content.closings[place.pattern]))
+        parts.append(tree.source(at, tree.end(place.pattern)))
         return "".join(parts), whole
 
     def _target(self, place: SegmentSlot, content: str, whole: bool) -> dict[Span, str]:
         """Return the target element with this content, by its place."""
-        found, closings = self._places.content.found, self._places.content.closings
         if place.target is not None:
-            tag, end = found[place.target], found[closings[place.target]].end
-            return {(tag.start, end): self._element(self._raw(tag), content, whole)}
-        source = self._raw(found[place.source])
+            return {self._tree.span(place.target): self._element(self._tree.tag(place.target), content, whole)}
+        source = self._tree.tag(place.source)
         tag_name = _name(source)[: -len("source")] + "target"
-        behind = found[closings[place.before]].end
+        behind = self._tree.span(place.before)[1]
         tag_raw = f"<{tag_name}>"
         for name in ("xml:space", "xml:lang"):
             if name in attribute_spans(source):
@@ -157,7 +154,7 @@ class _Xliff:
 
     def _element(self, tag: str, content: str, whole: bool) -> str:
         there = attribute_spans(tag)
-        if not self._places.newer:
+        if not self._tree.newer:
             state = "needs-review-translation" if self._options.mark_fuzzy else "translated"
             tag = with_attribute(tag, "state", state if whole else "needs-translation")
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion") if "state-qualifier" in there else tag
@@ -168,14 +165,14 @@ class _Xliff:
 
     def _held(self, tag: str, whole: bool) -> str:
         """Update the tag of a <trans-unit> or <segment> with a machine translation."""
-        if self._places.newer:
+        if self._tree.newer:
             state = with_attribute(tag, "state", "translated" if whole else "initial")
             return without_attribute(state, "subState")
         return with_attribute(tag, "approved", "no") if "approved" in attribute_spans(tag) else tag
 
     def _indent(self, source: int) -> str:
         """Return the white space that puts a <target> on a line below its <source>."""
-        before = self._places.content.raw(source - 1, source)
+        before = self._tree.source(source - 1, source)
         line = before.rfind("\n")
         if before.strip(SPACE) or line < 0:
             return ""

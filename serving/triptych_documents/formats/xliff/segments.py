@@ -3,11 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.shared.xml import XML, XmlToken, XmlTokenKind, closings, tokens
-from triptych_documents.formats.xliff.inline import InlineContent
+from triptych_documents.formats.shared.xml import XML, XmlToken, XmlTokenKind
+from triptych_documents.formats.xliff.inline import XliffTree
 
-_NAMESPACE = "{urn:oasis:names:tc:xliff:document:"  # missing in 1.0 and in many files of later versions
 _UNTRANSLATED = frozenset({"new", "needs-translation", "initial"})  # states of targets that only copy the source
 
 
@@ -69,90 +67,71 @@ class _Inherited:
 
 
 class SegmentSlots:
-    """Iterates over the sources of a document. Raises DamagedDocumentError: not well-formed, or not XLIFF."""
+    """Iterates over the sources of a document."""
 
-    def __init__(self, text: str) -> None:
-        found = tokens(text)
-        root = next(token for token in found if token.opens)
-        if root.name != "xliff" and not (root.name.startswith(_NAMESPACE) and root.name.endswith("}xliff")):
-            raise DamagedDocumentError(f"not XLIFF: its root element is {root.name}", f"line {root.line}")
-        self.content = InlineContent(text, found, closings(found), root.name.removesuffix("xliff"))
-        self.version = root.attributes.get("version", "1.2")
-        self.newer = self.version.startswith("2")
-        self._root = root
+    def __init__(self, tree: XliffTree) -> None:
+        self._tree = tree
 
     def __iter__(self) -> Iterator[SegmentSlot]:
         inherited = [_Inherited()]
-        languages = LanguageAttributes(self._root, "srcLang", "trgLang")
+        languages = LanguageAttributes(self._tree.tokens[self._tree.root()], "srcLang", "trgLang")
         at = 0
-        while at < len(self.content.found):
-            token = self.content.found[at]
+        while at < len(self._tree.tokens):
+            token = self._tree.tokens[at]
             del inherited[token.depth + 1 :]
             if token.kind is XmlTokenKind.START:
                 inherited.append(inherited[-1].within(token.attributes))
-                name = self.content.name(at)
-                if name == "file" and not self.newer:
+                name = self._tree.name(at)
+                if name == "file" and not self._tree.newer:
                     languages = LanguageAttributes(token, "source-language", "target-language")
-                if name == ("unit" if self.newer else "trans-unit"):
+                if name == ("unit" if self._tree.newer else "trans-unit"):
                     yield from self._held(at, inherited[-1], languages)
                 if name not in ("xliff", "file", "body", "group"):
-                    at = self.content.closings[at]
+                    at = self._tree.end(at)
             at += 1
 
     def _held(self, at: int, inherited: _Inherited, languages: LanguageAttributes) -> Iterator[SegmentSlot]:
         if not inherited.translate:
             return
-        where = f"unit {self.content.found[at].attributes.get('id', '')}"
-        if not self.newer:
-            yield from self._place(at, inherited, languages, where)
-            return
-        for name, index in self._children(at):
-            if name == "segment":
-                yield from self._place(index, inherited, languages, where)
-
-    def _children(self, at: int) -> Iterator[tuple[str, int]]:
-        end, at = self.content.closings[at], at + 1
-        while at < end:
-            if self.content.found[at].opens:
-                yield self.content.name(at), at
-                at = self.content.closings[at]
-            at += 1
+        where = f"unit {self._tree.tokens[at].attributes.get('id', '')}"
+        segments = [child for child in self._tree.children(at) if self._tree.name(child) == "segment"]
+        for holder in segments if self._tree.newer else [at]:
+            yield from self._place(holder, inherited, languages, where)
 
     def _place(self, at: int, inherited: _Inherited, languages: LanguageAttributes, where: str) -> Iterator[SegmentSlot]:
-        children = dict(self._children(at))
+        children = {self._tree.name(child): child for child in self._tree.children(at)}
         source, target = children.get("source"), children.get("target")
-        if source is None or self.content.found[source].kind is XmlTokenKind.EMPTY:
+        if source is None or self._tree.tokens[source].kind is XmlTokenKind.EMPTY:
             return
         pattern = segmented = children.get("seg-source", source)
         segments = self._segments(pattern, at, target) if pattern != source else ()
         if not segments:
             pattern, segments = source, (self._source_segment(source, self._kept(at, target)),)
-        keeps_space = inherited.within(self.content.found[source].attributes).keeps_space
+        keeps_space = inherited.within(self._tree.tokens[source].attributes).keeps_space
         approved = self._approved(at, target)
         yield SegmentSlot(languages, at, source, segmented, pattern, target, segments, where, keeps_space, approved)
 
     def _approved(self, at: int, target: int | None) -> bool:
-        attributes = self.content.found[at].attributes
-        stated = attributes if self.newer or target is None else self.content.found[target].attributes
-        state = stated.get("state", "")
-        return attributes.get("approved") == "yes" or state in ("final", "signed-off")
+        attributes = self._tree.tokens[at].attributes
+        stated = attributes if self._tree.newer or target is None else self._tree.tokens[target].attributes
+        return attributes.get("approved") == "yes" or stated.get("state") in ("final", "signed-off")
 
     def _source_segment(self, element: int, kept: str | None) -> SourceSegment:
-        return SourceSegment(element + 1, self.content.closings[element], kept)
+        return SourceSegment(element + 1, self._tree.end(element), kept)
 
     def _kept(self, holder: int, target: int | None) -> str | None:
         """Return the content of the target if it is a translation."""
-        if target is None or self.content.found[target].kind is XmlTokenKind.EMPTY:
+        if target is None or self._tree.tokens[target].kind is XmlTokenKind.EMPTY:
             return None
-        tags = (self.content.found[holder], self.content.found[target])
+        tags = (self._tree.tokens[holder], self._tree.tokens[target])
         if any(tag.attributes.get("state") in _UNTRANSLATED for tag in tags):
             return None
         return self._filled(target)
 
     def _filled(self, element: int) -> str | None:
-        start, end = element + 1, self.content.closings[element]
-        filled = any(token.opens or token.text.strip() for token in self.content.found[start:end])
-        return self.content.raw(start, end) if filled else None
+        start, end = element + 1, self._tree.end(element)
+        filled = any(token.opens or token.text.strip() for token in self._tree.tokens[start:end])
+        return self._tree.source(start, end) if filled else None
 
     def _segments(self, pattern: int, holder: int, target: int | None) -> tuple[SourceSegment, ...]:
         """Return the marked segments of a <seg-source> with their existing translations."""
@@ -161,10 +140,10 @@ class SegmentSlots:
         return tuple(self._source_segment(at, kept.get(mid)) for mid, at in self._marks(pattern))
 
     def _marks(self, element: int) -> Iterator[tuple[str, int]]:
-        at, end = element + 1, self.content.closings[element]
+        at, end = element + 1, self._tree.end(element)
         while at < end:
-            token = self.content.found[at]
-            if token.kind is XmlTokenKind.START and self.content.name(at) == "mrk" and token.attributes.get("mtype") == "seg":
+            token = self._tree.tokens[at]
+            if token.kind is XmlTokenKind.START and self._tree.name(at) == "mrk" and token.attributes.get("mtype") == "seg":
                 yield token.attributes.get("mid", ""), at
-                at = self.content.closings[at]
+                at = self._tree.end(at)
             at += 1

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.odt.reader import read
+from triptych_documents.formats.odt import read
 from triptych_documents.formats.office.archive import Archive
 
 from .office import MANIFEST, ODT_TYPE, TEXT, assert_writable, changed, member, odt, round_trip, signs, zipped

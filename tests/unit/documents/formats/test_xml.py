@@ -11,7 +11,6 @@ from triptych_documents.formats.shared.xml import (
     MAX_DEFAULTS,
     XmlTokenKind,
     attribute_spans,
-    closings,
     decoded,
     tokens,
     with_attribute,
@@ -20,6 +19,7 @@ from triptych_documents.formats.shared.xml import (
     written_attribute,
     written_text,
 )
+from triptych_documents.formats.shared.xml_tree import XmlTree
 
 PAGE = (
     '<?xml version="1.0"?>\n<!--<!DOCTYPE--><!DOCTYPE a SYSTEM "<!DOCTYPE" [<!ELEMENT a ANY><!-- x -->]>\n'
@@ -76,8 +76,8 @@ def test_tokens_have_names_attributes_and_positions() -> None:
 
 
 def test_closings_find_the_end_of_each_element() -> None:
-    found = tokens("<a><b/><a>x</a></a>")
-    assert closings(found) == {0: 5, 1: 1, 2: 4}
+    tree = XmlTree("<a><b/><a>x</a></a>")
+    assert {element: tree.end(element) for element in (0, 1, 2)} == {0: 5, 1: 1, 2: 4}
 
 
 @pytest.mark.parametrize(

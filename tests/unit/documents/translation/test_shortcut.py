@@ -27,16 +27,6 @@ texts |= st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map
 units = st.builds(lambda text, keeps: Unit((text,), "here", keeps_space=keeps), texts, st.booleans())
 
 
-class Never:
-    """A shortcut that applies to no unit."""
-
-    def __init__(self, *_: object) -> None:
-        return
-
-    def text_of(self, unit: Unit) -> None:
-        return
-
-
 @settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
 def test_the_shortcut_changes_no_result(
@@ -44,7 +34,7 @@ def test_the_shortcut_changes_no_result(
 ) -> None:
     short = translated(units, translate, rules, chance)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "PlainTextShortcut", Never)
+        patch.setattr(work.UnitTranslator, "_simple_text", lambda *_: None)  # it applies to no unit
         assert translated(units, translate, rules, chance) == short
 
 

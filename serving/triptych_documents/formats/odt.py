@@ -9,14 +9,112 @@ from collections.abc import Iterator
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.odt.styles import PLAIN, OdtStyles, attributes_of, default_language, in_language, short
 from triptych_documents.formats.office.archive import Archive
-from triptych_documents.formats.office.atoms import SOFT_HYPHEN, Atom, Style
-from triptych_documents.formats.office.inline import Escape
+from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
-from triptych_documents.formats.office.parts import Edit, Tree, XmlPart, ZippedDocument, constant, described, opened, signatures
-from triptych_documents.formats.shared.xml import XmlTokenKind, prefix, written_text
+from triptych_documents.formats.office.parts import (
+    PLAIN,
+    Edit,
+    Tree,
+    XmlPart,
+    ZippedDocument,
+    constant,
+    described,
+    opened,
+    signatures,
+)
+from triptych_documents.formats.shared.xml import XmlTokenKind, attribute_spans, prefix, with_attribute, written_text
 from triptych_documents.unit import Role
+
+# Styles (part 3, 16.27 and 20).
+_UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
+_LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # also with -asian, -complex; in fo: and style:
+_INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
+_SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
+_NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
+
+
+class OdtStyles:
+    """Styles of spans by name; later trees take precedence."""
+
+    def __init__(self, *trees: Tree) -> None:
+        self._looks: dict[str, str] = {}
+        self._inked: set[str] = set()
+        for tree in trees:
+            for section in ("office:styles", "office:automatic-styles"):
+                for style in _styles(tree, section):
+                    self._learn(tree, style, named=section == "office:styles")
+
+    def within(self, outer: Style, tree: Tree, span: int) -> Style:
+        """Return the style of the text directly inside of a span that is inside of another style."""
+        attributes = tree.attributes(span)
+        name = attributes.pop("text:style-name", "")
+        tag = tree.tag(span)
+        look = self._looks.get(name, name) + (tag if attributes else "")
+        if not look:
+            return outer
+        closing = f"</{tag[1:-1].split(None, 1)[0]}>"
+        return Style(f"{outer.key}<{look}>", outer.opening + tag, closing + outer.closing, outer.inked or name in self._inked)
+
+    def _learn(self, tree: Tree, style: int, named: bool) -> None:
+        attributes = tree.attributes(style)
+        if attributes.get("style:family") != "text":
+            return
+        name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
+        properties = dict(_properties(tree, style))
+        # The appearance of an automatic style; "" if it only sets a language or records an edit.
+        look = " ".join((*([parent] if parent else []), *(f"{key}={value}" for key, value in sorted(properties.items()))))
+        self._looks[name] = name if named else look
+        if any(properties.get(key, "none") not in ("none", "transparent") for key in _INKED):
+            self._inked.add(name)
+
+
+def _styles(tree: Tree, section: str) -> Iterator[int]:
+    for part in tree.children(tree.root()):
+        if tree.name(part) == section:
+            yield from tree.children(part)
+
+
+def _properties(tree: Tree, style: int) -> Iterator[tuple[str, str]]:
+    for child in tree.children(style):
+        for name, value in tree.attributes(child).items():
+            if name not in _UNSEEN and not name.rpartition(":")[2].startswith(_LANGUAGES):
+                yield name, value
+
+
+def _default_language(tree: Tree) -> str:
+    """Return the language of the paragraphs according to the document's styles, "" if unknown."""
+    for style in _styles(tree, "office:styles"):
+        attributes = tree.attributes(style)
+        if attributes.get("style:family") == "paragraph" and "style:name" not in attributes:
+            found = (tree.attributes(child).get("fo:language") for child in tree.children(style))
+            return next((language for language in found if language is not None), "")
+    return ""
+
+
+def _in_language(tree: Tree, source: OfficeLanguage | None, target: OfficeLanguage) -> Iterator[Edit]:
+    """Yield edits that change styles from the source language (None: any) to the target language."""
+    for index, token in enumerate(tree.tokens):
+        if token.opens and tree.name(index) == "style:text-properties":
+            tag = tree.tag(index)
+            new = _tag_in_language(tag, source, target)
+            if new != tag:
+                yield constant(token.start, token.end, new)
+
+
+def _tag_in_language(tag: str, source: OfficeLanguage | None, target: OfficeLanguage) -> str:
+    spans = attribute_spans(tag)
+    names = {name.rpartition(":")[2]: name for name in spans}
+    language, country = (names.get(name + _SUFFIX[target.script]) for name in ("language", "country"))
+    if language is None:
+        return tag
+    was = tag[slice(*spans[language])]
+    same_script = source is not None and source.script == target.script
+    if was in _NO_LANGUAGE or (same_script and source is not None and was != source.language):
+        return tag
+    new = with_attribute(tag, language, target.language.partition("-")[0])
+    return with_attribute(new, country, target.country or "none") if country else new
+
 
 _PARAGRAPHS = {"text:p", "text:h"}
 _UNTOUCHED = {"text:tracked-changes", "office:forms", "office:scripts", "office:event-listeners"}
@@ -37,19 +135,9 @@ class OdtParagraphs:
         self._tree, self._styles = tree, styles
         self._space = True  # white space here is dropped
 
-    def found(self) -> Iterator[int]:
-        """Find all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
-        return self._tree.found(lambda name: short(name) in _PARAGRAPHS, lambda name: short(name) in _UNTOUCHED)
-
     def atoms(self, paragraph: int) -> list[Atom]:
         self._space = True
         return list(self._atoms(paragraph, PLAIN))
-
-    def nested(self, element: int) -> bool:
-        return any(self._name(inner) in _PARAGRAPHS for inner in self._tree.within(element))
-
-    def _name(self, element: int) -> str:
-        return short(self._tree.tokens[element].name)
 
     def _atoms(self, element: int, style: Style) -> Iterator[Atom]:
         for child in self._tree.nodes(element):
@@ -57,7 +145,7 @@ class OdtParagraphs:
             if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
                 yield Atom(((style, token.start, token.end),), None, self._collapsed(token.text))
             elif token.opens:
-                yield from self._element(child, self._name(child), style)
+                yield from self._element(child, self._tree.name(child), style)
 
     def _collapsed(self, text: str) -> str:
         """Collapse white space, and drop it after white space (part 3, 6.1.2)."""
@@ -78,17 +166,15 @@ class OdtParagraphs:
             yield self._code(element, name, style)
 
     def _pair(self, element: int, style: Style) -> Iterator[Atom]:
-        (start, end), (inner, behind) = self._tree.span(element), self._tree.inside(element)
-        properties = [child for child in self._tree.children(element) if self._name(child) in _PROPERTIES]
-        inner = max([inner, *(self._tree.span(child)[1] for child in properties)])
-        yield Atom(((None, start, inner),), Role.OPEN, pair=element)
+        start, end = self._tree.pair(element, element, _PROPERTIES)
+        yield start
         yield from self._atoms(element, style)
-        yield Atom(((None, behind, end),), Role.CLOSE, pair=element)
+        yield end
 
     def _ruby(self, element: int, style: Style) -> Iterator[Atom]:
         """Yield the base text; the readings above it belong to the source language and are dropped."""
         for child in self._tree.children(element):
-            if self._name(child) == "text:ruby-base":
+            if self._tree.name(child) == "text:ruby-base":
                 yield from self._atoms(child, style)
 
     def _code(self, element: int, name: str, style: Style) -> Atom:
@@ -104,7 +190,7 @@ class OdtParagraphs:
         return Atom(((style, *span),), Role.ALONE, shown, fixed=name in _BREAKS)
 
     def _spaces(self, element: int) -> str:
-        attributes = attributes_of(self._tree, element)
+        attributes = self._tree.attributes(element)
         count = attributes.get("text:c", "1")
         return " " * int(count) if count.isdecimal() and len(count) < 5 and int(count) <= _MOST_SPACES else ""
 
@@ -112,13 +198,13 @@ class OdtParagraphs:
         """Return role, name and identifier of a mark that starts or ends a range."""
         for ending, role in (("-start", Role.OPEN), ("-end", Role.CLOSE)):
             if name.startswith("text:") and name.endswith(ending):
-                attributes = attributes_of(self._tree, element)
+                attributes = self._tree.attributes(element)
                 ident = next((attributes[key] for key in _IDENTS if key in attributes), "")
                 return role, name.removesuffix(ending), ident
         return None
 
     def _shown(self, element: int, name: str) -> str:
-        if not name.startswith("text:") or name in _UNSHOWN or self.nested(element):
+        if not name.startswith("text:") or name in _UNSHOWN or self._tree.contains(element, _PARAGRAPHS):
             return ""
         return self._tree.characters(element)
 
@@ -151,7 +237,6 @@ def _space_element(start: str, count: int) -> str:
 
 _TYPE, _MANIFEST, _CONTENT, _STYLES, _META = "mimetype", "META-INF/manifest.xml", "content.xml", "styles.xml", "meta.xml"
 _TEXT = "application/vnd.oasis.opendocument.text"
-_SAID = {"dc:title", "dc:subject"}
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
@@ -159,16 +244,13 @@ def read(data: bytes, options: ReadOptions) -> Document:
     archive = Archive(data)
     _check_type(archive)
     content = opened(archive, _CONTENT)
-    others = [opened(archive, name) for name in (_STYLES,) if name in archive.names]
-    parts = {part.name: part for part in (content, *others, *described(archive, _META))}
-    styles = [parts[_STYLES].tree] if _STYLES in parts else []
-    _paragraphs(content, OdtStyles(*styles, content.tree))
-    if _STYLES in parts:
-        _paragraphs(parts[_STYLES], OdtStyles(*styles))
-    if _META in parts:
-        _meta(parts[_META])
-    _say_language(list(parts.values()), options)
-    return ZippedDocument(archive, list(parts.values()), signatures(archive, "META-INF/documentsignatures.xml"))
+    styles = [opened(archive, _STYLES)] if _STYLES in archive.names else []
+    description = described(archive, _META)
+    _paragraphs(content, OdtStyles(*(part.tree for part in styles), content.tree))
+    for part in styles:
+        _paragraphs(part, OdtStyles(part.tree))
+    _say_language([content, *styles], description, options)
+    return ZippedDocument(archive, [content, *styles, *description], signatures(archive, "META-INF/documentsignatures.xml"))
 
 
 def _check_type(archive: Archive) -> None:
@@ -179,44 +261,30 @@ def _check_type(archive: Archive) -> None:
         raise UnknownFormatError(f"document type {kind[:80]!a} is not supported, only texts (.odt)")
     if _MANIFEST in archive.names:
         tree = opened(archive, _MANIFEST).tree
-        if any(short(token.name) == "manifest:encryption-data" for token in tree.tokens):
+        if tree.contains(tree.root(), {"manifest:encryption-data"}):
             raise DamagedDocumentError("encrypted with a password")
 
 
 def _paragraphs(part: XmlPart, styles: OdtStyles) -> None:
+    """Add all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
     paragraphs = OdtParagraphs(part.tree, styles)
-    for element in paragraphs.found():
-        start, end = part.tree.inside(element)
+    for element in part.tree.found(_PARAGRAPHS, _UNTOUCHED):
         escape = escape_for(prefix(part.tree.tag(element)))
-        part.add(start, end, paragraphs.atoms(element), escape, paragraphs.nested(element))
+        nested = part.tree.contains(element, _PARAGRAPHS)
+        part.add(*part.tree.inside(element), paragraphs.atoms(element), escape, nested)
 
 
-def _meta(part: XmlPart) -> None:
-    for element in _described(part.tree):
-        if short(part.tree.tokens[element].name) in _SAID:
-            part.add_text(element, PLAIN, lambda text, _: written_text(text))
-
-
-def _described(tree: Tree) -> Iterator[int]:
-    for group in tree.children(tree.root()):
-        yield from tree.children(group)
-
-
-def _say_language(parts: list[XmlPart], options: ReadOptions) -> None:
+def _say_language(texts: list[XmlPart], description: list[XmlPart], options: ReadOptions) -> None:
     """Set the language of the styles and of the description to that of the translation."""
     target = office_language(options.target_language)
     if target is None:
         return
-    known = next((found for part in parts if (found := default_language(part.tree))), "")
+    known = next((found for part in texts if (found := _default_language(part.tree))), "")
     source = office_language(options.source_language or known)
-    for part in parts:
-        part.closing += in_language(part.tree, source, target)
-        if part.name == _META:
-            part.closing += _described_language(part, target)
-
-
-def _described_language(part: XmlPart, target: OfficeLanguage) -> Iterator[Edit]:
-    for element in _described(part.tree):
-        start, end = part.tree.inside(element)
-        if short(part.tree.tokens[element].name) == "dc:language" and start != end:
-            yield constant(start, end, target.tag)
+    for part in texts:
+        part.closing += _in_language(part.tree, source, target)
+    for part in description:
+        for element in part.tree.within(part.tree.root()):
+            start, end = part.tree.inside(element)
+            if part.tree.name(element) == "dc:language" and start != end:
+                part.closing.append(constant(start, end, target.tag))
