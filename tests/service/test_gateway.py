@@ -45,6 +45,7 @@ from .support.processes import PATIENCE_SECONDS, eventually
 TRANSLATE = "/triptych.v1.TranslationService/Translate"
 STREAM = "/triptych.v1.TranslationService/TranslateStream"
 TEXTS = ["Good morning.", "I have a cat."]
+CHAT = [{"role": "user", "content": "Hi."}]
 ORIGIN = "https://pages.example"
 LIMIT = 100_000  # bytes of a message
 
@@ -427,6 +428,39 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "stop_token_ids": [1]}, "stop_token_ids: "),
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "include_stop_str_in_output": True}, "include_stop_str_in_out"),
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "tool_choice": "required"}, "tool_choice: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "use_beam_search": True}, "use_beam_search: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "typical_p": 0.5}, "typical_p: "),
+        ("/v1/completions", {"prompt": "a", "model": "gpt-en", "guided_json": {}}, "guided_json: "),
+        (
+            "/v1/completions",
+            {"prompt": "a", "model": "gpt-en", "n": 2, "temperature": 0},
+            "n: 2 is above beam_size, which is 1; set top_k or top_p to sample, or a larger beam_size",
+        ),
+        (
+            "/v1/completions",
+            {"prompt": "a", "model": "gpt-en", "min_tokens": 9, "max_tokens": 5},
+            "min_tokens: 9 is above max_tokens, which is 5",
+        ),
+        (
+            "/v1/completions",
+            {"prompt": "a", "model": "gpt-en", "temperature": float("nan")},
+            "temperature: float nan, must be a finite number",
+        ),
+        ("/v1/chat/completions", {"messages": []}, "messages: the list is empty"),
+        ("/v1/chat/completions", {"messages": [{"role": 5, "content": ""}]}, "messages[0].role: int 5, "),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content[0].text: missing, ",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]},
+            "messages[0].tool_calls: [{'id': '1'}] is not supported",
+        ),
+        ("/v1/chat/completions", {"messages": CHAT, "chat_template_kwargs": {"a": 1}}, "chat_template_kwargs: "),
+        ("/v1/chat/completions", {"messages": CHAT, "add_generation_prompt": False}, "add_generation_prompt: "),
+        ("/v1/chat/completions", {"messages": CHAT, "continue_final_message": True}, "continue_final_message: "),
     ],
 )
 def test_errors_name_the_members_of_the_api(served: Served, path: str, body: Any, message: str) -> None:
@@ -480,9 +514,16 @@ def test_openai_seeds_have_64_bits_and_offsets_count_characters(served: Served) 
         assert "\ufffd" in token or choice["text"].startswith(token, offset)
 
 
+def test_openai_choices_may_be_those_of_a_beam_search(served: Served) -> None:
+    body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 4, "n": 2, "beam_size": 2}
+    found = served.post("/v1/completions", body)[1]["choices"]
+    expected = served.client.generate("I am", max_tokens=4, n=2, beam_size=2).choices
+    assert [one["text"] for one in found] == [one.text for one in expected]
+
+
 def test_openai_takes_values_without_effect_as_vllm_does(served: Served) -> None:
     body = {"model": "gpt-en", "prompt": "I am", "max_tokens": 2, "seed": 3, "temperature": 1}
-    neutral = {"top_k": -1, "min_p": 0.0, "ignore_eos": False, "stop_token_ids": [], "tool_choice": "auto"}
+    neutral = {"top_k": -1, "min_p": 0.0, "ignore_eos": False, "stop_token_ids": [], "tool_choice": "auto", "stop": []}
     status, found, _ = served.post("/v1/completions", {**body, **neutral})
     assert (status, found["choices"]) == (200, served.post("/v1/completions", body)[1]["choices"])
 

@@ -99,17 +99,9 @@ def _names_this_machine(host: str) -> bool:
     """Return False for a name that somebody may own in the internet."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
+        return "." not in name or name.endswith(OWN_NAMES) or bool(ipaddress.ip_address(name))
+    except ValueError:  # neither a host nor an address
         return False
-    return "." not in name or name.endswith(OWN_NAMES) or _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 FOREIGN = {"error": "pages of this origin or host may not call the server: allow it with --http-origin"}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import reprlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
@@ -88,6 +88,8 @@ class GatewayParts:
 class Json(dict[str, Any]):
     """The members of a JSON object or a form, with errors that name the member."""
 
+    path = ""  # in the request, before the names of members: "messages[0]."
+
     def take(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
         """Return a member; `default` if it is missing or null.
 
@@ -99,12 +101,13 @@ class Json(dict[str, Any]):
             return default
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(max(-MAX_INTEGER, min(value, MAX_INTEGER)))
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        infinite = isinstance(value, float) and not math.isfinite(value)  # or NaN, which Python's JSON has
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool) or infinite:
             found = "missing" if value is None else f"{type(value).__name__} {shortened(value, 40)}"
-            raise invalid(f"{name}: {found}, must be {JSON_TYPES[kind]}")
+            raise invalid(f"{self.path}{name}: {found}, must be {JSON_TYPES[kind]}")
         most = WIDER.get(name, MAX_INTEGER)
         if isinstance(value, int) and not 0 <= value <= most:
-            raise invalid(f"{name}: out of range, must be from 0 to {most:,}")
+            raise invalid(f"{self.path}{name}: out of range, must be from 0 to {most:,}")
         return value
 
     def take_texts(self, name: str) -> tuple[list[str], bool]:
@@ -118,7 +121,7 @@ class Json(dict[str, Any]):
             return [value], False
         if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
             return value, True
-        raise invalid(f"{name}: must be a string or a list of strings, and not empty")
+        raise invalid(f"{self.path}{name}: must be a string or a list of strings, and not empty")
 
     def take_given(self, fields: Mapping[str, tuple[str, type[Any]]]) -> dict[str, Any]:
         """Return the members that are given, by other names; `fields` has the name and type of each. Raises as `take`."""
@@ -132,13 +135,13 @@ class Json(dict[str, Any]):
         """
         for name, neutral in values.items():
             if name in self and self[name] not in (None, *neutral):
-                raise invalid(f"{name}: {shortened(self[name], 80)} is not supported; leave it out")
+                raise invalid(f"{self.path}{name}: {shortened(self[name], 80)} is not supported; leave it out")
 
 
 JSON_TYPES: dict[type, str] = {
     str: "a string",
     int: "an integer",
-    float: "a number",
+    float: "a finite number",
     bool: "true or false",
     list: "a list",
     dict: "an object",
@@ -157,11 +160,7 @@ class HttpCall:
 
     @property
     def caller(self) -> Caller:
-        """The caller, with the headers that are metadata in gRPC.
-
-        Raises:
-            RpcError: the timeout is malformed.
-        """
+        """The caller, with the headers that are metadata in gRPC. Raises RpcError: the timeout is malformed."""
         headers, scope = self.request.headers, self.request.scope
         metadata = {name: value for name in PASSED_HEADERS if (value := headers.get(name)) is not None}
         metadata[REQUEST_ID] = self.request_id
@@ -225,8 +224,9 @@ class HttpCall:
                 raise ClientDisconnect
             return task.result()
         finally:
-            await _cancel(task)
-            await _cancel(watch)
+            task.cancel()
+            watch.cancel()
+            await asyncio.gather(task, watch, return_exceptions=True)
 
     async def body(self, limit: int | None = None) -> bytes:
         """Read the body.
@@ -236,10 +236,7 @@ class HttpCall:
             ClientDisconnect: the client is gone.
         """
         most = limit or self.parts.body_bytes
-        declared = self.request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > most:
-            raise too_large(most)
-        self._check_encodings()
+        self._check_head(most)
         chunks, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -252,7 +249,10 @@ class HttpCall:
             raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, f"body: not received within {BODY_SECONDS:g} s") from None
         return b"".join(chunks)
 
-    def _check_encodings(self) -> None:
+    def _check_head(self, limit: int) -> None:
+        declared = self.request.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit:
+            raise too_large(limit)
         for name, supported in ENCODINGS.items():
             given = ", ".join(self.request.headers.getlist(name)).strip().lower()
             if given not in ("", supported):
@@ -276,23 +276,15 @@ class HttpCall:
         data = await self.body(parts.form_bytes if is_form else parts.body_bytes if has_images else parts.text_bytes)
         if not data and (not kind or self.request.method == "GET"):
             return Json()
-        parse = parse_form if is_form else partial(parse_object, tokens=self.parts.json_tokens(False))
-        parsed: Json = await self.offload(len(data), parse, data)
-        return parsed
+        parse = parse_form if is_form else partial(parse_object, tokens=parts.json_tokens(False))
+        return await self.offload(len(data), parse, data)
 
     async def form(self) -> tuple[Json, UploadFile | None]:
-        """Read a multipart form: its fields, and its file.
-
-        Raises:
-            RpcError: it is malformed, or too large.
-        """
+        """Read a multipart form: its fields, and its file. Raises RpcError: it is malformed, or too large."""
         limit = self.parts.document_bytes + SPARE_BYTES
-        declared = self.request.headers.get("content-length", "")
-        if not declared.isdigit():
+        if not self.request.headers.get("content-length", "").isdigit():
             raise invalid("content-length: missing; a form needs it")
-        if int(declared) > limit:
-            raise too_large(limit)
-        self._check_encodings()
+        self._check_head(limit)
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 form = await self.request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=SPARE_BYTES)
@@ -305,9 +297,9 @@ class HttpCall:
         fields = _fields((name, value) for name, value in form.multi_items() if isinstance(value, str))
         return fields, next((value for value in form.values() if isinstance(value, UploadFile)), None)
 
-    async def offload(self, size: int, function: Any, *arguments: Any, **named: Any) -> Any:
+    async def offload(self, size: int, function: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function: in a thread if it processes much. `size` in bytes."""
-        return await Offload(self.parts.pool).run(size // 8, partial(function, *arguments, **named))
+        return await Offload(self.parts.pool).run(size // 8, function, *arguments)
 
     async def _disconnected(self) -> None:
         while (await self.request.receive())["type"] != "http.disconnect":
@@ -345,14 +337,12 @@ def invalid(message: str) -> RpcError:
 
 
 def as_object(value: object, name: str) -> Json:
-    """Return a JSON object.
-
-    Raises:
-        RpcError: it is something else.
-    """
+    """Return a JSON object, whose errors name it. Raises RpcError: it is something else."""
     if not isinstance(value, dict):
         raise invalid(f"{name}: must be an object")
-    return Json(value)
+    found = Json(value)
+    found.path = f"{name}."
+    return found
 
 
 class TooLargeBodyError(RpcError):
@@ -379,11 +369,7 @@ def _has_more(found: Iterator[Any], most: int) -> bool:
 
 
 def parse_object(data: bytes, tokens: int) -> Json:
-    """Parse a JSON object of at most so many strings and separators.
-
-    Raises:
-        RpcError: it is something else, or has more.
-    """
+    """Parse a JSON object of at most so many strings and separators. Raises RpcError: it is something else, or has more."""
     check_json(data, tokens)
     try:
         value = json.loads(data.decode("utf-8-sig"))  # bytes could be UTF-16, or hold halves of surrogate pairs
@@ -391,7 +377,7 @@ def parse_object(data: bytes, tokens: int) -> Json:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise invalid(f"body: not JSON: {error}") from None
-    return as_object(value, "body")
+    return Json(as_object(value, "body"))  # errors name its members alone
 
 
 def parse_form(data: bytes) -> Json:
@@ -428,10 +414,3 @@ def peer_of(client: tuple[str, int] | None) -> str:
         return "unix:"
     host, port = client
     return f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-
-
-async def _cancel(task: asyncio.Future[Any]) -> None:
-    if not task.done():
-        task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await task

@@ -18,16 +18,9 @@ REPORT_SECONDS = 0.05  # in which errors of a request, such as an unknown format
 # Options that change the result and have no counterpart, with the values that are the same as none.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "formality": ("default", "prefer_more", "prefer_less"),
-    "glossary_id": (),
-    "glossary_ids": ([],),
-    "style_id": (),
-    "translation_memory_id": (),
-    "custom_instructions": ([],),
     "context": ("",),
-    "non_splitting_tags": ([],),
-    "splitting_tags": ([],),
-    "ignore_tags": ([],),
-    "output_format": (),
+    **dict.fromkeys(("glossary_id", "style_id", "translation_memory_id", "output_format"), ()),
+    **dict.fromkeys(("glossary_ids", "custom_instructions", "non_splitting_tags", "splitting_tags", "ignore_tags"), ([],)),
 }
 SPLIT = {
     "0": translation_pb2.SPLIT_SENTENCES_OFF,
@@ -84,8 +77,8 @@ class DeepL:
         pairs = await language_pairs(call)
         targets = {target for found in pairs.values() for target in found}
         codes = sorted(targets if kind == "target" else pairs)
-        named = zip(codes, await language_names(call, codes), strict=True)
-        return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named]
+        named = await language_names(call, codes)
+        return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named.items()]
 
     async def usage(self, call: HttpCall) -> dict[str, int]:
         await call.ready_models()  # checks the key: clients ask for the usage to test theirs

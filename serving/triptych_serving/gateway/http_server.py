@@ -63,11 +63,7 @@ class HttpPort:
         self._config.load()
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises:
-            PortError: the address is in use or not allowed.
-        """
+        """Listen. Raises PortError: the address is in use or not allowed."""
         host, port = self._options.host, self._options.port
         tls = {} if self._context is None else {"ssl": self._context, "ssl_handshake_timeout": HEAD_SECONDS}
         self._server = await listen(self._make_protocol, host, port, "--http-port", backlog=BACKLOG, **tls)

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import Response
-
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
@@ -24,10 +22,7 @@ from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, op
 from triptych_serving.gateway.route import Api, ApiRoute
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
-AGGREGATIONS = {
-    "none": token_classification_pb2.AGGREGATION_NONE,
-    "simple": token_classification_pb2.AGGREGATION_SIMPLE,
-}
+AGGREGATIONS = {"none": token_classification_pb2.AGGREGATION_NONE, "simple": token_classification_pb2.AGGREGATION_SIMPLE}
 OUTSIDE = ["O"]  # the label of tokens of no entity
 TOP_K = {"top_k": ("top_k", int)}
 NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
@@ -136,8 +131,7 @@ async def translate(query: Query) -> Any:
 async def compare_sentences(query: Query) -> Any:
     given = as_object(query.inputs, "inputs")
     texts = [given.take("source_sentence", str), *given.take_texts("sentences")[0]]
-    request = embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True)
-    response = await query.call.ask(request)
+    response = await query.call.ask(embedding_pb2.EmbedTextRequest(contents=texts, model=query.model, normalize=True))
 
     def cosines() -> list[float]:
         first, *others = (one.values for one in response.embeddings)
@@ -160,10 +154,6 @@ async def classify_image(query: Query) -> Any:
     return [_members(one, "label", "score") for one in response.results[0].labels]
 
 
-async def extract_features(query: Query) -> Response:
-    return await tei.embed_texts(query.call, query.parameters, query.model)
-
-
 TASKS: dict[str, Callable[[Query], Awaitable[Any]]] = {
     "fill-mask": fill_mask,
     "text-classification": classify_text,
@@ -171,7 +161,7 @@ TASKS: dict[str, Callable[[Query], Awaitable[Any]]] = {
     "question-answering": answer_question,
     "translation": translate,
     "image-classification": classify_image,
-    "feature-extraction": extract_features,
+    "feature-extraction": lambda query: tei.embed_texts(query.call, query.parameters, query.model),
     "sentence-similarity": compare_sentences,
 }
 OWN_NAMES = {"text-embedding": "feature-extraction"}  # tasks of bundles that have another name here
@@ -185,10 +175,10 @@ async def infer(call: HttpCall) -> Any:
         task = task or "image-classification"
     else:
         given = await call.json(has_images=True)
-        query = Query(call, model, given.get("inputs"), Json(given.take("parameters", dict, {})))
-        task = task or await _task_of(call, model, query.inputs)
-        if task == "feature-extraction":  # its parameters are beside the inputs
-            query = Query(call, model, query.inputs, given)
+        inputs = given.get("inputs")
+        task = task or await _task_of(call, model, inputs)
+        beside = task == "feature-extraction"  # its parameters are beside the inputs
+        query = Query(call, model, inputs, given if beside else Json(given.take("parameters", dict, {})))
     if task not in TASKS:
         raise invalid(f"task: {task[:60]!r} is not one of {', '.join(TASKS)}")
     return await TASKS[task](query)

@@ -63,9 +63,8 @@ class LibreTranslate:
     async def languages(self, call: HttpCall) -> list[dict[str, object]]:
         _with_key(call, await call.json())  # clients send a body even with GET
         pairs = await language_pairs(call)
-        codes = _codes(pairs)
-        named = zip(codes, await language_names(call, codes), strict=True)
-        return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named]
+        named = await language_names(call, _codes(pairs))
+        return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named.items()]
 
     async def detect(self, call: HttpCall) -> list[dict[str, object]]:
         given = _with_key(call, await call.json())

@@ -55,8 +55,7 @@ def _change(request: Callable[..., Any]) -> Any:
 
 
 async def index(call: HttpCall) -> list[Any]:
-    request = pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False))
-    found = await call.ask(request)
+    found = await call.ask(pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False)))
     return [to_dict(one, plain=True) for one in found.models]
 
 
@@ -71,8 +70,7 @@ async def infer(call: HttpCall) -> Response:
         len(data), request_from, data[:size], data[size:], path["name"], path.get("version", "")
     )
     found = await call.ask(request)
-    response: Response = await call.offload(found.ByteSize(), response_to, found, wanted)
-    return response
+    return await call.offload(found.ByteSize(), response_to, found, wanted)
 
 
 def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tuple[pb.ModelInferRequest, Wanted]:

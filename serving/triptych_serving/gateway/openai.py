@@ -23,8 +23,7 @@ async def embeddings(call: HttpCall) -> Response:
     if encoding not in ("float", "base64"):
         raise invalid(f"encoding_format: {encoding[:40]!r} is not float or base64")
     options = given.take_given({"model": ("model", str), "dimensions": ("dimensions", int)})
-    request = embedding_pb2.EmbedTextRequest(contents=texts, **options)
-    response = await call.ask(request)
+    response = await call.ask(embedding_pb2.EmbedTextRequest(contents=texts, **options))
     size = sum(len(one.values) for one in response.embeddings)
     return JSONResponse(await call.offload(32 * size, _embeddings, response, encoding == "base64"))
 
@@ -34,8 +33,7 @@ async def models(call: HttpCall) -> dict[str, object]:
 
 
 async def model(call: HttpCall) -> dict[str, object]:
-    request = model_pb2.GetModelRequest(name=call.request.path_params["model"])
-    response = await call.ask(request)
+    response = await call.ask(model_pb2.GetModelRequest(name=call.request.path_params["model"]))
     return _model(response.model)
 
 

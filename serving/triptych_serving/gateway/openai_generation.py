@@ -24,22 +24,26 @@ TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permis
 DONE = b"data: [DONE]\n\n"
 DECODER = codecs.getincrementaldecoder("utf-8")
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
+    **dict.fromkeys(("tools", "functions"), ([],)),
+    "tool_choice": ("none", "auto"),
     "logit_bias": ({},),
     "best_of": (1,),
     "suffix": ("",),
-    "tools": ([],),
-    "functions": ([],),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
-    "tool_choice": ("none", "auto"),
-    "min_p": (0,),  # this and the following are of other servers
-    "ignore_eos": (False,),
+    # Those of other servers.
+    **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"), ()),
+    "min_p": (0,),
+    "typical_p": (1,),
     "stop_token_ids": ([],),
-    "include_stop_str_in_output": (False,),
+    "add_generation_prompt": (True,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
 }
+CALLS: Mapping[str, tuple[Any, ...]] = {"tool_calls": ([],), "function_call": ()}  # of tools, in a message
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
 OPTIONS: Mapping[str, tuple[str, type]] = {
     "top_p": ("sampling_topp", float),
@@ -48,6 +52,7 @@ OPTIONS: Mapping[str, tuple[str, type]] = {
     "repetition_penalty": ("repetition_penalty", float),
     "length_penalty": ("length_penalty", float),
     "min_tokens": ("min_length", int),
+    "beam_size": ("beam_size", int),
 }
 SHARED: Mapping[str, tuple[str, type]] = {
     "model": ("model", str),
@@ -117,7 +122,9 @@ async def completions(call: HttpCall) -> Response:
 
 async def chat_completions(call: HttpCall) -> Response:
     given = await call.json()
-    messages = [_message(index, each) for index, each in enumerate(given.take("messages", list))]
+    messages = [_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
+    if not messages:
+        raise invalid("messages: the list is empty, must have at least one message")
     top = {"top_logprobs": given.take("top_logprobs", int, 0)} if given.take("logprobs", bool, False) else {}
     return await _answer(call, given, True, messages=messages, **top)
 
@@ -125,7 +132,8 @@ async def chat_completions(call: HttpCall) -> Response:
 async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     values = {**_values(given), **own}
-    names = {"max_tokens": "max_completion_tokens"} if given.get("max_completion_tokens") is not None else {}
+    limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
+    names = {"max_tokens": limit, "options.max_length": limit}
     try:
         return await _generate(call, given, chat, values)
     except RpcError as error:
@@ -201,7 +209,7 @@ def _pieces(
 def _values(given: Json) -> dict[str, Any]:
     """Return the fields of GenerateRequest that completions and chats share."""
     values = given.take_given(SHARED)
-    if given.get("stop") is not None:
+    if given.get("stop") not in (None, []):
         values["stop"], _ = given.take_texts("stop")
     if given.get("top_k") == -1:  # vLLM's value for all tokens
         given["top_k"] = 0
@@ -222,16 +230,17 @@ def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
 
 
-def _message(index: int, value: object) -> pb.ChatMessage:
-    message = as_object(value, f"messages[{index}]")
+def _message(name: str, value: object) -> pb.ChatMessage:
+    message = as_object(value, name)
+    message.refuse(CALLS)
     content = message.get("content")
     if isinstance(content, list):
-        parts = [as_object(part, f"messages[{index}].content") for part in content]
+        parts = [as_object(part, f"{name}.content[{index}]") for index, part in enumerate(content)]
         if any(part.get("type") != "text" for part in parts):
-            raise invalid(f"messages[{index}].content: only parts of type text are supported")
+            raise invalid(f"{name}.content: only parts of type text are supported")
         content = "".join(part.take("text", str) for part in parts)
     if not isinstance(content, str):
-        raise invalid(f"messages[{index}].content: must be a string, or a list of parts of type text")
+        raise invalid(f"{name}.content: must be a string, or a list of parts of type text")
     return pb.ChatMessage(role=message.take("role", str), content=content)
 
 

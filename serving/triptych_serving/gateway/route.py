@@ -38,7 +38,8 @@ ALL_ROUTES = "GET /openapi.json describes all routes"
 NO_ROUTE = f"there is no such route; {ALL_ROUTES}"
 INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
 
-FIELD = re.compile(r"[a-z_.]+")  # at the start of a message, before an index or a colon
+OPTIONS = "options."
+NAME = re.compile(r"[a-z_.]+")
 
 Function = Callable[[HttpCall], Awaitable[Response | Mapping[str, Any] | list[Any]]]
 ErrorBody = Callable[[RpcError, int], Mapping[str, Any]]
@@ -73,24 +74,23 @@ class Api:
             call = HttpCall(request, parts)
             try:
                 result = await function(call)
+                response = result if isinstance(result, Response) else JSONResponse(result)
             except ClientDisconnect:
                 return Response(status_code=499)
             except RpcError as error:
-                return self._failed(call, error)
+                response = self._failed(error)
             except Exception:
                 logger.exception("gateway error: path=%s", request.url.path)
-                return self._failed(call, INTERNAL)
-            response = result if isinstance(result, Response) else JSONResponse(result)
+                response = self._failed(INTERNAL)
             response.headers[REQUEST_ID] = call.request_id
             return response
 
         return endpoint
 
-    def _failed(self, call: HttpCall, error: RpcError) -> Response:
+    def _failed(self, error: RpcError) -> Response:
         status = http_status(error)
         status = self.statuses.get(status, status)
         response = JSONResponse(self.error(renamed(error, self.names), status), status)
-        response.headers[REQUEST_ID] = call.request_id
         if (seconds := error.retry_seconds) is not None:
             response.headers["retry-after"] = str(math.ceil(seconds))
         if status == 401:
@@ -107,9 +107,13 @@ def http_status(error: RpcError) -> int:
 
 
 def renamed(error: RpcError, names: Mapping[str, str]) -> RpcError:
-    """Return an error that calls the field which its message begins with as `names` says."""
-    found = FIELD.match(error.message)
-    return error.with_message(names[found[0]] + error.message[found.end() :]) if found and found[0] in names else error
+    """Return an error that calls the field which its message begins with, and options further on, as `names` says."""
+
+    def name(found: re.Match[str]) -> str:
+        field = OPTIONS + found[0].removeprefix(OPTIONS) if found.start() else found[0]
+        return names.get(field, found[0])
+
+    return error.with_message(NAME.sub(name, error.message))
 
 
 def stream_error(error: Exception) -> RpcError:

@@ -82,11 +82,7 @@ class StoredDocuments:
         return document
 
     def get(self, id: str) -> StoredDocument:
-        """Return a document.
-
-        Raises:
-            RpcError: it is unknown, or was dropped.
-        """
+        """Return a document. Raises RpcError: it is unknown, or was dropped."""
         self._drop()
         if id not in self._documents:
             message = f"the document is unknown or was dropped: they are kept for {KEEP_SECONDS / 60:g} minutes"

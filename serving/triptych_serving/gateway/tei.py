@@ -21,11 +21,7 @@ async def embed(call: HttpCall) -> Response:
 
 
 async def embed_texts(call: HttpCall, given: Json, model: str) -> Response:
-    """Embed `inputs`, with the options beside them.
-
-    Raises:
-        RpcError: as EmbeddingService/EmbedText.
-    """
+    """Embed `inputs`, with the options beside them. Raises RpcError: as EmbeddingService/EmbedText."""
     given.refuse({"prompt_name": (), "encoding_format": ("float",), **RIGHT})
     texts, _ = given.take_texts("inputs")
     request = embedding_pb2.EmbedTextRequest(
@@ -73,8 +69,7 @@ async def rerank(call: HttpCall) -> Response:
         {"index": one.index, "score": one.score, **({"text": texts[one.index]} if with_text else {})}
         for one in response.results
     ]
-    sent: Response = await call.offload(size, JSONResponse, ranked)
-    return sent
+    return await call.offload(size, JSONResponse, ranked)
 
 
 async def info(call: HttpCall) -> dict[str, object]:

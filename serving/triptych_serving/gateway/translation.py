@@ -62,11 +62,7 @@ def _of_text(message: str, places: Sequence[int]) -> str:
 
 
 async def translate_document(call: HttpCall, content: bytes, config: translation_pb2.DocumentConfig) -> TranslatedDocument:
-    """Translate a document.
-
-    Raises:
-        RpcError: as TranslationService/TranslateDocument.
-    """
+    """Translate a document. Raises RpcError: as TranslationService/TranslateDocument."""
     config.total_bytes = len(content)
     translated, mime_type = bytearray(), ""
     stream = call.stream(f"{SERVICE}/TranslateDocument", _parts(content, config), translation_pb2.TranslateDocumentResponse)
@@ -118,9 +114,10 @@ def source_code(code: str) -> str:
     return "" if code.lower() == AUTO else code
 
 
-async def language_names(call: HttpCall, codes: Sequence[str]) -> list[str]:
-    """Return English names of languages, such as "German"; the code where it is unknown or the names are not installed."""
-    return await Offload(call.parts.pool).run_in_thread(lambda: list(map(_name, codes)))  # the first one takes seconds
+async def language_names(call: HttpCall, codes: Sequence[str]) -> dict[str, str]:
+    """Map languages to English names, such as "German"; the code where it is unknown or the names are not installed."""
+    # The first name takes seconds.
+    return await Offload(call.parts.pool).run_in_thread(lambda: {code: _name(code) for code in codes})
 
 
 def _name(code: str) -> str:

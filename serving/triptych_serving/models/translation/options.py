@@ -176,7 +176,8 @@ def _hypotheses(options: DecodingOptions, generation: Generation, samples: bool,
     most = slots if samples else beam_size
     wanted = _given(options.num_hypotheses, min(generation.num_hypotheses, most))
     if wanted > most:
-        limit = f"the limit of {slots}, the engine's slots" if samples else f"beam_size, which is {beam_size}"
+        remedy = "set sampling_topk or sampling_topp to sample, or a larger beam_size"
+        limit = f"the limit of {slots}, the engine's slots" if samples else f"beam_size, which is {beam_size}; {remedy}"
         raise _invalid("num_hypotheses", f"{wanted} is above {limit}")
     return beam_size, wanted
 

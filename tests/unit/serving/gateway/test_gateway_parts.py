@@ -38,6 +38,7 @@ from triptych_serving.rpc.limits import MessageLimit
         (None, str, "name: missing, must be a string"),
         ([], dict, "name: list [], must be an object"),
         (-1, int, "name: out of range, must be from 0 to 4,294,967,295"),
+        (float("inf"), float, "name: float inf, must be a finite number"),
         (2**40, int, "name: out of range, must be from 0 to 4,294,967,295"),
     ],
 )
@@ -141,7 +142,7 @@ def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(Language, "display_name", display_name)
     with ThreadPoolExecutor(1) as pool:
         call: Any = SimpleNamespace(parts=SimpleNamespace(pool=pool))
-        assert asyncio.run(language_names(call, ["de"])) == ["German"]
+        assert asyncio.run(language_names(call, ["de"])) == {"de": "German"}
     assert threads[0] is not threading.main_thread()
 
 
