@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from triptych_bench.results import Distribution, Report, Run
+from triptych_bench.results import Distribution, Report, Run, percentile_of
 
 HIGHER, LOWER, NEITHER = 1, -1, 0
 TOLERANCE = 0.05  # a server is steady within 10 % of its mean: less than half of that is noise
 
 SECTIONS = ("target", "inputs", "settings", "machine")
-WARNED = ("inputs", "settings", "machine")  # targets are what is compared
 REPEATED = ("protocol", "model", "model-version", "server started as", "concurrency", "rate")  # settings shown elsewhere
 
 
@@ -36,8 +35,6 @@ class MetricRow:
 class MatchedLoad:
     """The same load in several reports; None for reports without it."""
 
-    name: str
-    scenario: str
     first: Run
     others: tuple[Run | None, ...]
     lines: tuple[MetricRow, ...]
@@ -75,16 +72,19 @@ class ComparedMetric:
     value: Callable[[Run], float | None]
     tolerance: float = TOLERANCE  # Ratios that are no further from 1 are the same
 
-    def row(self, first: Run, others: Sequence[Run | None]) -> MetricRow:
+    def row(self, runs: Sequence[Run | None]) -> MetricRow:
         """Compare the same load of all reports."""
-        base = self.value(first)
-        values = [None if run is None else self.value(run) for run in others]
-        cells = tuple(compare_values(value, base, self.better, self.tolerance) for value in values)
-        return MetricRow(name=self.name, kind=self.kind, first=base, others=cells)
+        values = [None if run is None else self.value(run) for run in runs]
+        return _row(self.name, self.kind, self.better, values, self.tolerance)
 
 
-def compare_values(value: float | None, base: float | None, better: int, tolerance: float = TOLERANCE) -> ComparedValue:
-    """Compare a value with that of the first report."""
+def _row(name: str, kind: str, better: int, values: Sequence[float | None], tolerance: float = TOLERANCE) -> MetricRow:
+    first, *others = values
+    cells = tuple(_compared(value, first, better, tolerance) for value in others)
+    return MetricRow(name=name, kind=kind, first=first, others=cells)
+
+
+def _compared(value: float | None, base: float | None, better: int, tolerance: float) -> ComparedValue:
     if value is None or not base:
         return ComparedValue(value=value)
     ratio = value / base
@@ -106,16 +106,11 @@ def kind_and_direction(name: str) -> tuple[str, int]:
     return "number", HIGHER if name in ("BLEU", "accuracy") else NEITHER
 
 
-def _percentile(of: Callable[[Run], Distribution | None], name: str) -> Callable[[Run], float | None]:
-    def value(run: Run) -> float | None:
-        distribution = of(run)
-        return distribution.percentile(name) if distribution else None
-
-    return value
-
-
 def _percentiles(label: str, of: Callable[[Run], Distribution | None], *names: str) -> list[ComparedMetric]:
-    return [ComparedMetric(f"p{name} {label}", "seconds", LOWER, _percentile(of, name)) for name in names]
+    def metric(name: str) -> ComparedMetric:
+        return ComparedMetric(f"p{name} {label}", "seconds", LOWER, lambda run: percentile_of(of(run), name))
+
+    return [metric(name) for name in names]
 
 
 METRICS = (
@@ -130,7 +125,7 @@ METRICS = (
     ComparedMetric("mean server compute", "seconds", LOWER, lambda run: run.parts.server_compute),
     ComparedMetric("server CPU cores", "number", NEITHER, lambda run: run.resources.cpu_cores if run.resources else None),
     ComparedMetric("server memory", "bytes", LOWER, lambda run: run.resources.memory_bytes if run.resources else None),
-    ComparedMetric("failed requests", "number", LOWER, lambda run: float(sum(run.failed.values())) or None),
+    ComparedMetric("failed requests", "number", LOWER, lambda run: float(run.failures) or None),
     ComparedMetric("quality", "number", HIGHER, lambda run: run.quality.value if run.quality else None, 0.005),
 )
 
@@ -172,20 +167,18 @@ def _matches(first: Report, others: Sequence[Report]) -> Iterator[MatchedLoad]:
     for key, run in _by_key(first).items():
         found = tuple(table.get(key) for table in tables)
         if any(found):
-            rows = (metric.row(run, found) for metric in METRICS)
+            rows = (metric.row((run, *found)) for metric in METRICS)
             known = tuple(row for row in rows if row.first is not None or any(cell.value is not None for cell in row.others))
-            yield MatchedLoad(name=run.name, scenario=run.scenario, first=run, others=found, lines=known)
+            yield MatchedLoad(first=run, others=found, lines=known)
 
 
 def _headline(first: Report, others: Sequence[Report]) -> Iterator[MetricRow]:
     """Compare the headline figures; 0 means that a report had no valid run."""
     for name, figure in first.headline.items():
         kind, better = kind_and_direction(name)
-        base = figure or None
         values = [report.headline.get(name) or None for report in others]
         if any(value is not None for value in values):
-            cells = tuple(compare_values(value, base, better) for value in values)
-            yield MetricRow(name=name, kind=kind, first=base, others=cells)
+            yield _row(name, kind, better, [figure or None, *values])
 
 
 def _unmatched(reports: Sequence[Report], names: Sequence[str], matches: Sequence[MatchedLoad]) -> Iterator[tuple[str, str]]:
@@ -214,9 +207,9 @@ def _warnings(
         if len(set(values)) > 1:
             yield f"different {label}: {_listed(names, values)}"
     same_inputs = len({report.inputs.get("sha256", name) for name, report in zip(names, reports, strict=True)}) == 1
-    for one in differences:
+    for one in differences:  # targets are what is compared
         repeated = one.section == "settings" and one.name in REPEATED
-        if one.section in WARNED and not repeated and not (one.section == "inputs" and same_inputs):
+        if one.section != "target" and not repeated and not (one.section == "inputs" and same_inputs):
             yield f"different {one.section}: {one.name}: {_listed(names, one.values)}"
     if not matches:
         yield "no load is the same in any two of the reports"
@@ -227,8 +220,5 @@ def _warnings(
 
 
 def _listed(names: Sequence[str], values: Sequence[str]) -> str:
-    return ", ".join(f"{name} {_shortened(value) or 'nothing'}" for name, value in zip(names, values, strict=True))
-
-
-def _shortened(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:57]}..."
+    shortened = [value if len(value) <= 60 else f"{value[:57]}..." for value in values]
+    return ", ".join(f"{name} {value or 'nothing'}" for name, value in zip(names, shortened, strict=True))

@@ -19,7 +19,6 @@ def describe() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Return the model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -41,35 +41,17 @@ PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
 LANGUAGES = ("source_language", "target_language")
 
 
-def _best_tokens(translation: Any) -> int:
-    """Count the tokens of the first hypothesis, which is the one that is streamed."""
-    return sum(each.token_count for each in translation.hypotheses[:1])
-
-
-def _generated_tokens(generation: Any) -> int:
-    return sum(each.token_count for each in generation.choices)
-
-
 @dataclass(frozen=True)
 class TaskMethod:
     """A task of the client."""
 
     task: tasks.UnaryTask[Any]
-    read: Callable[[Any], str]
-    """Converts the message of one result to text, as references are written."""
-    tokens: Callable[[Any], int] | None = None
-    """Counts the generated tokens of one result."""
-    stream: tasks.UnaryTask[Any] | None = None
-    """The method with a stream."""
-    result: tuple[str, str] = ("", "")
-    """The fields of a stream's result: the index of the input, and the result itself."""
-
-    def outputs(self, message: Any) -> list[str]:
-        """Return the output for each input of a response."""
-        return [self.read(result) for result in getattr(message, self.task.results)]
+    read: Callable[[Any], str]  # converts the message of one result to text, as references are written
+    tokens: Callable[[Any], int] | None = None  # counts the generated tokens of one result
+    stream: tasks.UnaryTask[Any] | None = None  # the method with a stream
+    result: tuple[str, str] = ("", "")  # the fields of a stream's result: the index of the input, and the result itself
 
     def count_tokens(self, message: Any) -> int:
-        """Count the generated tokens of a response."""
         return sum(map(self.tokens, getattr(message, self.task.results))) if self.tokens else 0
 
 
@@ -96,14 +78,14 @@ METHODS: Mapping[str, TaskMethod] = {
     "translate": TaskMethod(
         tasks.TRANSLATE,
         lambda result: result.translated_text,
-        _best_tokens,
+        lambda result: sum(each.token_count for each in result.hypotheses[:1]),  # only the first hypothesis is streamed
         tasks.TRANSLATE_STREAM,
         ("content_index", "translation"),
     ),
     "generate": TaskMethod(
         GENERATE,
         lambda result: result.choices[0].text,
-        _generated_tokens,
+        lambda result: sum(each.token_count for each in result.choices),
         GENERATE_STREAM,
         ("prompt_index", "generation"),
     ),
@@ -211,7 +193,9 @@ class NativeTarget(GrpcTarget):
         return Outcome(OK, sent, clock(), began - sent, reading, server, tokens, tuple(times), answer)
 
     def read(self, response: RawResponse) -> list[str]:
-        return list(response) if self._spec.stream else self._method.outputs(self._parse(response))
+        if self._spec.stream:
+            return list(response)
+        return [self._method.read(result) for result in getattr(self._parse(response), self._method.task.results)]
 
     async def stats(self) -> Counters | None:
         """Read the statistics of the Open Inference Protocol, which cover all services of the server."""

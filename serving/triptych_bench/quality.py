@@ -28,7 +28,6 @@ class BenchmarkInputs:
 
     @property
     def has_references(self) -> bool:
-        """True if any sample has a reference."""
         return any(sample.reference is not None for sample in self.samples)
 
 
@@ -79,12 +78,7 @@ async def _send_missing(
 
 
 def _pairs(target: Target, inputs: BenchmarkInputs, responses: dict[int, object]) -> list[tuple[str, str]]:
-    """Pair outputs with their references, each input once.
-
-    Raises:
-        QualityError: A response has another number of outputs than its request had inputs.
-        TargetError: A response cannot be parsed.
-    """
+    """Pair outputs with their references, each input once."""
     pairs, size = [], len(inputs.batches[0].samples)
     for number, response in sorted(responses.items()):
         outputs = target.read(response)
@@ -105,20 +99,15 @@ def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequen
     if metric is QualityMetric.NONE or not references:
         return None
     if metric is QualityMetric.BLEU:
-        return _bleu(outputs, references, language)
+        try:
+            scores = score_translations(outputs, references, language)
+        except ModuleNotFoundError as error:
+            raise QualityError(
+                'no BLEU: sacrebleu is not installed; run: pip install "triptych[train]", or sacrebleu alone'
+            ) from error
+        return Quality(metric="BLEU", value=scores.bleu, signature=f"n:{scores.sentences}|{scores.signature}")
     right = sum(_normalized(output) == _normalized(reference) for output, reference in zip(outputs, references, strict=True))
     return Quality(metric=metric.value, value=right / len(references), signature=f"n:{len(references)}")
-
-
-def _bleu(outputs: Sequence[str], references: Sequence[str], language: str) -> Quality:
-    """Compute BLEU with sacreBLEU, 0 to 100."""
-    try:
-        scores = score_translations(outputs, references, language)
-    except ModuleNotFoundError as error:
-        raise QualityError(
-            'no BLEU: sacrebleu is not installed; run: pip install "triptych[train]", or sacrebleu alone'
-        ) from error
-    return Quality(metric="BLEU", value=scores.bleu, signature=f"n:{scores.sentences}|{scores.signature}")
 
 
 def _normalized(text: str) -> str:

@@ -14,9 +14,10 @@ class Distribution:
     percentiles: dict[str, float]  # "50", "90", "95", "99", "99.9"
     curve: tuple[tuple[float, float], ...] = ()  # (fraction, seconds): at most 200 points, dense towards 1
 
-    def percentile(self, name: str) -> float | None:
-        """Return a percentile, or None (not 0) for an empty distribution."""
-        return self.percentiles.get(name) if self.count else None
+
+def percentile_of(distribution: Distribution | None, name: str) -> float | None:
+    """Return a percentile, or None (not 0) without a distribution or for an empty one."""
+    return distribution.percentiles.get(name) if distribution and distribution.count else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,11 @@ class Run:
     moments: tuple[TimelineEntry, ...] = ()
     valid: bool = True  # meets the requirements of its scenario
     problem: str = ""  # if not, the reason
+
+    @property
+    def failures(self) -> int:
+        """Number of failed requests."""
+        return sum(self.failed.values())
 
     @property
     def trusted(self) -> bool:

@@ -24,7 +24,7 @@ from triptych_bench.scenarios.scenarios import (
     single_stream,
 )
 from triptych_bench.server.resources import CounterSource, MetricsMeter, ResourceMeter
-from triptych_bench.target import OK, RequestSpec, Sample, Target, TargetError
+from triptych_bench.target import RequestSpec, Sample, Target, TargetError
 
 RANDOM_SAMPLES = 100  # of tensors
 
@@ -90,7 +90,9 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
             await interrupt.unless(target.open())
             samples = spec.inputs(target) or target.samples(RANDOM_SAMPLES, spec.plan.seed)
             inputs = BenchmarkInputs(samples, batches_of(target, samples, spec.batch))
-            await interrupt.unless(_try(target, inputs.batches[0]))
+            outcome = await interrupt.unless(target.send(inputs.batches[0].request))  # reports failures before the warm-up
+            if not outcome.ok:
+                raise TargetError(f"{outcome.code}: {outcome.message}")
             facts = await interrupt.unless(target.describe())
             meter = MetricsMeter(spec.metrics_url) if spec.metrics_url else None
             if meter is not None:
@@ -105,9 +107,7 @@ async def _measure(spec: BenchmarkSpec, target: Target, progress: Callable[[str]
                 progress=progress,
             )
             progress(expected_time(spec))
-            measured = await _measure_loads(spec, runner, inputs.batches)
-            if inputs.has_references:
-                await _add_quality(spec, target, runner, inputs, measured, interrupt)
+            measured = await _measure_loads(spec, target, runner, inputs, interrupt)
             report = Report(
                 tool=f"triptych {__version__}",
                 started=started,
@@ -147,15 +147,17 @@ def _minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-async def _measure_loads(spec: BenchmarkSpec, runner: LoadRunner, batches: Sequence[SampleBatch]) -> MeasuredRuns:
-    """Measure all loads, or those until the server is lost or the user interrupts.
+async def _measure_loads(
+    spec: BenchmarkSpec, target: Target, runner: LoadRunner, inputs: BenchmarkInputs, interrupt: Interrupt
+) -> MeasuredRuns:
+    """Measure all loads, or those until the server is lost or the user interrupts, and the quality of their outputs.
 
     Raises:
         TargetError: The server was lost before the end of the first load.
     """
     measured = MeasuredRuns()
     try:
-        measured.headline = await _run_scenario(spec, runner, batches, measured.runs.append)
+        measured.headline = await _run_scenario(spec, runner, inputs.batches, measured.runs.append)
     except StoppedError:  # between two loads
         pass
     except TargetError as error:
@@ -163,22 +165,13 @@ async def _measure_loads(spec: BenchmarkSpec, runner: LoadRunner, batches: Seque
             raise
         measured.failed = True
         measured.notes.append(f"ended early: {error}")
+    if inputs.has_references:
+        sends = None if measured.failed else interrupt
+        try:
+            measured.runs = await with_quality(spec.requests, target, runner, inputs, measured.runs, sends)
+        except (QualityError, TargetError) as error:  # the speed is valid without it
+            measured.notes.append(str(error))
     return measured
-
-
-async def _add_quality(
-    spec: BenchmarkSpec,
-    target: Target,
-    runner: LoadRunner,
-    inputs: BenchmarkInputs,
-    measured: MeasuredRuns,
-    interrupt: Interrupt,
-) -> None:
-    sends = None if measured.failed else interrupt
-    try:
-        measured.runs = await with_quality(spec.requests, target, runner, inputs, measured.runs, sends)
-    except (QualityError, TargetError) as error:  # the speed is valid without it
-        measured.notes.append(str(error))
 
 
 async def _describe(target: Target, interrupt: Interrupt) -> dict[str, str]:
@@ -219,13 +212,6 @@ def batches_of(target: Target, samples: Sequence[Sample], size: int) -> list[Sam
     filled = [samples[index % len(samples)] for index in range(whole)]
     parts = [tuple(filled[start : start + size]) for start in range(0, whole, size)]
     return [SampleBatch(target.prepare(part), part) for part in parts]
-
-
-async def _try(target: Target, batch: SampleBatch) -> None:
-    """Send one request before the warm-up, to report failures early."""
-    outcome = await target.send(batch.request)
-    if outcome.code != OK:
-        raise TargetError(f"{outcome.code}: {outcome.message}")
 
 
 def _describe_inputs(source: str, samples: Sequence[Sample]) -> dict[str, str]:

@@ -5,7 +5,7 @@
 """
 
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -98,7 +98,6 @@ class UnaryCaller:
         self._read = read
 
     def send(self, request: Request) -> Outcome:
-        """Send a request and wait; a failure is an outcome, too."""
         sent = time.perf_counter()
         try:
             response = self._call(request, timeout=self._timeout, metadata=self._metadata)
@@ -167,8 +166,17 @@ class GrpcTarget:
     async def close(self) -> None:
         await self._channel.close()
 
-    def send(self, request: Request) -> Coroutine[Any, Any, Outcome]:
-        return self._send_stream(request) if self._streams else send_unary(self._call, request, self._read, **self._options)
+    async def send(self, request: Request) -> Outcome:
+        if self._streams:
+            return await self._send_stream(request)
+        sent = time.perf_counter()
+        try:
+            running = self._call(request, **self._options)
+            began = time.perf_counter()
+            response = await running
+        except grpc.RpcError as error:
+            return failed(error, sent)
+        return self._read(response, sent, began - sent)
 
     def caller(self) -> UnaryCaller | None:
         return None if self._streams else UnaryCaller(self._settings, self.path, self._metadata, self._read)
@@ -178,25 +186,6 @@ class GrpcTarget:
 
     async def _send_stream(self, request: Request) -> Outcome:
         raise NotImplementedError
-
-
-async def send_unary(call: Any, request: Request, read: Callable[[bytes, float, float], Outcome], **options: Any) -> Outcome:
-    """Send a request with a multi-callable of grpc.aio.
-
-    Args:
-        call: Of a unary method; requests and responses are bytes.
-        request: Serialized.
-        read: Makes the outcome of the response's bytes, the moment of sending and its duration.
-        options: Timeout and metadata.
-    """
-    sent = time.perf_counter()
-    try:
-        running = call(request, **options)
-        began = time.perf_counter()
-        response = await running
-    except grpc.RpcError as error:
-        return failed(error, sent)
-    return read(response, sent, began - sent)
 
 
 def failed(error: Any, sent: float) -> Outcome:

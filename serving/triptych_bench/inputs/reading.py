@@ -6,7 +6,7 @@ import random
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -15,7 +15,6 @@ from triptych_bench.target import Sample, TargetError
 from triptych_bench.tasks import TASKS, InputKind
 
 PICTURES = (".jpg", ".jpeg", ".png", ".webp")
-TAB = "\t"
 
 
 def read_inputs(path: Path, kind: InputKind, references: Path | None) -> list[Sample]:
@@ -36,12 +35,17 @@ def read_inputs(path: Path, kind: InputKind, references: Path | None) -> list[Sa
         return inputdata.read(path)
     if kind is InputKind.IMAGE:
         try:
-            samples = [_image(file, path) for file in _pictures(path)]
+            files = [path]
+            if path.is_dir():
+                files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in PICTURES and file.is_file()]
+            samples = [_image(file, path) for file in files]
         except OSError as error:
             raise TargetError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from error
     else:
         lines = _lines(path)
-        known = None if references is None else _references(references, len(lines), path)
+        known = None if references is None else _lines(references)
+        if known is not None and len(known) != len(lines):
+            raise TargetError(f"{references}: {len(known)} references for the {len(lines)} lines of {path}")
         is_table = ".tsv" in path.suffixes
         rows = (_sample(f"{path.name}:{number}", line, kind, is_table) for number, line in enumerate(lines, start=1))
         samples = [replace(row, reference=known[i]) if known else row for i, row in enumerate(rows) if row is not None]
@@ -54,7 +58,7 @@ def _sample(place: str, line: str, kind: InputKind, table: bool) -> Sample | Non
     """Parse a line; None if it is empty."""
     if not line.strip():
         return None
-    fields = line.split(TAB)
+    fields = line.split("\t")
     wants_pair = kind is InputKind.PAIR or (kind is InputKind.TEXT_OR_PAIR and len(fields) > 1)
     if wants_pair and (len(fields) < 2 or not all(field.strip() for field in fields[:2])):
         raise TargetError(f"{place}: expected two texts separated by a tab")
@@ -75,20 +79,6 @@ def _lines(path: Path) -> list[str]:
         line = raw.count(b"\n", 0, error.start) + 1
         raise TargetError(f"{path}:{line}: not UTF-8") from error
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def _references(path: Path, count: int, inputs: Path) -> Sequence[str]:
-    lines = _lines(path)
-    if len(lines) != count:
-        raise TargetError(f"{path}: {len(lines)} references for the {count} lines of {inputs}")
-    return lines
-
-
-def _pictures(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    yield from (file for file in sorted(path.rglob("*")) if file.suffix.lower() in PICTURES and file.is_file())
 
 
 def _image(file: Path, root: Path) -> Sample:

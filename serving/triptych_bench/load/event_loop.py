@@ -65,8 +65,7 @@ class Interrupt:
             for number in self._previous_handlers:
                 self._loop.add_signal_handler(number, self._set)
         except (NotImplementedError, ValueError, RuntimeError):  # Windows, or not the main thread: asyncio's own handling
-            yield
-            return
+            self._previous_handlers = {}
         try:
             yield
         finally:

@@ -1,10 +1,9 @@
-"""The log of a run: one record per request, and the CPU time of the load generator."""
+"""The log of a run: one record per request."""
 
 import time
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from triptych_bench.target import Outcome, RawResponse, ServerTimes
+from triptych_bench.target import OK, Outcome, RawResponse, ServerTimes
 
 HOPELESS_FAILURES = 20  # with fewer failures, the first responses may just take longer
 
@@ -16,13 +15,16 @@ class Record(NamedTuple):
     due: float  # scheduled moment; in closed loops, the moment of sending
     sent: float
     received: float
-    ok: bool
     code: str
     client_send: float | None
     client_receive: float
     server: ServerTimes | None
     tokens: int
     token_times: tuple[float, ...]
+
+    @property
+    def ok(self) -> bool:
+        return self.code == OK
 
     @property
     def latency(self) -> float:
@@ -46,10 +48,6 @@ class Log:
         self.thread_seconds: dict[int, float] = {}  # CPU time of each sending thread
         self._keeps = keeps
 
-    def begin(self, due: float) -> None:
-        """Note that a request of an open loop is about to be sent."""
-        self.dues.append(due)
-
     def end(self, batch: int, due: float | None, outcome: Outcome) -> None:
         """Note the outcome of a request; `due` is None in closed loops."""
         sent = outcome.sent
@@ -59,7 +57,6 @@ class Log:
                 sent if due is None else due,
                 sent,
                 outcome.received,
-                outcome.ok,
                 outcome.code,
                 outcome.client_send,
                 outcome.client_receive,
@@ -85,31 +82,3 @@ class Log:
             return ""
         code, message = next(iter(self.messages.items()))
         return f"{code}: {message}"
-
-
-@dataclass(frozen=True)
-class CpuClock:
-    """Wall and CPU clocks of the load generator, read together."""
-
-    wall: float
-    process: float  # CPU seconds of all threads
-    sending: float  # CPU seconds of the event loop's thread and of the sending threads
-
-    @classmethod
-    def now(cls, thread_seconds: float = 0.0) -> "CpuClock":
-        """Read the clocks, in the event loop's thread; `thread_seconds` is the CPU time of the sending threads."""
-        return cls(time.perf_counter(), time.process_time(), time.thread_time() + thread_seconds)
-
-
-@dataclass(frozen=True)
-class GeneratorCost:
-    """CPU use of the load generator between two moments."""
-
-    cores: float  # CPU seconds per second
-    sending_share: float  # of one CPU: sending threads take turns, at 1 the generator can do no more
-
-    @classmethod
-    def between(cls, start: CpuClock, end: CpuClock) -> "GeneratorCost":
-        """Compute it from two readings."""
-        wall = max(1e-9, end.wall - start.wall)
-        return cls((end.process - start.process) / wall, (end.sending - start.sending) / wall)

@@ -28,20 +28,13 @@ class SampleBatch:
     samples: tuple[Sample, ...]
 
 
-class Feed:
-    """All batches in random order, again and again."""
-
-    def __init__(self, batches: Sequence[SampleBatch], seed: int) -> None:
-        self.batches = batches
-        self._rng = random.Random(seed)
-        self._left: list[int] = []
-
-    def take(self) -> int:
-        """Return the index of the next batch."""
-        if not self._left:
-            self._left = list(range(len(self.batches)))
-            self._rng.shuffle(self._left)
-        return self._left.pop()
+def shuffled(count: int, seed: int) -> Iterator[int]:
+    """Yield the numbers from 0 to `count` - 1 in random order, again and again."""
+    rng = random.Random(seed)
+    while count:  # with none, a loop fails instead of waiting for ever
+        numbers = list(range(count))
+        rng.shuffle(numbers)
+        yield from reversed(numbers)
 
 
 def poisson(rate: float, seed: int) -> Iterator[float]:
@@ -57,10 +50,11 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
 
 
 class LoadLoop:
-    """Sends requests from `close` or `open` until `stop`."""
+    """Sends the batches in random order, from `close` or `open` until `stop`."""
 
-    def __init__(self, target: Sender, feed: Feed, log: Log) -> None:
-        self._target, self._feed, self._log = target, feed, log
+    def __init__(self, target: Sender, batches: Sequence[SampleBatch], seed: int, log: Log) -> None:
+        self._target, self._batches, self._log = target, batches, log
+        self._order = shuffled(len(batches), seed)
         self._stopped = False
         self._abandoned = False  # outcomes are no longer recorded
         self._taking = threading.Lock()
@@ -73,10 +67,15 @@ class LoadLoop:
     def close(self, concurrency: int, most: int | None = None) -> None:
         """Start a closed loop: each response is followed by the next request, up to `most` requests."""
         self._left = math.inf if most is None else most
-        callers = self._make_callers(concurrency)
-        if callers:
-            self._start_threads(callers)
-        for _ in range(concurrency - len(callers)):
+        if concurrency <= MOST_THREADS:
+            made = [self._target.caller() for _ in range(concurrency)]
+            self._callers = [caller for caller in made if caller is not None]
+        if self._callers:
+            threads = ThreadPoolExecutor(len(self._callers), "triptych-bench")
+            for caller in self._callers:
+                self._add(asyncio.get_running_loop().run_in_executor(threads, self._call_repeatedly, caller))
+            threads.shutdown(wait=False)  # each thread ends with its loop
+        for _ in range(concurrency - len(self._callers)):
             self._add(asyncio.create_task(self._send_repeatedly()))
 
     def open(self, arrivals: Iterator[float]) -> None:
@@ -117,22 +116,9 @@ class LoadLoop:
         if not task.cancelled() and self._fault is None:
             self._fault = task.exception()
 
-    def _make_callers(self, count: int) -> list[UnaryCaller]:
-        """Return no callers if there are too many for threads, or the target supports none."""
-        if count > MOST_THREADS:
-            return []
-        return [caller for _ in range(count) if (caller := self._target.caller()) is not None]
-
-    def _start_threads(self, callers: Sequence[UnaryCaller]) -> None:
-        loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(len(callers), "triptych-bench")
-        for caller in callers:
-            self._callers.append(caller)
-            self._add(loop.run_in_executor(threads, self._call_repeatedly, caller))
-        threads.shutdown(wait=False)  # each thread ends with its loop
-
     async def _send_repeatedly(self) -> None:
         while (batch := self._next()) is not None:
-            outcome = await self._target.send(self._feed.batches[batch].request)
+            outcome = await self._target.send(self._batches[batch].request)
             self._log.end(batch, None, outcome)
             if not outcome.ok:
                 await asyncio.sleep(FAILED_SECONDS)
@@ -141,7 +127,7 @@ class LoadLoop:
         """Send requests in a thread."""
         try:
             while (batch := self._next()) is not None:
-                outcome = caller.send(self._feed.batches[batch].request)
+                outcome = caller.send(self._batches[batch].request)
                 if self._abandoned:
                     return
                 self._log.end(batch, None, outcome)
@@ -157,7 +143,7 @@ class LoadLoop:
             if self._stopped or self._left <= 0:
                 return None
             self._left -= 1
-            return self._feed.take()
+            return next(self._order)
 
     async def _send_on_schedule(self, arrivals: Iterator[float]) -> None:
         start = time.perf_counter()
@@ -165,11 +151,11 @@ class LoadLoop:
             due = start + offset
             # Even if the request is late, sleep(0) lets the event loop process responses.
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            self._log.begin(due)
-            self._add(asyncio.create_task(self._send(self._feed.take(), due)))
+            self._log.dues.append(due)
+            self._add(asyncio.create_task(self._send(next(self._order), due)))
 
     async def _send(self, batch: int, due: float) -> None:
-        outcome = await self._target.send(self._feed.batches[batch].request)
+        outcome = await self._target.send(self._batches[batch].request)
         self._log.end(batch, due, outcome)
 
 
@@ -207,7 +193,7 @@ async def run_closed_loop(
         One record per request, in the order of the responses.
     """
     log = Log()
-    loop = LoadLoop(_CallSender(call), Feed([SampleBatch(request, ()) for request in requests], seed), log)
+    loop = LoadLoop(_CallSender(call), [SampleBatch(request, ()) for request in requests], seed, log)
     loop.close(concurrency, len(requests) if count is None else count)
     await _finish(loop)
     return log
@@ -229,7 +215,7 @@ async def run_open_loop(
         One record per request; `Record.latency` counts from the scheduled moment.
     """
     log = Log()
-    loop = LoadLoop(_CallSender(call), Feed([SampleBatch(request, ()) for request in requests], seed), log)
+    loop = LoadLoop(_CallSender(call), [SampleBatch(request, ()) for request in requests], seed, log)
     loop.open(takewhile(lambda moment: moment < seconds, poisson(rate, seed)))
     await _finish(loop)
     return log

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 from triptych_bench.results import Distribution
 
@@ -16,7 +17,7 @@ def distribution(values: Iterable[float]) -> Distribution:
         return Distribution(count=0, mean=0.0, minimum=0.0, maximum=0.0, percentiles=dict.fromkeys(PERCENTS, 0.0))
     return Distribution(
         count=len(ordered),
-        mean=math.fsum(ordered) / len(ordered),
+        mean=fmean(ordered),
         minimum=ordered[0],
         maximum=ordered[-1],
         percentiles={percent: percentile(ordered, float(percent)) for percent in PERCENTS},

@@ -2,10 +2,11 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from triptych_bench.load.log import GeneratorCost, Log, Record
+from triptych_bench.load.log import Log, Record
 from triptych_bench.load.loops import SampleBatch
 from triptych_bench.measure.distribution import distribution, percentile
 from triptych_bench.measure.steady import Span
@@ -27,6 +28,14 @@ class LoadSpec:
     scenario: str
     concurrency: int | None = None
     rate: float | None = None
+
+
+@dataclass(frozen=True)
+class GeneratorCost:
+    """CPU use of the load generator between two moments."""
+
+    cores: float  # CPU seconds per second
+    sending_share: float  # of one CPU: sending threads take turns, at 1 the generator can do no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +108,7 @@ def server_counts(source: str, counters: Mapping[str, float], log: Log) -> Serve
         requests=requests,
         expected=len(completed),
         mean_seconds=total / requests if requests and total is not None else None,
-        expected_seconds=_mean(completed, lambda record: record.received - record.sent) if completed else None,
+        expected_seconds=_mean(record.received - record.sent for record in completed),
         cached=round(counters["cached"]) if "cached" in counters else None,
     )
 
@@ -135,13 +144,12 @@ def time_breakdown(records: Sequence[Record], counters: Mapping[str, float] | No
     """
     if not records:
         return TimeBreakdown()
-    server = {stage: _mean_stage(records, stage) for stage in STAGES}
+    server = {stage: _mean(getattr(record.server, stage, None) for record in records) for stage in STAGES}
     if all(value is None for value in server.values()) and counters and counters.get("requests"):
         server = {stage: counters[stage] / counters["requests"] if stage in counters else None for stage in STAGES}
-    sends = [record.client_send for record in records if record.client_send is not None]
-    send = math.fsum(sends) / len(sends) if sends else None
-    receive = _mean(records, lambda record: record.client_receive)
-    whole = _mean(records, lambda record: record.received - record.sent)
+    send = _mean(record.client_send for record in records)
+    receive = fmean(record.client_receive for record in records)
+    whole = fmean(record.received - record.sent for record in records)
     known = [value for value in server.values() if value is not None]
     return TimeBreakdown(
         client_send=send,
@@ -151,14 +159,9 @@ def time_breakdown(records: Sequence[Record], counters: Mapping[str, float] | No
     )
 
 
-def _mean(records: Sequence[Record], value: Callable[[Record], float]) -> float:
-    return math.fsum(map(value, records)) / len(records)
-
-
-def _mean_stage(records: Sequence[Record], stage: str) -> float | None:
-    values = [getattr(record.server, stage) for record in records if record.server is not None]
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    return fmean(known) if known else None
 
 
 def _service_time(records: Sequence[Record]) -> Distribution | None:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from triptych_bench.load.log import Log, Record
 
@@ -23,7 +24,6 @@ class Span:
         return self.end - self.start
 
     def has(self, moment: float) -> bool:
-        """Return whether a moment is in the span."""
         return self.start <= moment < self.end
 
 
@@ -44,8 +44,7 @@ class Window:
     def of(cls, records: Sequence[Record], span: Span) -> "Window":
         """Summarize the records that were received in the span."""
         latencies = [record.latency for record in records if record.ok and span.has(record.received)]
-        mean = math.fsum(latencies) / len(latencies) if latencies else 0.0
-        return cls(span, len(latencies), mean)
+        return cls(span, len(latencies), fmean(latencies) if latencies else 0.0)
 
 
 def is_steady(windows: Sequence[Window], tolerance: float) -> bool:
@@ -57,7 +56,7 @@ def is_steady(windows: Sequence[Window], tolerance: float) -> bool:
 
 
 def _close(values: Sequence[float], tolerance: float) -> bool:
-    mean = math.fsum(values) / len(values)
+    mean = fmean(values)
     return all(abs(value - mean) <= tolerance * mean for value in values)
 
 
@@ -69,34 +68,26 @@ class OpenLoopProgress:
         expected: Approximate number of requests in the span.
     """
 
-    def __init__(self, log: Log, limit: float | None, expected: float) -> None:
-        self._log, self._limit = log, limit
+    def __init__(self, log: Log, span: Span, limit: float | None, expected: float) -> None:
+        self._log, self._span, self._limit = log, span, limit
         self._most_late = max(1, math.ceil(ALLOWED * expected)) if limit is not None else math.inf
-        self._span: Span | None = None
         self._looked = self._late = self._done = 0
         self._due: int | None = None  # known after the end of the span
-
-    def begin(self, span: Span) -> None:
-        """Count the requests that are due in this span."""
-        self._span = span
 
     @property
     def complete(self) -> bool:
         """True if the span is over and all requests due in it have a response."""
-        span = self._span
-        if span is None or time.perf_counter() < span.end:
+        if time.perf_counter() < self._span.end:
             return False
         if self._due is None:
-            self._due = sum(span.has(due) for due in self._log.dues)
-        self._look(span)
+            self._due = sum(self._span.has(due) for due in self._log.dues)
+        self._look()
         return self._done >= self._due
 
     @property
     def hopeless(self) -> bool:
         """True if so many requests were late that the limit cannot be met any more."""
-        if self._span is None or self._limit is None:
-            return False
-        self._look(self._span)
+        self._look()
         return self._late > 2 * self._most_late
 
     def keeps_up(self, span: Span, tolerance: float) -> bool:
@@ -105,10 +96,10 @@ class OpenLoopProgress:
         received = sum(record.ok and span.has(record.received) for record in self._log.records)
         return received >= due - max(tolerance * due, 3 * math.sqrt(due))
 
-    def _look(self, span: Span) -> None:
+    def _look(self) -> None:
         records = self._log.records
         for record in records[self._looked :]:
-            if span.has(record.due):
+            if self._span.has(record.due):
                 self._done += 1
                 self._late += not record.ok or (self._limit is not None and record.latency > self._limit)
         self._looked = len(records)

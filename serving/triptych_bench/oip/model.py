@@ -45,11 +45,6 @@ class ModelFacts:
     def required(self) -> tuple[TensorSpec, ...]:
         return tuple(tensor for tensor in self.inputs if not tensor.optional)
 
-    @property
-    def texts(self) -> tuple[TensorSpec, ...]:
-        """Inputs for texts or files."""
-        return tuple(tensor for tensor in self.inputs if tensor.datatype == BYTES)
-
     def input(self, name: str) -> TensorSpec:
         """Look up an input. Raises TargetError if there is none of this name."""
         found = next((tensor for tensor in self.inputs if tensor.name == name), None)

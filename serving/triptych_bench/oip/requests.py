@@ -25,8 +25,8 @@ class RequestBuilder:
         self._facts, self._spec = facts, spec
         for name, given in spec.shapes.items():
             sizes(facts.input(name), given)
-        self._task = task_tensors(facts, spec)
-        self._outputs = (self._task.streamed if spec.stream else self._task.outputs) if self._task else ()
+        self.task = task_tensors(facts, spec)
+        self._outputs = (self.task.streamed if spec.stream else self.task.outputs) if self.task else ()
 
     def serialized(self, samples: Sequence[Sample]) -> bytes:
         """Make one request. Raises TargetError: the samples do not fit the model or each other."""
@@ -60,18 +60,19 @@ class RequestBuilder:
 
     def _joined(self, name: str, packed: Sequence[Packed]) -> Packed:
         """Join the tensors of all inputs; without batches there is just one."""
-        [shape] = shapes if len(shapes := {shape for shape, _ in packed}) == 1 else [None]
-        if shape is None:
+        shapes = {shape for shape, _ in packed}
+        if len(shapes) > 1:
             listed = ", ".join(str(list(one)) for one in sorted(shapes)[:3])
             raise TargetError(
                 f"the inputs of one request differ in the shape of {name!r}: {listed}; send one input per request"
             )
+        [shape] = shapes
         return ((len(packed), *shape) if self._facts.batches else shape), b"".join(raw for _, raw in packed)
 
     def _tensors(self, sample: Sample) -> dict[str, Packed]:
         data = sample.data
         given = data if isinstance(data, Mapping) else self._texts(data)
-        missing = [tensor.name for tensor in self._facts.required if tensor.name not in given] if not self._task else []
+        missing = [tensor.name for tensor in self._facts.required if tensor.name not in given] if not self.task else []
         if missing:
             raise TargetError(
                 f"{sample.name or 'the input'}: no tensor for the input {missing[0]!r} of the model {self._facts.name}, "
@@ -85,10 +86,11 @@ class RequestBuilder:
     def _texts(self, data: Any) -> dict[str, InputTensor]:
         """Assign texts or files to the inputs for them, in the model's order."""
         parts = tuple(data) if isinstance(data, tuple | list) else (data,)
-        if self._task:
-            names = self._task.inputs
+        if self.task:
+            names = self.task.inputs
         else:
-            names = tuple(tensor.name for tensor in sorted(self._facts.texts, key=lambda tensor: tensor.optional))
+            texts = [tensor for tensor in self._facts.inputs if tensor.datatype == BYTES]
+            names = tuple(tensor.name for tensor in sorted(texts, key=lambda tensor: tensor.optional))
         if len(names) < len(parts):
             raise TargetError(
                 f"the model {self._facts.name} takes {self._facts.listed}: there is no {BYTES} input for each of "
@@ -97,7 +99,7 @@ class RequestBuilder:
         return {name: InputTensor((part,)) for name, part in zip(names, parts, strict=False)}
 
     def _input(self, name: str) -> TensorSpec:
-        return TensorSpec(name, BYTES, (1,)) if self._task and name in self._task.inputs else self._facts.input(name)
+        return TensorSpec(name, BYTES, (1,)) if self.task and name in self.task.inputs else self._facts.input(name)
 
     def _packed(self, tensor: TensorSpec, given: InputTensor) -> Packed:
         """Encode one tensor and check its shape."""

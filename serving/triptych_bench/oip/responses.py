@@ -28,14 +28,13 @@ STAGES = {"queue": "queue", "preprocess": "compute_input", "compute": "compute_i
 class OutputTensor:
     """A tensor of a response."""
 
-    name: str
     datatype: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # at least one dimension
     elements: Sequence[Any]  # row-major
 
     def rows(self) -> list[Sequence[Any]]:
         """Return the elements of each input."""
-        count = self.shape[0] if len(self.shape) else 1
+        count = self.shape[0]
         size = len(self.elements) // count if count else 0
         return [self.elements[index * size : (index + 1) * size] for index in range(count)]
 
@@ -54,7 +53,7 @@ def tokens(message: pb.ModelInferResponse) -> int:
     return sum(row[0] for row in found.rows() if len(row)) if found else 0
 
 
-def read(messages: Sequence[pb.ModelInferResponse], task: TaskTensors | None, batches: bool = True) -> list[str]:
+def read(messages: Sequence[pb.ModelInferResponse], task: TaskTensors | None, batches: bool) -> list[str]:
     """Return the best output for each input.
 
     Args:
@@ -108,7 +107,7 @@ def _output(message: pb.ModelInferResponse, index: int) -> OutputTensor:
     else:
         elements = list(getattr(one.contents, CONTENTS.get(one.datatype, "fp32_contents")))
     shape = tuple(one.shape) or (1,)
-    return OutputTensor(one.name, one.datatype, shape if math.prod(shape) == len(elements) else (1,), elements)
+    return OutputTensor(one.datatype, shape if math.prod(shape) == len(elements) else (1,), elements)
 
 
 def counters(models: Iterable[pb.ModelStatistics]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych_bench.oip import responses
 from triptych_bench.oip.datatypes import ElementError, random_contents
 from triptych_bench.oip.inputdata import InputTensor
-from triptych_bench.oip.model import PIECE, ModelFacts, facts_of, sizes, task_tensors
+from triptych_bench.oip.model import PIECE, ModelFacts, facts_of, sizes
 from triptych_bench.oip.requests import RequestBuilder
 from triptych_bench.target import (
     OK,
@@ -46,7 +46,7 @@ class OipTarget(GrpcTarget):
         self._facts = await self._model(self._spec.model or await self._only_model())
         self._streams = self._spec.stream or self._facts.decoupled
         self._requests = RequestBuilder(self._facts, self._spec)
-        self._task = task_tensors(self._facts, self._spec)
+        self._task = self._requests.task
 
     async def describe(self) -> dict[str, str]:
         server = await self._optional("ServerMetadata", pb.ServerMetadataRequest(), pb.ServerMetadataResponse)
@@ -65,10 +65,10 @@ class OipTarget(GrpcTarget):
         return {name: value for name, value in facts.items() if value}
 
     def samples(self, count: int, seed: int) -> list[Sample]:
+        if self._spec.task != "infer":
+            return []
         generator = random.Random(seed)
-        return (
-            [self._random_sample(f"random {index}", generator) for index in range(count)] if self._spec.task == "infer" else []
-        )
+        return [self._random_sample(f"random {index}", generator) for index in range(count)]
 
     def prepare(self, samples: Sequence[Sample]) -> Request:
         request = self._requests.serialized(samples)
@@ -126,16 +126,13 @@ class OipTarget(GrpcTarget):
 
     def read(self, response: RawResponse) -> list[str]:
         try:
-            return responses.read([self._message(part) for part in response], self._task, self._facts.batches)
+            if self._streams:
+                messages = [pb.ModelStreamInferResponse.FromString(part).infer_response for part in response]
+            else:
+                messages = [pb.ModelInferResponse.FromString(part) for part in response]
+            return responses.read(messages, self._task, self._facts.batches)
         except ElementError as error:
             raise TargetError(f"{self._facts.name}: {error}") from error
-
-    def _message(self, part: bytes) -> pb.ModelInferResponse:
-        return (
-            pb.ModelStreamInferResponse.FromString(part).infer_response
-            if self._streams
-            else pb.ModelInferResponse.FromString(part)
-        )
 
     async def stats(self) -> Counters | None:
         request = pb.ModelStatisticsRequest(name=self._facts.name, version=self._spec.version)
@@ -176,25 +173,19 @@ class OipTarget(GrpcTarget):
                 raise TargetError(f"the input {tensor}: {error}") from error
         return Sample(tensors, name)
 
-    async def _ask(self, method: str, request: Any, response: Any) -> Any:
-        """Call a method. Raises TargetError."""
-        try:
-            return await self._invoke(method, request, response)
-        except aio.AioRpcError as error:
-            raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
-
     async def _optional(self, method: str, request: Any, response: Any) -> Any:
         """Call a method of an extension; None if the server does not have it."""
+        return await self._ask(method, request, response, absent=ABSENT)
+
+    async def _ask(self, method: str, request: Any, response: Any, absent: Sequence[StatusCode] = ()) -> Any:
+        """Call a method; None if it fails with a status of `absent`. Raises TargetError."""
+        call = self._channel.unary_unary(f"{SERVICE}{method}")
         try:
-            return await self._invoke(method, request, response)
+            return response.FromString(await call(request.SerializeToString(), **self._options))
         except aio.AioRpcError as error:
-            if error.code() in ABSENT:
+            if error.code() in absent:
                 return None
             raise TargetError(f"{self._settings.address}: {method}: {reason(error)}") from error
-
-    async def _invoke(self, method: str, request: Any, response: Any) -> Any:
-        call = self._channel.unary_unary(f"{SERVICE}{method}")
-        return response.FromString(await call(request.SerializeToString(), **self._options))
 
 
 def _code(message: str) -> str:

@@ -20,7 +20,10 @@ def render(comparison: Comparison, width: int = WIDTH) -> str:
     parts = [_heading(comparison, width)]
     for index, name in enumerate(comparison.names[1:]):
         parts += [_headline(comparison, index, name), *_tables(comparison, index, name, width)]
-    parts += [_unmatched(comparison, width), "\n".join(wrapped(one, width, "! ", "  ") for one in comparison.warnings)]
+    if comparison.unmatched:
+        unmatched = "; ".join(f"{report}, {run}" for report, run in comparison.unmatched)
+        parts.append(wrapped(f"Without a counterpart: {unmatched}", width, rest="  "))
+    parts.append("\n".join(wrapped(one, width, "! ", "  ") for one in comparison.warnings))
     return "\n\n".join(filter(None, parts))
 
 
@@ -40,18 +43,15 @@ def dumps(comparison: Comparison) -> str:
 
 
 def shown(value: float | None, kind: str) -> str:
-    """Format a value by its kind."""
-    return units.NONE if value is None else SHOWN[kind](value)
-
-
-def verdict(cell: ComparedValue) -> str:
-    """Return `1.20x better`."""
-    return f"{cell.ratio:.2f}x {cell.verdict}".rstrip() if cell.ratio is not None else ""
+    return SHOWN[kind](value)
 
 
 def _match(match: MatchedLoad) -> dict[str, Any]:
-    load = {name: getattr(match.first, name) for name in ("concurrency", "offered_rate", "inputs_per_request")}
-    return {"name": match.name, "scenario": match.scenario, **load, "lines": [dataclasses.asdict(line) for line in match.lines]}
+    load = ("name", "scenario", "concurrency", "offered_rate", "inputs_per_request")
+    return {
+        **{name: getattr(match.first, name) for name in load},
+        "lines": [dataclasses.asdict(line) for line in match.lines],
+    }
 
 
 def _heading(comparison: Comparison, width: int) -> str:
@@ -72,7 +72,7 @@ def _headline(comparison: Comparison, index: int, name: str) -> str:
 def _tables(comparison: Comparison, index: int, name: str, width: int) -> Iterator[str]:
     """Yield a table for each scenario, with as many of the main metrics as fit."""
     matches = [match for match in comparison.matches if match.others[index]]
-    for scenario, group in groupby(matches, attrgetter("scenario")):
+    for scenario, group in groupby(matches, attrgetter("first.scenario")):
         found = list(group)
         metrics = [metric for metric in MAIN if any(line.name == metric for match in found for line in match.lines)]
         title = f"{scenario}: {comparison.names[0]} → {name}"
@@ -83,7 +83,7 @@ def _tables(comparison: Comparison, index: int, name: str, width: int) -> Iterat
 
 def _rows(matches: Sequence[MatchedLoad], index: int, metrics: Sequence[str], title: str) -> list[str]:
     columns = [_column(metric, [_line(match, metric) for match in matches], index) for metric in metrics]
-    names = _padded(["", *(match.name for match in matches)])
+    names = _padded(["", *(match.first.name for match in matches)])
     return [title, *(GAP.join(row).rstrip() for row in zip(names, *columns, strict=True))]
 
 
@@ -105,11 +105,5 @@ def _padded(texts: Sequence[str], pad: Callable[[str, int], str] = str.ljust) ->
 
 
 def _cells(line: MetricRow, cell: ComparedValue) -> tuple[str, str, str, str]:
-    return shown(line.first, line.kind), "→", shown(cell.value, line.kind), verdict(cell)
-
-
-def _unmatched(comparison: Comparison, width: int) -> str:
-    if not comparison.unmatched:
-        return ""
-    runs = "; ".join(f"{report}, {run}" for report, run in comparison.unmatched)
-    return wrapped(f"Without a counterpart: {runs}", width, rest="  ")
+    verdict = f"{cell.ratio:.2f}x {cell.verdict}".rstrip() if cell.ratio is not None else ""
+    return shown(line.first, line.kind), "→", shown(cell.value, line.kind), verdict

@@ -8,7 +8,7 @@ import csv
 import io
 from collections.abc import Callable
 
-from triptych_bench.results import Distribution, Report, Run
+from triptych_bench.results import Report, Run, percentile_of
 
 CsvValue = str | int | float | None
 Column = tuple[str, Callable[[Run], CsvValue]]
@@ -16,7 +16,10 @@ Column = tuple[str, Callable[[Run], CsvValue]]
 
 def dumps(report: Report) -> str:
     """Return the file's text, with "\n" at the ends of lines."""
-    columns = _columns(report)
+    # The first column is the kind of the loads.
+    rates = any(run.concurrency is None and run.offered_rate is not None for run in report.runs)
+    load: Column = ("Request Rate", lambda run: run.offered_rate) if rates else ("Concurrency", lambda run: run.concurrency)
+    columns = (load, *PERF_ANALYZER, *FURTHER)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(name for name, _ in columns)
@@ -25,20 +28,9 @@ def dumps(report: Report) -> str:
     return text.getvalue()
 
 
-def _columns(report: Report) -> tuple[Column, ...]:
-    """Choose the first column by the kind of the loads."""
-    rates = any(run.concurrency is None and run.offered_rate is not None for run in report.runs)
-    load: Column = ("Request Rate", lambda run: run.offered_rate) if rates else ("Concurrency", lambda run: run.concurrency)
-    return (load, *PERF_ANALYZER, *FURTHER)
-
-
 def _micros(seconds: float | None) -> int | None:
     # perf_analyzer truncates.
     return None if seconds is None else int(seconds * 1_000_000 + 1e-6)
-
-
-def _percentile(distribution: Distribution | None, name: str) -> int | None:
-    return _micros(distribution.percentile(name)) if distribution else None
 
 
 def _cell(value: CsvValue) -> str | int:
@@ -57,13 +49,13 @@ PERF_ANALYZER: tuple[Column, ...] = (
     ("Server Compute Infer", lambda run: _micros(run.parts.server_compute)),
     ("Server Compute Output", lambda run: _micros(run.parts.server_postprocess)),
     ("Client Recv", lambda run: _micros(run.parts.client_receive)),
-    ("p50 latency", lambda run: _percentile(run.latency, "50")),
-    ("p90 latency", lambda run: _percentile(run.latency, "90")),
-    ("p95 latency", lambda run: _percentile(run.latency, "95")),
-    ("p99 latency", lambda run: _percentile(run.latency, "99")),
+    ("p50 latency", lambda run: _micros(percentile_of(run.latency, "50"))),
+    ("p90 latency", lambda run: _micros(percentile_of(run.latency, "90"))),
+    ("p95 latency", lambda run: _micros(percentile_of(run.latency, "95"))),
+    ("p99 latency", lambda run: _micros(percentile_of(run.latency, "99"))),
 )
 FURTHER: tuple[Column, ...] = (
-    ("p99.9 latency", lambda run: _percentile(run.latency, "99.9")),
+    ("p99.9 latency", lambda run: _micros(percentile_of(run.latency, "99.9"))),
     ("Avg latency", lambda run: _micros(run.latency.mean) if run.latency.count else None),
     ("Max latency", lambda run: _micros(run.latency.maximum) if run.latency.count else None),
     ("Load", lambda run: run.name),
@@ -72,12 +64,12 @@ FURTHER: tuple[Column, ...] = (
     ("Requests/Second", lambda run: run.request_rate),
     ("Goodput Requests/Second", lambda run: run.goodput),
     ("Completed Requests", lambda run: run.completed),
-    ("Failed Requests", lambda run: sum(run.failed.values())),
+    ("Failed Requests", lambda run: run.failures),
     ("Measured Seconds", lambda run: run.seconds),
-    ("p50 time to first token", lambda run: _percentile(run.first_token, "50")),
-    ("p99 time to first token", lambda run: _percentile(run.first_token, "99")),
-    ("p50 inter token latency", lambda run: _percentile(run.inter_token, "50")),
-    ("p99 inter token latency", lambda run: _percentile(run.inter_token, "99")),
+    ("p50 time to first token", lambda run: _micros(percentile_of(run.first_token, "50"))),
+    ("p99 time to first token", lambda run: _micros(percentile_of(run.first_token, "99"))),
+    ("p50 inter token latency", lambda run: _micros(percentile_of(run.inter_token, "50"))),
+    ("p99 inter token latency", lambda run: _micros(percentile_of(run.inter_token, "99"))),
     ("Output Tokens/Second", lambda run: run.output_tokens),
     ("Server CPU Cores", lambda run: run.resources.cpu_cores if run.resources else None),
     ("Server Memory Bytes", lambda run: run.resources.memory_bytes if run.resources else None),
@@ -85,6 +77,6 @@ FURTHER: tuple[Column, ...] = (
     ("Server Counted Requests", lambda run: run.counted.requests if run.counted else None),
     ("Quality Metric", lambda run: run.quality.metric if run.quality else None),
     ("Quality", lambda run: run.quality.value if run.quality else None),
-    ("Valid", lambda run: str(run.valid and run.steady).lower()),
+    ("Valid", lambda run: str(run.trusted).lower()),
     ("Problem", lambda run: run.problem),
 )

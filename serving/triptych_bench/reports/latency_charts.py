@@ -18,12 +18,12 @@ MOST_CURVES = 8  # that can be distinguished
 PERCENTILE_HEAD = (*(f"p{name} (ms)" for name in PERCENTS), "slowest (ms)", "requests")
 
 
-def latency_axis(seconds: Sequence[float]) -> tuple[Axis, float]:
-    """Return an axis for durations, and the factor from seconds to its unit."""
+def latency_axis(seconds: Sequence[float]) -> Axis:
+    """Return an axis for durations, with a suitable unit."""
     factor, unit = units.unit_of(max(seconds))
     scale = fitting([one * factor for one in seconds])
     label = f"latency ({unit}, logarithmic)" if isinstance(scale, LogScale) else f"latency ({unit})"
-    return Axis(scale=scale, label=label), factor
+    return Axis(scale=scale, label=label, factor=factor)
 
 
 def _throughput_axis(runs: Sequence[Run]) -> Axis:
@@ -52,31 +52,29 @@ def tradeoff(runs: Sequence[Run]) -> Figure | None:
 def _tradeoff_picture(runs: Sequence[Run]) -> Markup:
     latencies = [run.latency.percentiles[one] for run in runs for one, _, _ in SERIES if one in run.latency.percentiles]
     limit = _limit(runs, max(latencies))
-    x, (y, factor) = _throughput_axis(runs), latency_axis([*latencies, *([limit] if limit else [])])
-    curves = [_run_curve(runs, percentile, name, name, shape, x, y, factor) for percentile, name, shape in SERIES]
+    x, y = _throughput_axis(runs), latency_axis([*latencies, *([limit] if limit else [])])
+    curves = [_run_curve(runs, percentile, name, name, shape, x, y) for percentile, name, shape in SERIES]
     return svg.picture(
         *SIZE,
         "Latency against throughput",
         "xy",
         svg.y_axis(FRAME, y),
         svg.x_axis(FRAME, x),
-        _limit_line(limit, y, factor) if limit else "",
+        _limit_line(limit, y) if limit else "",
         curves,
-        _load_labels(runs, x, y, factor),
+        _load_labels(runs, x, y),
     )
 
 
-def _places(runs: Sequence[Run], percentile: str, x: Axis, y: Axis, factor: float) -> list[tuple[Run, float, Point]]:
+def _places(runs: Sequence[Run], percentile: str, x: Axis, y: Axis) -> list[tuple[Run, float, Point]]:
     """Return the runs that have the percentile, with its value and position."""
     known = [(run, run.latency.percentiles[percentile]) for run in runs if percentile in run.latency.percentiles]
-    return [(run, value, (FRAME.x(x.scale(run.throughput)), FRAME.y(y.scale(value * factor)))) for run, value in known]
+    return [(run, value, (FRAME.x(x(run.throughput)), FRAME.y(y(value)))) for run, value in known]
 
 
-def _run_curve(
-    runs: Sequence[Run], percentile: str, label: str, style: str, shape: str, x: Axis, y: Axis, factor: float
-) -> Iterator[Markup]:
+def _run_curve(runs: Sequence[Run], percentile: str, label: str, style: str, shape: str, x: Axis, y: Axis) -> Iterator[Markup]:
     """Draw one percentile of runs against their throughput; hollow marks are runs that may not be quoted."""
-    places = _places(runs, percentile, x, y, factor)
+    places = _places(runs, percentile, x, y)
     yield svg.line([place for _, _, place in places], style)
     for run, seconds, place in places:
         yield svg.marker(place, style, shape, hollow=not run.trusted)
@@ -84,10 +82,10 @@ def _run_curve(
         yield svg.tooltip(place, f"{head} {units.duration(seconds)}\n{units.number(run.throughput)} inputs/s")
 
 
-def _load_labels(runs: Sequence[Run], x: Axis, y: Axis, factor: float) -> Iterator[Markup]:
+def _load_labels(runs: Sequence[Run], x: Axis, y: Axis) -> Iterator[Markup]:
     """Write the loads to the left of the p99 curve, unless they would overlap."""
     taken: list[Point] = []
-    for run, _, (px, py) in _places(runs, SERIES[-1][0], x, y, factor):
+    for run, _, (px, py) in _places(runs, SERIES[-1][0], x, y):
         if any(abs(px - left) < 32 and abs(py - top) < 12 for left, top in taken):
             continue
         taken.append((px, py))
@@ -100,13 +98,13 @@ def _load_labels(runs: Sequence[Run], x: Axis, y: Axis, factor: float) -> Iterat
 
 def _limit(runs: Sequence[Run], highest: float) -> float | None:
     """Return the latency limit of all runs, unless it is far above all latencies."""
-    limits = {run.latency_limit for run in runs}
-    [limit] = limits if len(limits) == 1 else [None]
-    return limit if limit and limit <= 2 * highest else None
+    limit = runs[0].latency_limit
+    common = all(run.latency_limit == limit for run in runs)
+    return limit if common and limit and limit <= 2 * highest else None
 
 
-def _limit_line(limit: float, y: Axis, factor: float) -> Markup:
-    at = FRAME.y(y.scale(limit * factor))
+def _limit_line(limit: float, y: Axis) -> Markup:
+    at = FRAME.y(y(limit))
     text, x = f"limit {units.duration(limit)}", FRAME.right - 4
     return svg.element(
         "g",
@@ -138,8 +136,8 @@ def tradeoff_of_reports(names: Sequence[str], runs: Sequence[Sequence[Run]], sty
     if not any(len(some) > 1 for _, some, _ in series):
         return None
     every = [run for _, some, _ in series for run in some]
-    x, (y, factor) = _throughput_axis(every), latency_axis([run.latency.percentiles["99"] for run in every])
-    curves = [_run_curve(some, "99", name, style, "circle", x, y, factor) for name, some, style in series]
+    x, y = _throughput_axis(every), latency_axis([run.latency.percentiles["99"] for run in every])
+    curves = [_run_curve(some, "99", name, style, "circle", x, y) for name, some, style in series]
     return Figure(
         name="tradeoff",
         title="Latency against throughput",
@@ -200,8 +198,8 @@ def _percentile_picture(series: Sequence[tuple[str, Distribution, str]]) -> Mark
     highest = max(fraction for points in curves for fraction, _ in points)
     nines = min(max(-math.log10(max(1 - highest, 1e-6)), 1.0), 6.0)
     x = Axis(scale=TailScale(nines), label="percentile", shown=percentile_name)
-    y, factor = latency_axis([seconds for points in curves for _, seconds in points])
-    places = [[(FRAME.x(x.scale(one)), FRAME.y(y.scale(seconds * factor))) for one, seconds in points] for points in curves]
+    y = latency_axis([seconds for points in curves for _, seconds in points])
+    places = [[(FRAME.x(x(one)), FRAME.y(y(seconds))) for one, seconds in points] for points in curves]
     lines = [svg.line(points, style) for points, (_, _, style) in zip(places, series, strict=True)]
     tooltips = [
         svg.tooltip(place, f"{name}\np{percentile_name(fraction)} {units.duration(seconds)}")
@@ -216,7 +214,7 @@ def curve(distribution: Distribution) -> Sequence[tuple[float, float]]:
     if not distribution.count:
         return []
     points = distribution.curve or [(float(name) / 100, seconds) for name, seconds in distribution.percentiles.items()]
-    last = 1 - 0.5 / max(distribution.count, 1)
+    last = 1 - 0.5 / distribution.count
     return sorted((min(fraction, last), seconds) for fraction, seconds in points)
 
 

@@ -1,7 +1,6 @@
 """Reports and comparisons as one HTML page without external resources: it can be mailed, archived and printed."""
 
-import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jinja2
@@ -16,7 +15,14 @@ from triptych_bench.reports.time_charts import breakdown, timeline
 from triptych_bench.results import Report, ServerCounts
 
 SECTIONS = (("Target", "target"), ("Inputs", "inputs"), ("Settings", "settings"), ("Machine of the client", "machine"))
-STYLES = tuple(f"report{index}" for index in range(8))
+STYLES = 8  # of reports in the style sheet
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("triptych_bench.reports"),
+    undefined=jinja2.StrictUndefined,
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 COMPARED = {
     "throughput": "Throughput (inputs/s)",
     "goodput": "Goodput (requests/s within the latency limit)",
@@ -26,21 +32,9 @@ COMPARED = {
 
 
 def render(content: Report | Comparison) -> str:
-    """Return the page's text."""
     if isinstance(content, Comparison):
-        return _fill("comparison.html", comparison_values(content))
-    return _fill("report.html", report_values(content))
-
-
-def _fill(template: str, values: Mapping[str, Any]) -> str:
-    return _templates().get_template(template).render(values)
-
-
-@functools.cache
-def _templates() -> jinja2.Environment:
-    loader = jinja2.PackageLoader("triptych_bench.reports")
-    settings: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
-    return jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **settings)
+        return TEMPLATES.get_template("comparison.html").render(comparison_values(content))
+    return TEMPLATES.get_template("report.html").render(report_values(content))
 
 
 def report_values(report: Report) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def _present(*figures: Figure | None) -> list[Figure]:
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return the values of the template comparison.html."""
-    styles = [STYLES[index % len(STYLES)] for index in range(len(comparison.names))]
+    styles = [f"report{index % STYLES}" for index in range(len(comparison.names))]
     runs = [report.runs for report in comparison.reports]
     return {
         "title": "Comparison of " + ", ".join(comparison.names),
@@ -104,7 +98,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         "figures": _present(tradeoff_of_reports(comparison.names, runs, styles), _percentiles(comparison, styles)),
         "tables": [(title, rows) for name, title in COMPARED.items() if (rows := _rows(comparison.matches, name))],
         "matches": [
-            {"name": match.name, "scenario": match.scenario, "named": [(row.name, row) for row in match.lines]}
+            {"name": match.first.name, "scenario": match.first.scenario, "named": [(row.name, row) for row in match.lines]}
             for match in comparison.matches
         ],
         "unmatched": comparison.unmatched,
@@ -117,7 +111,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
 
 def _rows(matches: Sequence[MatchedLoad], metric: str) -> list[tuple[str, MetricRow]]:
     """Return one metric under all loads."""
-    return [(match.name, row) for match in matches for row in match.lines if row.name == metric]
+    return [(match.first.name, row) for match in matches for row in match.lines if row.name == metric]
 
 
 def _percentiles(comparison: Comparison, styles: Sequence[str]) -> Figure | None:
@@ -129,6 +123,6 @@ def _percentiles(comparison: Comparison, styles: Sequence[str]) -> Figure | None
         return None
     runs = zip(comparison.names, (match.first, *match.others), styles, strict=True)
     drawn = [(name, run.latency, style) for name, run, style in runs if run and len(curve(run.latency)) > 1]
-    title = f"Percentiles of latency, {match.name}"
-    text = f"Share of requests that were no slower, under the heaviest common load: {match.name}, {match.scenario}."
+    title = f"Percentiles of latency, {match.first.name}"
+    text = f"Share of requests that were no slower, under the heaviest common load: {match.first.name}, {match.first.scenario}."
     return percentile_figure(title, text, "report", drawn) if drawn else None

@@ -86,10 +86,10 @@ def run_remarks(run: Run) -> Iterator[str]:
         yield run.problem
     if run.valid and not run.steady:
         yield "throughput and latency did not settle; the figures are of an unsteady server"
-    if failed := sum(run.failed.values()):
+    if run.failures:
         codes = ", ".join(f"{code} {count:,}" for code, count in run.failed.items() if count)
-        every = failed + run.completed
-        yield f"{failed:,} of {every:,} requests failed ({units.percent(failed / every)}): {codes}"
+        every = run.failures + run.completed
+        yield f"{run.failures:,} of {every:,} requests failed ({units.percent(run.failures / every)}): {codes}"
     if run.counted and run.counted.cached:
         yield f"{run.counted.cached:,} of {run.counted.requests:,} responses came from the server's cache, without computation"
     if 0 < run.latency.count < FEW:

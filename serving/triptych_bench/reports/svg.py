@@ -102,8 +102,12 @@ class Axis:
 
     scale: Scale
     label: str
+    factor: float = 1.0  # from values to the unit of the scale
     shown: Callable[[float], str] = lambda tick: f"{tick:,.6g}"  # text of a tick
     grid: bool = True
+
+    def __call__(self, value: float) -> float:
+        return self.scale(value * self.factor)
 
 
 def x_axis(frame: Frame, axis: Axis, titled: bool = True, ticks: bool = True) -> Markup:

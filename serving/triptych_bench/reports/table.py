@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from triptych_bench.reports import summary, units
-from triptych_bench.results import Distribution, Report, Run
+from triptych_bench.results import Report, Run, percentile_of
 
 WIDTH = 120
 GAP = "  "
@@ -21,23 +21,19 @@ class RunColumn:
     rank: int = 0  # Columns with the highest rank are dropped first if the table is too wide
 
 
-def _percentile(distribution: Distribution | None, name: str) -> str:
-    return units.millis(distribution.percentile(name)) if distribution else units.NONE
-
-
 COLUMNS = (
     RunColumn("load", "", lambda run: run.name if run.trusted else f"{run.name} !"),
     RunColumn("inputs", "/s", lambda run: units.number(run.throughput)),
     RunColumn("requests", "/s", lambda run: units.number(run.request_rate), 6),
     RunColumn("goodput", "/s", lambda run: units.number(run.goodput), 1),
-    RunColumn("p50", "ms", lambda run: _percentile(run.latency, "50")),
-    RunColumn("p90", "ms", lambda run: _percentile(run.latency, "90")),
-    RunColumn("p99", "ms", lambda run: _percentile(run.latency, "99")),
-    RunColumn("p99.9", "ms", lambda run: _percentile(run.latency, "99.9"), 7),
+    RunColumn("p50", "ms", lambda run: units.millis(percentile_of(run.latency, "50"))),
+    RunColumn("p90", "ms", lambda run: units.millis(percentile_of(run.latency, "90"))),
+    RunColumn("p99", "ms", lambda run: units.millis(percentile_of(run.latency, "99"))),
+    RunColumn("p99.9", "ms", lambda run: units.millis(percentile_of(run.latency, "99.9")), 7),
     RunColumn("queue", "ms", lambda run: units.millis(run.parts.server_queue), 4),
     RunColumn("compute", "ms", lambda run: units.millis(run.parts.server_compute), 4),
-    RunColumn("TTFT", "p50 ms", lambda run: _percentile(run.first_token, "50"), 2),
-    RunColumn("ITL", "p50 ms", lambda run: _percentile(run.inter_token, "50"), 3),
+    RunColumn("TTFT", "p50 ms", lambda run: units.millis(percentile_of(run.first_token, "50")), 2),
+    RunColumn("ITL", "p50 ms", lambda run: units.millis(percentile_of(run.inter_token, "50")), 3),
     RunColumn("tokens", "/s", lambda run: units.number(run.output_tokens), 3),
     RunColumn("CPU", "cores", lambda run: units.number(run.resources.cpu_cores if run.resources else None), 5),
     RunColumn("memory", "", lambda run: units.size(run.resources.memory_bytes if run.resources else None), 5),
@@ -45,7 +41,7 @@ COLUMNS = (
     RunColumn(
         "quality", "", lambda run: f"{run.quality.metric} {units.number(run.quality.value)}" if run.quality else units.NONE, 2
     ),
-    RunColumn("failed", "", lambda run: f"{sum(run.failed.values()):,}" if any(run.failed.values()) else units.NONE, 1),
+    RunColumn("failed", "", lambda run: f"{run.failures:,}" if run.failures else units.NONE, 1),
 )
 
 

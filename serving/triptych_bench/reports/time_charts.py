@@ -59,29 +59,28 @@ def breakdown(runs: Sequence[Run]) -> Figure | None:
 
 
 def total_time(run: Run) -> float:
-    """Return the seconds of all known stages together."""
     return sum(getattr(run.parts, name) or 0.0 for name in PARTS)
 
 
 def _breakdown_picture(runs: Sequence[Run]) -> Markup:
     factor, unit = units.unit_of(max(map(total_time, runs)))
     scale = from_zero([total_time(run) * factor for run in runs], 10)
-    x = Axis(scale=scale, label=f"mean time of a request ({unit})")
+    x = Axis(scale=scale, label=f"mean time of a request ({unit})", factor=factor)
     frame = Frame(left=LEFT, top=TOP, right=RIGHT, bottom=TOP + ROW * len(runs))
-    rows = [_breakdown_row(run, index, frame, x, factor) for index, run in enumerate(runs)]
+    rows = [_breakdown_row(run, index, frame, x) for index, run in enumerate(runs)]
     return svg.picture(WIDTH, frame.bottom + 48, "Where the time goes", "element", svg.x_axis(frame, x), rows)
 
 
-def _breakdown_row(run: Run, index: int, frame: Frame, x: Axis, factor: float) -> Iterator[Markup]:
+def _breakdown_row(run: Run, index: int, frame: Frame, x: Axis) -> Iterator[Markup]:
     top, at = frame.top + ROW * index + (ROW - BAR) / 2, 0.0
     yield svg.element("text", run.name, class_="tick strong", x=frame.left - 10, y=top + BAR / 2 + 4, text_anchor="end")
     for name, label in PARTS.items():
         seconds = getattr(run.parts, name) or 0.0
-        left, at = frame.x(x.scale(at * factor)), at + seconds
+        left, at = frame.x(x(at)), at + seconds
         text = f"{run.name}\n{label} {units.duration(seconds)}\n{units.percent(seconds / total_time(run))} of the time"
         if seconds > 0:
-            yield svg.bar(left, top, frame.x(x.scale(at * factor)) - left, BAR, name.replace("_", "-"), text)
-    yield svg.element("text", units.duration(at), class_="tick", x=frame.x(x.scale(at * factor)) + 8, y=top + BAR / 2 + 4)
+            yield svg.bar(left, top, frame.x(x(at)) - left, BAR, name.replace("_", "-"), text)
+    yield svg.element("text", units.duration(at), class_="tick", x=frame.x(x(at)) + 8, y=top + BAR / 2 + 4)
 
 
 def timeline(run: Run, name: str = "timeline") -> Figure | None:
@@ -116,7 +115,7 @@ def _timeline_picture(moments: Sequence[TimelineEntry]) -> Markup:
     x = Axis(scale=ending(end, 15), label="seconds", grid=False)
     counts = from_zero([float(moment.completed + moment.failed) for moment in moments], 4)
     upper = Axis(scale=counts, label="requests completed each second")
-    lower, factor = latency_axis([one for moment in moments for one in (moment.p50, moment.p99) if one is not None] or [1e-3])
+    lower = latency_axis([one for moment in moments for one in (moment.p50, moment.p99) if one is not None] or [1e-3])
     return svg.picture(
         *TIMELINE_SIZE,
         "Time line",
@@ -126,35 +125,34 @@ def _timeline_picture(moments: Sequence[TimelineEntry]) -> Markup:
         (
             svg.y_axis(LOWER, lower),
             svg.x_axis(LOWER, x),
-            [_latency_line(moments, series, x, lower, factor) for series in SERIES],
+            [_latency_line(moments, series, x, lower) for series in SERIES],
         ),
         svg.element("line", class_="cursor", x1=0, x2=0, y1=UPPER.top, y2=LOWER.bottom),
-        [svg.tooltip((UPPER.x(x.scale(one.start + 0.5)), UPPER.bottom), _tooltip_text(one)) for one in moments],
+        [svg.tooltip((UPPER.x(x(one.start + 0.5)), UPPER.bottom), _tooltip_text(one)) for one in moments],
     )
 
 
 def _steady_background(frame: Frame, moments: Sequence[TimelineEntry], x: Axis) -> Iterator[Markup]:
     for first, last in _stretches([moment.steady for moment in moments]):
-        left, right = (frame.x(x.scale(at)) for at in (moments[first].start, moments[last].start + 1))
+        left, right = (frame.x(x(at)) for at in (moments[first].start, moments[last].start + 1))
         yield svg.bar(left, frame.top, right - left, frame.bottom - frame.top, "steady")
 
 
 def _bars(moment: TimelineEntry, x: Axis, y: Axis) -> Iterator[Markup]:
-    left, right = (UPPER.x(x.scale(at)) for at in (moment.start, moment.start + 1))
+    left, right = (UPPER.x(x(at)) for at in (moment.start, moment.start + 1))
     gap = 1.0 if right - left > 5 else 0.0
-    middle, top = UPPER.y(y.scale(moment.completed)), UPPER.y(y.scale(moment.completed + moment.failed))
+    middle, top = UPPER.y(y(moment.completed)), UPPER.y(y(moment.completed + moment.failed))
     yield svg.bar(left + gap / 2, middle, right - left - gap, UPPER.bottom - middle, "done" if moment.steady else "early")
     if moment.failed:
         yield svg.bar(left + gap / 2, top, right - left - gap, middle - top, "failed")
 
 
-def _latency_line(moments: Sequence[TimelineEntry], series: str, x: Axis, y: Axis, factor: float) -> Iterator[Markup]:
+def _latency_line(moments: Sequence[TimelineEntry], series: str, x: Axis, y: Axis) -> Iterator[Markup]:
     """Draw a line, with gaps at seconds without a completed request."""
     values = [moment.p50 if series == "p50" else moment.p99 for moment in moments]
     for first, last in _stretches([value is not None for value in values]):
         places = [
-            (LOWER.x(x.scale(moments[index].start + 0.5)), LOWER.y(y.scale((values[index] or 0.0) * factor)))
-            for index in range(first, last + 1)
+            (LOWER.x(x(moments[index].start + 0.5)), LOWER.y(y(values[index] or 0.0))) for index in range(first, last + 1)
         ]
         yield svg.line(places, series) if len(places) > 1 else svg.marker(places[0], series)
 

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from triptych_bench.load.event_loop import Interrupt, StoppedError
-from triptych_bench.load.log import CpuClock, GeneratorCost, Log
-from triptych_bench.load.loops import Feed, LoadLoop, SampleBatch, poisson
-from triptych_bench.measure.run import LoadSpec, Observation, run_of, server_counts
+from triptych_bench.load.log import Log
+from triptych_bench.load.loops import LoadLoop, SampleBatch, poisson
+from triptych_bench.measure.run import GeneratorCost, LoadSpec, Observation, run_of, server_counts
 from triptych_bench.measure.steady import WINDOWS, OpenLoopProgress, Span, Window, is_steady
 from triptych_bench.results import Run, ServerCounts
 from triptych_bench.server.resources import CounterSource, ResourceMeter, ResourceMonitor
@@ -50,6 +50,15 @@ class LoadPlan:
         return min(max(self.span, self.least_arrivals / rate), max(self.longest, self.span))
 
 
+@dataclass(frozen=True)
+class CpuClock:
+    """Wall and CPU clocks of the load generator, read together."""
+
+    wall: float
+    process: float  # CPU seconds of all threads
+    sending: float  # CPU seconds of the event loop's thread and of the sending threads
+
+
 @dataclass
 class RunningLoad:
     """A load that is being measured."""
@@ -63,15 +72,17 @@ class RunningLoad:
     interrupted: bool = False
 
     def read_clock(self) -> float:
-        """Read the clocks and return the moment."""
-        self.clocks.append(CpuClock.now(self.log.sending_seconds))
+        """Read the clocks, in the event loop's thread, and return the moment."""
+        sending = time.thread_time() + self.log.sending_seconds
+        self.clocks.append(CpuClock(time.perf_counter(), time.process_time(), sending))
         return self.clocks[-1].wall
 
     def cost(self, span: Span) -> GeneratorCost:
         """Return the generator's cost between the readings nearest to the ends of the span."""
         start = min(self.clocks, key=lambda clock: abs(clock.wall - span.start))
         end = min(self.clocks, key=lambda clock: abs(clock.wall - span.end))
-        return GeneratorCost.between(start, end)
+        wall = max(1e-9, end.wall - start.wall)
+        return GeneratorCost((end.process - start.process) / wall, (end.sending - start.sending) / wall)
 
 
 class LoadRunner:
@@ -133,11 +144,11 @@ class LoadRunner:
         async with self._running(batches) as running:
             running.loop.open(poisson(rate, self.plan.seed if seed is None else seed))
             span = Span(running.log.started, math.inf)
-            arrived = OpenLoopProgress(running.log, self.plan.latency_limit, rate * seconds)
+            arrived = None
             try:
                 await self._warm_up(running, 0)
                 span = Span(running.clocks[-1].wall, running.clocks[-1].wall + seconds)
-                arrived.begin(span)
+                arrived = OpenLoopProgress(running.log, span, self.plan.latency_limit, rate * seconds)
                 self.progress(f"{load.name}: measuring for {seconds:.0f} s")
                 while not arrived.complete and not arrived.hopeless:
                     await self._tick(running)
@@ -146,7 +157,7 @@ class LoadRunner:
             except StoppedError:
                 running.interrupted = True
             span = Span(span.start, min(span.end, running.read_clock()))
-        steady = arrived.complete and arrived.keeps_up(span, self.plan.tolerance)
+        steady = arrived is not None and arrived.complete and arrived.keeps_up(span, self.plan.tolerance)
         return self._run(load, batches, running, span, steady=steady)
 
     async def at_once(self, load: LoadSpec, batches: Sequence[SampleBatch], requests: int) -> Run:
@@ -177,7 +188,7 @@ class LoadRunner:
         """
         before = await self._interrupt.unless(self._counters.read()) if self._counters else None
         log = Log(self._keeps)
-        loop = LoadLoop(self._target, Feed(batches, self.plan.seed), log)
+        loop = LoadLoop(self._target, batches, self.plan.seed, log)
         running = RunningLoad(log, loop, ResourceMonitor(self._meter))
         await running.monitor.start()
         try:
@@ -227,7 +238,9 @@ class LoadRunner:
             raise TargetError(f"all requests failed: {hopeless}")
 
     def _run(self, load: LoadSpec, batches: Sequence[SampleBatch], running: RunningLoad, span: Span, *, steady: bool) -> Run:
-        problems = (INTERRUPTED,) if running.interrupted else () if steady else (self._unsettled(load),)
+        problem = NOT_KEPT_UP
+        if load.rate is None:
+            problem = f"it did not settle within {self.plan.tolerance:.0%} in {self.plan.most_windows} windows"
         seen = Observation(
             span=span,
             steady=steady and not running.interrupted,
@@ -235,18 +248,13 @@ class LoadRunner:
             resources=running.monitor.used(span),
             counted=running.counted,
             counters=running.counters,
-            problems=problems,
+            problems=(INTERRUPTED,) if running.interrupted else () if steady else (problem,),
         )
         run = run_of(load, running.log, batches, seen, self.plan.latency_limit)
         if self._keeps:
             self._kept.append((run, running.log))
         self.progress(_summary(run))
         return run
-
-    def _unsettled(self, load: LoadSpec) -> str:
-        if load.rate is not None:
-            return NOT_KEPT_UP
-        return f"it did not settle within {self.plan.tolerance:.0%} in {self.plan.most_windows} windows"
 
 
 def _summary(run: Run) -> str:

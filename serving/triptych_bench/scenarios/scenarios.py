@@ -188,7 +188,7 @@ async def _confirm(runner: LoadRunner, batches: Sequence[SampleBatch], rate: flo
             done(replace(run, problem=LIMITED) if limited else run)
             scheduled = run.completed / run.seconds  # the actual rate of arrivals, as MLPerf's scheduled samples per second
             # MLPerf requires a confidence of 0.99.
-            confidence = confidence_within(run.completed + sum(run.failed.values()), _late(run), ALLOWED)
+            confidence = confidence_within(run.completed + run.failures, _late(run), ALLOWED)
             return {"max_rate": scheduled, "p99_seconds": run.latency.percentiles["99"], "confidence": confidence}
         done(replace(run, name=f"not confirmed {rate:.1f}/s"))
         runner.progress(_verdict(run))
@@ -221,7 +221,7 @@ def check_limit(run: Run, limit: float | None) -> Run:
         return run
     problems = [problem for problem in run.problem.split("; ") if problem]
     late, p99 = _late(run), run.latency.percentiles["99"]
-    if late <= ALLOWED * (run.completed + sum(run.failed.values())):
+    if late <= ALLOWED * (run.completed + run.failures):
         others = [problem for problem in problems if not problem.startswith(LATE)]
         return replace(run, valid=not others and run.completed > 0, problem="; ".join(others))
     why = f"p99 is {1_000 * p99:.1f} ms, above {1_000 * limit:g} ms" if p99 > limit else f"{late} requests failed or were late"
@@ -229,7 +229,7 @@ def check_limit(run: Run, limit: float | None) -> Run:
 
 
 def _late(run: Run) -> int:
-    return (run.late or 0) + sum(run.failed.values())
+    return (run.late or 0) + run.failures
 
 
 def _verdict(run: Run) -> str:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from triptych_bench.target import TargetError
@@ -74,7 +74,7 @@ class ServerProcess:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end()
 
     def _end(self) -> None:
@@ -118,9 +118,6 @@ class TriptychServer(ServerProcess):
 
     Args:
         flags: Further flags. The server does not get TRIPTYCH_* and OTEL_* variables: they are the benchmark's.
-
-    Raises:
-        TargetError: The server did not start; the message has its error.
     """
 
     def __init__(self, flags: Sequence[str]) -> None:
@@ -132,7 +129,6 @@ class TriptychServer(ServerProcess):
         self.metrics_url = ""
 
     def line(self, text: str) -> None:
-        """Process a line of standard error."""
         if metrics := METRICS.search(text):
             self.metrics_url = metrics[1]
         super().line(text)

@@ -132,7 +132,7 @@ def batches(count: int = 4, size: int = 1) -> list[SampleBatch]:
 def record(due: float, latency: float, *, lag: float = 0.0, **members: Any) -> Record:
     """Make the record of a request that was sent `lag` after `due`."""
     values: dict[str, Any] = {
-        **{"batch": 0, "due": due, "sent": due + lag, "received": due + latency, "ok": True, "code": OK},
+        **{"batch": 0, "due": due, "sent": due + lag, "received": due + latency, "code": OK},
         **{"client_send": 0.0, "client_receive": 0.0, "server": None, "tokens": 0, "token_times": ()},
     }
     return Record(**{**values, **members})

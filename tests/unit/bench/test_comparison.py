@@ -36,7 +36,7 @@ def written(folder: Path, *reports: Report) -> Sequence[str]:
 
 def test_equal_loads_are_matched_and_the_last_of_equal_rates_counts() -> None:
     found = compared(report(closed(1, 1.0, 1.0), closed(2, 2.0, 1.0)), report(closed(2, 3.0, 1.0), closed(4, 3.0, 1.0)))
-    assert [match.name for match in found.matches] == ["concurrency 2"]
+    assert [match.first.name for match in found.matches] == ["concurrency 2"]
     assert found.unmatched == (("A", "concurrency 1"), ("B", "concurrency 4"))
     other_batches = compared(report(closed(1, 1.0, 1.0)), report(closed(1, 1.0, 1.0, inputs_per_request=8)))
     assert other_batches.matches == ()

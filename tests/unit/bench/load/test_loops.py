@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from triptych_bench.load.log import Log
-from triptych_bench.load.loops import MOST_THREADS, Feed, LoadLoop, poisson, run_closed_loop, run_open_loop
+from triptych_bench.load.loops import MOST_THREADS, LoadLoop, poisson, run_closed_loop, run_open_loop, shuffled
 from triptych_bench.target import Outcome, Request
 
 from ..fakes import FakeCaller, FakeTarget, ThreadedTarget, batches, in_event_loop
@@ -18,7 +18,7 @@ from ..fakes import FakeCaller, FakeTarget, ThreadedTarget, batches, in_event_lo
 
 def loop_of(target: FakeTarget) -> tuple[LoadLoop, Log]:
     log = Log(keeps=True)
-    return LoadLoop(target, Feed(batches(), 1), log), log
+    return LoadLoop(target, batches(), 1, log), log
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -166,19 +166,15 @@ async def test_scripts_send_with_any_call() -> None:
         await run_closed_loop(BrokenTarget().send, [0], 1)
 
 
-def test_feeds_and_moments_follow_the_seed() -> None:
-    feed = Feed(batches(7), seed=3)
-    rounds = [[feed.take() for _ in range(7)] for _ in range(20)]
+def test_orders_and_moments_follow_the_seed() -> None:
+    numbers = shuffled(7, seed=3)
+    rounds = [list(islice(numbers, 7)) for _ in range(20)]
     assert all(sorted(one) == list(range(7)) for one in rounds)
     assert len({tuple(one) for one in rounds}) > 1
-
-    def order(seed: int) -> list[int]:
-        feed = Feed(batches(20), seed)
-        return [feed.take() for _ in range(60)]
-
-    assert order(1) == order(1) != order(2)
-    first, again, other = (list(islice(poisson(10.0, seed), 50)) for seed in (1, 1, 2))
+    first, again, other = (list(islice(shuffled(20, seed), 60)) for seed in (1, 1, 2))
     assert first == again != other
+    first_moments, again_moments, other_moments = (list(islice(poisson(10.0, seed), 50)) for seed in (1, 1, 2))
+    assert first_moments == again_moments != other_moments
     moments = list(islice(poisson(50.0, seed=1), 20_000))
     gaps = [later - earlier for earlier, later in pairwise([0.0, *moments])]
     assert all(gap > 0 for gap in gaps)

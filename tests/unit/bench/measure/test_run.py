@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from triptych_bench.load.log import GeneratorCost, Record
-from triptych_bench.measure.run import LoadSpec, Observation, run_of, server_counts, time_breakdown, timeline
+from triptych_bench.load.log import Record
+from triptych_bench.measure.run import GeneratorCost, LoadSpec, Observation, run_of, server_counts, time_breakdown, timeline
 from triptych_bench.measure.steady import Span
 from triptych_bench.results import Run
 from triptych_bench.target import ServerTimes
@@ -49,7 +49,7 @@ def test_limits_and_failures_are_counted() -> None:
     found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.2), record(1.0, 0.9), limit=0.2 + 1e-9)
     assert (found.goodput, found.late, found.latency_limit) == (1.0, 1, 0.2 + 1e-9)
     assert run(CLOSED, record(1.0, 0.1)).goodput is None
-    found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.1, ok=False, code="UNAVAILABLE"))
+    found = run(CLOSED, record(1.0, 0.1), record(1.0, 0.1, code="UNAVAILABLE"))
     assert found.failed == {"UNAVAILABLE": 1}
     assert not found.valid
     assert "1 of 2 requests failed with UNAVAILABLE" in found.problem
@@ -98,7 +98,7 @@ def test_parts_add_up_to_the_round_trip_or_come_from_counters() -> None:
 
 
 def test_counters_of_server_and_client() -> None:
-    log = log_of(record(1.0, 0.2), record(1.0, 0.4), record(1.0, 0.1, ok=False))
+    log = log_of(record(1.0, 0.2), record(1.0, 0.4), record(1.0, 0.1, code="UNAVAILABLE"))
     found = server_counts("ModelStatistics", {"requests": 3.0, "total": 0.3}, log)
     assert (found.requests, found.expected, found.cached) == (3, 2, None)
     assert server_counts("ModelStatistics", {"requests": 3.0, "cached": 2.0}, log).cached == 2
@@ -107,7 +107,7 @@ def test_counters_of_server_and_client() -> None:
 
 
 def test_the_timeline_has_an_entry_per_second() -> None:
-    log = log_of(record(0.0, 0.5), record(1.0, 0.5), record(1.2, 0.1, ok=False), record(3.0, 0.5))
+    log = log_of(record(0.0, 0.5), record(1.0, 0.5), record(1.2, 0.1, code="UNAVAILABLE"), record(3.0, 0.5))
     moments = timeline(log, Span(1.0, 3.0))
     assert [(moment.completed, moment.failed, moment.steady) for moment in moments] == [
         (1, 0, False),

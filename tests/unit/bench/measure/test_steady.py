@@ -30,7 +30,7 @@ def test_three_windows_that_agree(values: list[tuple[int, float]], steady: bool)
 
 
 def test_a_window_counts_its_responses() -> None:
-    records = [record(0.0, 0.5), record(0.5, 0.5), record(0.9, 0.3), record(1.9, 0.2), record(1.2, 0.1, ok=False)]
+    records = [record(0.0, 0.5), record(0.5, 0.5), record(0.9, 0.3), record(1.9, 0.2), record(1.2, 0.1, code="UNAVAILABLE")]
     window = Window.of(records, Span(1.0, 2.0))
     assert (window.completed, window.rate) == (2, 2.0)
     assert window.mean_latency == pytest.approx(0.4)
