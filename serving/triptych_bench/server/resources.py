@@ -142,6 +142,9 @@ def counters_of(metrics: Sequence[MetricSample], model: str) -> Counters | None:
 ResourceMeter = ProcessMeter | MetricsMeter
 
 
+STATISTICS = "ModelStatistics"  # the target's method
+
+
 class CounterSource:
     """The server's counters: from its metrics if they are Triptych's, otherwise from the target.
 
@@ -151,7 +154,7 @@ class CounterSource:
 
     def __init__(self, target: Target, meter: MetricsMeter | None, model: str) -> None:
         self._target, self._meter, self._model = target, meter, model
-        self.source = "ModelStatistics"
+        self.source = STATISTICS
 
     async def read(self) -> Counters | None:
         """Return the counters; None if the server has none or is gone."""
@@ -163,15 +166,16 @@ class CounterSource:
             if counters is not None:
                 self.source = self._meter.source
                 return counters
+        self.source = STATISTICS
         try:
             return await self._target.stats()
         except TargetError:
             return None
 
     async def since(self, before: Counters) -> Mapping[str, float]:
-        """Return the differences; empty if the server was restarted or has no counters any more."""
-        after = await self.read()
-        if after is None:
+        """Return the differences; empty if the server was restarted, or its counters are not those of the same source."""
+        source, after = self.source, await self.read()
+        if after is None or self.source != source:
             return {}
         more = {name: after[name] - before[name] for name in after if name in before}
         return more if all(value >= 0 for value in more.values()) else {}

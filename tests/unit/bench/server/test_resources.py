@@ -154,3 +154,5 @@ async def test_counters_come_from_the_metrics_or_the_target(url: str) -> None:
     assert (before["requests"], source.source) == (10, url)
     assert (await source.since(before))["requests"] == 0
     assert await source.since({"requests": 11.0}) == {}  # the server was restarted
+    source._meter = MetricsMeter(f"{url}/gone")
+    assert await source.since({"requests": 0.0}) == {}  # the target counts from another time
