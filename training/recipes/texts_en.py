@@ -10,7 +10,7 @@ import argparse
 import random
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mix_bert_en import SENTENCE_END
@@ -38,16 +38,16 @@ def main() -> None:
     texts = {english for english, _ in read_pairs(options.mix / "train.tsv.gz") if len(english.split()) >= SHORTEST}
     texts |= {english for name in OTHERS for english, _ in read_pairs(options.data / "parallel" / f"{name}.tsv.gz")}
     for name, count in DRAWN.items():
-        found = sorted(set(sentences([str(options.data / "text" / f"{name}.train.txt.xz")])))
+        found = sorted(set(sentences(options.data / "text" / f"{name}.train.txt.xz")))
         texts |= set(random.Random(name).sample(found, min(count, len(found))))
     kept = [text for text in sorted(texts) if key(text) not in forbidden]
     write_lines(options.out, kept)
     sys.stdout.write(f"{len(kept):,} sentences\n")
 
 
-def sentences(paths: Iterable[str]) -> Iterator[str]:
+def sentences(path: Path) -> Iterator[str]:
     """Yield the whole, plain sentences of articles and books."""
-    for text in read_texts(list(paths)):
+    for text in read_texts([str(path)]):
         for paragraph in text.split("\n"):
             for sentence in SENTENCE_END.split(paragraph):
                 if SHORTEST <= len(sentence.split()) <= LONGEST and SENTENCE.fullmatch(sentence):

@@ -29,19 +29,6 @@ class Example:
         return max(len(self.source), len(self.target))
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Padded tensors: `source` `[B, S]`, decoder `inputs` `[B, T]` (BOS first) and the `labels` `[B, T]` they predict."""
-
-    source: Tensor
-    inputs: Tensor
-    labels: Tensor
-    tokens: int  # target tokens without padding
-
-    def to(self, device: torch.device) -> "Batch":
-        return Batch(self.source.to(device), self.inputs.to(device), self.labels.to(device), self.tokens)
-
-
 def example_sizes(examples: Sequence[Example]) -> Sizes:
     """`[N, 2]`: the sizes of examples for `plan_batches`."""
     return np.array([(example.size(), len(example.source)) for example in examples], np.int64).reshape(-1, 2)
@@ -75,16 +62,11 @@ def plan_steps(batches: list[Indices], per_step: int) -> list[list[Indices]]:
     return [batches[start : start + per_step] for start in range(0, len(batches) - per_step + 1, per_step)]
 
 
-def collate(examples: Sequence[Example], pad_id: int, bos_id: int) -> Batch:
-    """Pad `examples` into one batch."""
-    return shifted(pad([e.source for e in examples], pad_id), pad([e.target for e in examples], pad_id), pad_id, bos_id)
-
-
-def shifted(source: Tensor, labels: Tensor, pad_id: int, bos_id: int) -> Batch:
-    """Make a batch of padded sources `[B, S]` and targets `[B, T]`; the inputs are the targets, one position later."""
+def decoder_inputs(labels: Tensor, pad_id: int, bos_id: int) -> Tensor:
+    """Return what the decoder reads to predict padded targets `[B, T]`: BOS, then the targets one position later."""
     inputs = torch.full_like(labels, bos_id)
     inputs[:, 1:] = labels[:, :-1].where(labels[:, 1:] != pad_id, pad_id)
-    return Batch(source, inputs, labels, int((labels != pad_id).sum()))
+    return inputs
 
 
 def pad(rows: Sequence[Row], pad_id: int) -> Tensor:

@@ -46,7 +46,7 @@ class PairArrays:
     @property
     def sizes(self) -> Sizes:
         """`[N, 2]`, for `plan_batches`."""
-        return np.column_stack((self.lengths.max(1), self.lengths[:, 0])) if len(self) else self.lengths
+        return np.column_stack((self.lengths.max(1), self.lengths[:, 0]))
 
 
 def write_pairs(folder: Path, pairs: Iterator[Example], limit: int, vocabulary_size: int, digest: str) -> None:

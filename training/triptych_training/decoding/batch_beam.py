@@ -125,7 +125,7 @@ class _Batch:
         """Continue with these beams `[B, K]`."""
         self.history = torch.cat((self._ancestors(parents), tokens[..., None]), 2)
         self.totals, self.tokens = totals, tokens.reshape(-1, 1)
-        if self.options.beam_size > 1 and self.past is not None:
+        if self.options.beam_size > 1:
             first = torch.arange(len(parents), device=parents.device)[:, None] * self.options.beam_size
             self._select_past((first + parents).flatten())
 

@@ -160,7 +160,5 @@ APOSTROPHES_ELSEWHERE = _rules((r"'", " ' "))
 
 
 def prepare(texts: Sequence[str], language: str) -> list[str]:
-    """Lower-case, normalise and tokenise texts; raises ValueError if there are no rules for the language."""
-    if language not in LANGUAGES:
-        raise ValueError(f"language: no rules for {language!r}; supported: {', '.join(LANGUAGES)}")
+    """Lower-case, normalise and tokenise texts in one of LANGUAGES."""
     return [tokenise(normalise(text.lower(), language), language) for text in texts]

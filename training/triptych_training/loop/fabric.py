@@ -1,8 +1,8 @@
 """Devices, processes, precision and compilation, with Lightning Fabric and torch."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 import torch
@@ -81,11 +81,9 @@ def compile_layers(model: nn.Module, backend: str = "inductor") -> int:
     return len(layers)
 
 
-@contextmanager
-def uncompiled() -> Iterator[None]:
-    """Run layers without their compiled versions inside the context, for validations with other shapes."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
+def uncompiled(compiled: bool) -> AbstractContextManager[None]:
+    """Run layers that were compiled without their compiled versions inside the context, for validations with other shapes."""
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 GROWTH_STEPS = 2_000  # finite steps after which the factor doubles

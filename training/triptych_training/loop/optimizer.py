@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from triptych_training.errors import RecipeError
 from triptych_training.models.attention import CrossAttention, SelfAttention
 from triptych_training.models.blocks import EncoderLayer
 from triptych_training.models.pvt import PvtLayer
@@ -22,6 +21,7 @@ RECURRENT = nn.RNNBase | nn.RNNCellBase
 ENDING = ("linear", "cosine")  # schedules that end at zero
 WARMUP_SHARE = 0.1  # of a training at most is its warm-up
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic Newton-Schulz iteration of Muon's reference implementation
+MOMENTUM, ITERATIONS = 0.95, 5  # of Muon: decay of the gradient average (Nesterov), Newton-Schulz iterations
 
 
 def make_optimizers(
@@ -30,12 +30,7 @@ def make_optimizers(
     """Make Adam for all weights (Vaswani et al. 2017), Muon for the layers' matrices and Adam for the others, or plain SGD.
 
     Only matrices of projections and kernels of convolutions decay: norms, biases and embeddings keep their size.
-
-    Raises:
-        RecipeError: `kind` is unknown.
     """
-    if kind not in OPTIMIZERS:
-        raise RecipeError(f"optimizer: {kind!r} is unknown; choose one of {', '.join(OPTIMIZERS)}")
     matrices = _matrices(model) if kind == "muon" else []
     chosen = {id(p) for p in matrices}
     rest = [p for p in model.parameters() if id(p) not in chosen]
@@ -102,9 +97,6 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
     `inverse-sqrt` falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall to zero at step
     `total`, or at the time limit if that comes first. `constant` does not fall, so such a training can be extended at any time;
     a short training with `linear` that begins with its weights then lowers the rate (Hägele et al. 2024).
-
-    Raises:
-        RecipeError: `kind` is unknown.
     """
     falls: dict[str, Callable[[int, float], float]] = {
         "inverse-sqrt": lambda step, _: math.sqrt(max(warmup, 1) / (step + 1)),
@@ -112,8 +104,6 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
         "cosine": lambda _, progress: 0.5 * (1 + math.cos(math.pi * progress)),
         "constant": lambda _, __: 1.0,
     }
-    if kind not in falls:
-        raise RecipeError(f"schedule: {kind!r} is unknown; choose one of {', '.join(falls)}")
 
     def factor(step: int, gone: float = 0.0) -> float:
         progress = min(1.0, max(0.0, gone, (step - warmup) / max(1, total - warmup)))  # from the end of the warm-up
@@ -123,14 +113,14 @@ def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
     return factor
 
 
-def orthogonalise(matrices: Tensor, iterations: int, bfloat16: bool = False) -> Tensor:
+def orthogonalise(matrices: Tensor, bfloat16: bool = False) -> Tensor:
     """Push all singular values of `[N, rows, columns]` towards one; bfloat16 takes a third of the time where it is native."""
     a, b, c = COEFFICIENTS
     x = matrices.bfloat16() if bfloat16 else matrices
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(iterations):
+    for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     result: Tensor = x.mT if tall else x
@@ -147,9 +137,7 @@ class Muon(Optimizer):
     Args:
         params: matrices; in kernels of convolutions all dimensions but the first are flattened.
         lr: learning rate.
-        momentum: decay of the gradient average (Nesterov).
         weight_decay: decoupled, multiplied by the learning rate.
-        iterations: Newton-Schulz iterations.
         fused: number of matrices stacked in a parameter, if more than one.
         bfloat16: iterate in bfloat16.
     """
@@ -158,34 +146,26 @@ class Muon(Optimizer):
         self,
         params: Iterable[Tensor],
         lr: float,
-        momentum: float = 0.95,
         weight_decay: float = 0.0,
-        iterations: int = 5,
         fused: Mapping[Tensor, int] = MappingProxyType({}),
         bfloat16: bool = False,
     ) -> None:
-        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "iterations": iterations}
-        super().__init__(params, defaults)
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
         self._fused, self._bfloat16 = dict(fused), bfloat16
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step; `closure`, if given, computes the gradients and returns the loss."""
-        loss = closure() if closure is not None else None
-        self._update()
-        return loss
-
     @torch.no_grad()
-    def _update(self) -> None:
+    def step(self) -> None:  # type: ignore[override]
+        """Take one step with the gradients that the parameters have."""
         for group in self.param_groups:
-            directions = self._directions(group["params"], group["momentum"])
+            directions = self._directions(group["params"])
             if not directions:
                 continue
-            updates = self._orthogonal(directions, group["iterations"])
+            updates = self._orthogonal(directions)
             parameters = list(updates)
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(parameters, list(updates.values()), alpha=-group["lr"])
 
-    def _directions(self, parameters: Iterable[Tensor], momentum: float) -> dict[Tensor, Tensor]:
+    def _directions(self, parameters: Iterable[Tensor]) -> dict[Tensor, Tensor]:
         """Update the momentum of all parameters in one call each: on a GPU every call costs, however small its tensors."""
         moving = {parameter: parameter.grad for parameter in parameters if parameter.grad is not None}
         if not moving:
@@ -194,10 +174,10 @@ class Muon(Optimizer):
             if "momentum" not in self.state[parameter]:
                 self.state[parameter]["momentum"] = torch.zeros_like(parameter)
         gradients, means = list(moving.values()), [self.state[parameter]["momentum"] for parameter in moving]
-        torch._foreach_lerp_(means, gradients, 1 - momentum)
-        return dict(zip(moving, torch._foreach_lerp(gradients, means, momentum), strict=True))
+        torch._foreach_lerp_(means, gradients, 1 - MOMENTUM)
+        return dict(zip(moving, torch._foreach_lerp(gradients, means, MOMENTUM), strict=True))
 
-    def _orthogonal(self, directions: dict[Tensor, Tensor], iterations: int) -> dict[Tensor, Tensor]:
+    def _orthogonal(self, directions: dict[Tensor, Tensor]) -> dict[Tensor, Tensor]:
         """Orthogonalise all matrices of one shape in one batched call."""
         flat = {p: direction.flatten(1) for p, direction in directions.items()}
         stacks = {p: torch.unflatten(matrix, 0, (self._fused.get(p, 1), -1)) for p, matrix in flat.items()}
@@ -207,7 +187,7 @@ class Muon(Optimizer):
         updates = {}
         for shape, parameters in by_shape.items():
             stack = torch.cat([stacks[p] for p in parameters])
-            result = orthogonalise(stack, iterations, self._bfloat16) * (0.2 * max(shape) ** 0.5)
+            result = orthogonalise(stack, self._bfloat16) * (0.2 * max(shape) ** 0.5)
             parts = result.split([len(stacks[p]) for p in parameters])
             updates.update({p: part.reshape(p.shape) for p, part in zip(parameters, parts, strict=True)})
         return updates

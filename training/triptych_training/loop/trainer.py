@@ -8,15 +8,15 @@ import signal
 from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_weights, read_weights
@@ -31,10 +31,45 @@ from triptych_training.loop.optimizer import WARMUP_SHARE, clip_gradients, make_
 from triptych_training.loop.recipe import Recipe, TextRecipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
 from triptych_training.loop.run_folder import RunFolder
-from triptych_training.loop.task import TrainingTask
 
 METRIC_STEPS = 50  # optimizer steps between two training lines of metrics.jsonl
 AHEAD = 3  # optimizer steps whose batches are prepared in advance
+
+
+class TrainingTask(Protocol):
+    """Data, model and loss of a training.
+
+    `unit` names what the loss sums over and speed counts ("tokens"); `headline` is the metric plotted beside the losses.
+    """
+
+    unit: str
+    headline: str
+
+    @property
+    def model(self) -> nn.Module:
+        """Model to train."""
+
+    @property
+    def loss(self) -> nn.Module:
+        """Module that maps a batch's tensors to the sum of the losses over its units."""
+
+    def describe(self) -> str:
+        """Describe the data in a few words."""
+
+    def plan(self, epoch: int) -> list[Indices]:
+        """Return the epoch's batches as indices of examples; about the same number in every epoch."""
+
+    def weight(self, indices: Indices) -> int:
+        """Return the number of units in these examples."""
+
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
+        """Make the tensors for `loss`, on the CPU; may run in another thread, with random numbers from `seed` only."""
+
+    def validate(self) -> Mapping[str, float]:
+        """Measure the model, which is in evaluation mode, without gradients; `loss` is one of the metrics."""
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        """Write the model as a checkpoint folder; the final one may contain more, such as samples."""
 
 
 @dataclass
@@ -229,7 +264,7 @@ class Trainer:
 
     def _end_epoch(self, progress: TrainingProgress, meter: Meter) -> None:
         started, epoch = self.recipe.now(), self.position.epoch
-        with self.average.swapped() if self.average else nullcontext(), self._uncompiled():
+        with self.average.swapped() if self.average else nullcontext(), uncompiled(self.recipe.compile):
             if self.fabric.is_global_zero:
                 self._save_checkpoint(self.folder.epoch(epoch))
             self._metrics = self._validate()
@@ -246,7 +281,7 @@ class Trainer:
         last = self.folder.saved(self.position.epoch)[-self.recipe.averaged :]
         load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
         if len(last) > 1 or not self._metrics:  # a single checkpoint has been validated
-            with self._uncompiled():
+            with uncompiled(self.recipe.compile):
                 self._metrics = self._validate()
         if self.fabric.is_global_zero:
             self._log("final", **_valid(self._metrics), averaged_epochs=len(last))
@@ -262,9 +297,6 @@ class Trainer:
             return self.task.validate()
         finally:
             self.task.model.train()
-
-    def _uncompiled(self) -> AbstractContextManager[None]:
-        return uncompiled() if self.recipe.compile else nullcontext()
 
     def _save_checkpoint(self, path: Path, metrics: Mapping[str, float] | None = None) -> None:
         provenance: dict[str, Any] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from triptych_training.checks import at_least, one_of
 from triptych_training.models.attention import AttentionShape, SelfAttention
@@ -144,6 +145,11 @@ class Gpt(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> logits `[B, T, V]`."""
         return self.projection(self.hidden(ids))
+
+    def losses(self, ids: Tensor, smoothing: float) -> Tensor:
+        """`[B, T + 1]` -> sum of T cross-entropies: of a token by those before it."""
+        logits = self(ids[:, :-1]).flatten(0, 1).float()
+        return functional.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=smoothing, reduction="sum")
 
     @property
     def blocks(self) -> list[GptLayer]:

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -153,7 +153,7 @@ class _Translator:
         recipe = self._recipe
         longest = round(recipe.growth * max(map(len, ids))) + 16
         limit = min(longest, recipe.search.max_length, self._model.config.max_positions - 1)
-        found = search(self._model, ids, SearchOptions(**{**asdict(recipe.search), "max_length": limit}))
+        found = search(self._model, ids, replace(recipe.search, max_length=limit))
         texts = iter(self._tokenizer.decode_batch([best.tokens for hypotheses in found for best in hypotheses]))
         return [[(" ".join(next(texts).split()), best.ended) for best in hypotheses] for hypotheses in found]
 

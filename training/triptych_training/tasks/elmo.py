@@ -1,14 +1,11 @@
 """Training of ELMo: forward and backward language models over words (Peters et al. 2018)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.data.documents import read_documents
 from triptych_training.data.words import BOUNDARY, PAD, train_words
 from triptych_training.errors import RecipeError
@@ -17,7 +14,7 @@ from triptych_training.loop.recipe import ElmoRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.elmo import Elmo, ElmoConfig
-from triptych_training.tasks.gpt import NextTokenLoss, RunningTextTask, encode_corpus
+from triptych_training.tasks.gpt import LanguageTask, encode_corpus
 
 
 def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = False) -> Path:
@@ -36,24 +33,7 @@ def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = 
         raise RecipeError(f"tokenizer: its token {PAD} is not {BOUNDARY}")
     corpus = encode_corpus(fabric, recipe, folder, tokenizer, PAD, _sentences)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
-    return Trainer(fabric, recipe, folder, ElmoTask(recipe, Elmo(shape), tokenizer, corpus)).run()
-
-
-class BothDirectionsLoss(NextTokenLoss[Elmo]):
-    """Sum of the cross-entropies of tokens, the mean of both directions."""
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """`[B, T+1]` -> scalar."""
-        return self.model.losses(ids, self.smoothing)
-
-
-class ElmoTask(RunningTextTask[Elmo]):
-    """Language modelling in both directions; sentences are packed, with a boundary between them."""
-
-    loss_type = BothDirectionsLoss
-
-    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
-        save_elmo(self.model, self.tokenizer, provenance, samples, folder)
+    return Trainer(fabric, recipe, folder, LanguageTask(recipe, Elmo(shape), tokenizer, corpus)).run()
 
 
 def _make_tokenizer(recipe: ElmoRecipe) -> Tokenizer:

@@ -1,11 +1,10 @@
-"""Training of decoder-only models: the next token of packed documents (Radford et al. 2019)."""
+"""Training of language models on packed documents; decoder-only models (Radford et al. 2019) predict the next token."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +12,8 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from torch.nn import functional
 
+from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents, encode_documents, read_texts
@@ -26,12 +25,11 @@ from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import GptRecipe, RowRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
+from triptych_training.models.elmo import Elmo
 from triptych_training.models.gpt import Gpt, GptConfig
 
 TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts stored with the final checkpoint
-
-LanguageModel = TypeVar("LanguageModel", bound=nn.Module)
 
 
 def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = False) -> Path:
@@ -51,7 +49,7 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
         raise RecipeError(f"tokenizer: lacks {END}")
     corpus = encode_corpus(fabric, recipe, folder, tokenizer, end)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
-    return Trainer(fabric, recipe, folder, GptTask(recipe, Gpt(shape), tokenizer, corpus)).run()
+    return Trainer(fabric, recipe, folder, LanguageTask(recipe, Gpt(shape), tokenizer, corpus)).run()
 
 
 @dataclass(frozen=True)
@@ -63,30 +61,27 @@ class PackedCorpus:
     texts: Sequence[str]
 
 
-class NextTokenLoss(nn.Module, Generic[LanguageModel]):
-    """Sum of the cross-entropies of next tokens."""
+class LanguageLoss(nn.Module):
+    """Sum of the cross-entropies that a language model defines."""
 
-    def __init__(self, model: LanguageModel, smoothing: float = 0.0) -> None:
+    def __init__(self, model: Gpt | Elmo, smoothing: float) -> None:
         super().__init__()
         self.model, self.smoothing = model, smoothing
 
     def forward(self, ids: Tensor) -> Tensor:
         """`[B, T+1]` -> scalar."""
-        logits = self.model(ids[:, :-1]).flatten(0, 1).float()
-        return functional.cross_entropy(logits, ids[:, 1:].flatten(), label_smoothing=self.smoothing, reduction="sum")
+        return self.model.losses(ids, self.smoothing)
 
 
-class RunningTextTask(ABC, Generic[LanguageModel]):
-    """Base of language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
+class LanguageTask:
+    """Language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
 
     unit = "tokens"
     headline = "perplexity"
-    loss_type: type[NextTokenLoss[Any]] = NextTokenLoss
 
-    def __init__(self, recipe: RowRecipe, model: LanguageModel, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
+    def __init__(self, recipe: RowRecipe, model: Gpt | Elmo, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
         self.recipe, self.model, self.tokenizer, self.corpus = recipe, model, tokenizer, corpus
-        self.loss = self.loss_type(model, recipe.label_smoothing)
-        self._measure = self.loss_type(model)  # validation knows no label smoothing
+        self.loss = LanguageLoss(model, recipe.label_smoothing)
         self._first = 0  # token of the epoch planned last
 
     def describe(self) -> str:
@@ -97,9 +92,7 @@ class RunningTextTask(ABC, Generic[LanguageModel]):
         rng = np.random.default_rng((self.recipe.seed, epoch))
         room = len(self.corpus.train) - length
         self._first = int(rng.integers(min(length, room)))
-        order = rng.permutation((len(self.corpus.train) - 1 - self._first) // length)
-        rows = max(1, self.recipe.batch_tokens // length)
-        return [order[start : start + rows] for start in range(0, len(order), rows)]
+        return self._batches(rng.permutation((len(self.corpus.train) - 1 - self._first) // length))
 
     def weight(self, indices: Indices) -> int:
         return len(indices) * self.recipe.sequence_length
@@ -110,14 +103,17 @@ class RunningTextTask(ABC, Generic[LanguageModel]):
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats) and perplexity of the validation texts, read in rows without overlap."""
         length, tokens = self.recipe.sequence_length, self.corpus.valid
-        device = next(self.loss.parameters()).device
-        numbers, rows = np.arange((len(tokens) - 1) // length), max(1, self.recipe.batch_tokens // length)
+        device = next(self.model.parameters()).device
         loss, count = 0.0, 0
-        for indices in share([numbers[start : start + rows] for start in range(0, len(numbers), rows)]):
-            loss += float(self._measure(self._rows(tokens, indices, 0).to(device)))
+        for indices in share(self._batches(np.arange((len(tokens) - 1) // length))):
+            loss += float(self.model.losses(self._rows(tokens, indices, 0).to(device), smoothing=0.0))
             count += len(indices) * length
         sums = total(loss, count)
         return next_token_metrics(sums[0], int(sums[1]))
+
+    def _batches(self, order: Indices) -> list[Indices]:
+        rows = self.recipe.batch_tokens // self.recipe.sequence_length
+        return [order[start : start + rows] for start in range(0, len(order), rows)]
 
     def _rows(self, tokens: NDArray[np.int32], indices: Indices, first: int) -> Tensor:
         """Cut rows of one token more than the sequence length, `[B, T+1]`."""
@@ -127,18 +123,11 @@ class RunningTextTask(ABC, Generic[LanguageModel]):
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         provenance = {**provenance, "training_tokens": len(self.corpus.train)}
-        self._write(folder, provenance, self.corpus.texts if final else ())
-
-    @abstractmethod
-    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
-        """Write a checkpoint folder."""
-
-
-class GptTask(RunningTextTask[Gpt]):
-    """Prediction of the next token."""
-
-    def _write(self, folder: Path, provenance: Mapping[str, Any], samples: Sequence[str]) -> None:
-        save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
+        samples = self.corpus.texts if final else ()
+        if isinstance(self.model, Gpt):
+            save_gpt_checkpoint(GptCheckpoint(self.model, self.tokenizer, provenance, samples), folder)
+        else:
+            save_elmo(self.model, self.tokenizer, provenance, samples, folder)
 
 
 def pack(documents: Documents, end: int) -> NDArray[np.int32]:

@@ -1,7 +1,7 @@
 """Image classification from folders of images, with a ViT, PVT, Swin Transformer or ResNet."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -109,6 +109,7 @@ class FolderTask:
     """Base class of tasks on folders of images; a unit is an image."""
 
     unit = "images"
+    model: nn.Module
 
     def __init__(self, recipe: FolderRecipe, train: ImageStore, valid: ImageStore) -> None:
         self.recipe, self.train, self.valid = recipe, train, valid
@@ -124,11 +125,19 @@ class FolderTask:
     def weight(self, indices: Indices) -> int:
         return len(indices)
 
+    def valid_batches(self) -> Iterator[tuple[range, Tensor]]:
+        """Yield this process' part of the held-out images: their indices, and their pixels on the model's device."""
+        device = next(self.model.parameters()).device
+        for start in share(range(0, len(self.valid), VALID_BATCH)):
+            indices = range(start, min(start + VALID_BATCH, len(self.valid)))
+            yield indices, torch.from_numpy(self.valid.load(indices)).to(device)
+
 
 class ImageTask(FolderTask):
     """Image classification."""
 
     headline = "accuracy"
+    model: TrainedImageModel
 
     def __init__(
         self, recipe: ImageRecipe, shape: ImageConfig, classes: Sequence[str], train: ImageStore, valid: ImageStore
@@ -147,11 +156,9 @@ class ImageTask(FolderTask):
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per image) and accuracy, without augmentation."""
         loss, right, right5 = 0.0, 0.0, 0.0
-        for start in share(range(0, len(self.valid), VALID_BATCH)):
-            indices = range(start, min(start + VALID_BATCH, len(self.valid)))
-            device = next(self.model.parameters()).device
-            labels = torch.from_numpy(self.valid.labels[list(indices)]).to(device)
-            logits = self.model(normalise(torch.from_numpy(self.valid.load(indices)).to(device))).float()
+        for indices, pixels in self.valid_batches():
+            labels = torch.from_numpy(self.valid.labels[list(indices)]).to(pixels.device)
+            logits = self.model(normalise(pixels)).float()
             loss += float(functional.cross_entropy(logits, labels, reduction="sum"))
             best = logits.topk(min(5, len(self.classes))).indices == labels[:, None]
             right, right5 = right + int(best[:, 0].sum()), right5 + int(best.sum())

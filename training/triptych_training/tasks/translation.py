@@ -1,7 +1,7 @@
 """Training of translation models: sentence pairs in, an encoder-decoder out."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from triptych_text.translation_scores import score_translations
 from triptych_training.checkpoints.translation import Checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, Indices, collate, example_sizes, plan_batches, shifted
+from triptych_training.data.batches import Example, Indices, decoder_inputs, example_sizes, pad, plan_batches
 from triptych_training.data.corpus import Pair, iterate_pairs
 from triptych_training.data.languages import DirectedFile, Direction, ModelLanguages, find_languages, language_token
 from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pairs
@@ -46,12 +46,7 @@ class Corpus:
 
     train: PairArrays
     valid: Sequence[EncodedPair]
-    languages: ModelLanguages = field(default_factory=ModelLanguages)
-
-    @property
-    def directions(self) -> list[Direction]:
-        """Directions of the validation pairs."""
-        return list(dict.fromkeys(each.direction for each in self.valid))
+    languages: ModelLanguages
 
 
 def train_translation(recipe: TranslationRecipe, shape: TranslationConfig, out: Path, resume: bool = False) -> Path:
@@ -115,14 +110,14 @@ class TranslationTask:
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         config, train = self.model.config, self.corpus.train
-        source, target = train.side(0, indices, config.pad_id), train.side(1, indices, config.pad_id)
-        batch = shifted(source, target, config.pad_id, config.bos_id)
-        positions = (batch.labels != config.pad_id).flatten().nonzero()[:, 0]
-        return batch.source, batch.inputs, batch.labels, positions
+        source, labels = train.side(0, indices, config.pad_id), train.side(1, indices, config.pad_id)
+        positions = (labels != config.pad_id).flatten().nonzero()[:, 0]
+        return source, decoder_inputs(labels, config.pad_id, config.bos_id), labels, positions
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per token), BLEU and chrF; of several directions also each one's, the first being their means."""
-        found = {direction: self._measure(self._valid(direction)) for direction in self.corpus.directions}
+        directions = dict.fromkeys(each.direction for each in self.corpus.valid)
+        found = {direction: self._measure(self._valid(direction)) for direction in directions}
         counts = {name: sum(each[name] for each in found.values()) for name in ("tokens", "pairs")}
         loss = sum(each["loss"] * each["tokens"] for each in found.values()) / counts["tokens"]
         means = {name: sum(each[name] for each in found.values()) / len(found) for name in ("bleu", "chrf")}
@@ -135,12 +130,12 @@ class TranslationTask:
     def _measure(self, valid: Sequence[EncodedPair]) -> dict[str, float]:
         """Compute the loss, and the scores of greedy translations."""
         examples, config, loss, tokens = [each.example for each in valid], self.model.config, 0.0, 0
-        module = SequenceLoss(self.model, smoothing=0.0)
+        module, device = SequenceLoss(self.model, smoothing=0.0), self.model.projection.weight.device
         for indices in share(plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0")):
-            batch = collate([examples[i] for i in indices], config.pad_id, config.bos_id)
-            batch = batch.to(self.model.projection.weight.device)
-            loss += float(module(batch.source, batch.inputs, batch.labels))
-            tokens += batch.tokens
+            source = pad([examples[i].source for i in indices], config.pad_id).to(device)
+            labels = pad([examples[i].target for i in indices], config.pad_id).to(device)
+            loss += float(module(source, decoder_inputs(labels, config.pad_id, config.bos_id), labels))
+            tokens += sum(len(examples[i].target) for i in indices)
         mine = share(range(len(valid)))
         outputs = greedy(self.model, [examples[i].source for i in mine], min(config.max_positions - 1, 256))
         texts = merge(dict(zip(mine, self.tokenizer.decode_batch(outputs), strict=True)))

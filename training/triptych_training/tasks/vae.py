@@ -12,13 +12,13 @@ from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore
 from triptych_training.evaluation.metrics import bound_metrics
-from triptych_training.evaluation.processes import share, total
+from triptych_training.evaluation.processes import total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import VaeRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
 from triptych_training.models.vae import Vae, VaeConfig, divergence
-from triptych_training.tasks.image_classification import VALID_BATCH, FolderTask, open_images
+from triptych_training.tasks.image_classification import FolderTask, open_images
 
 
 def train_vae(recipe: VaeRecipe, shape: VaeConfig, out: Path, resume: bool = False) -> Path:
@@ -52,6 +52,7 @@ class VaeTask(FolderTask):
 
     headline = "bits_per_dimension"
     recipe: VaeRecipe
+    model: Vae
 
     def __init__(self, recipe: VaeRecipe, shape: VaeConfig, train: ImageStore, valid: ImageStore) -> None:
         super().__init__(recipe, train, valid)
@@ -72,10 +73,8 @@ class VaeTask(FolderTask):
 
     def validate(self) -> Mapping[str, float]:
         """Measure the bound, with one sample of q(z|x) for each image, and its KL divergence."""
-        loss, kl, device = 0.0, 0.0, next(self.model.parameters()).device
-        for start in share(range(0, len(self.valid), VALID_BATCH)):
-            indices = range(start, min(start + VALID_BATCH, len(self.valid)))
-            pixels = torch.from_numpy(self.valid.load(indices)).to(device)
+        loss, kl = 0.0, 0.0
+        for _, pixels in self.valid_batches():
             loss += float(self.model(pixels).sum())
             kl += float(divergence(self.model.encode(pixels)).sum())
         loss, kl = total(loss, kl)

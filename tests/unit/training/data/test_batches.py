@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from triptych_training.data.batches import Example, by_length, collate, example_sizes, pad, plan_batches, plan_steps
+from triptych_training.data.batches import Example, by_length, decoder_inputs, example_sizes, pad, plan_batches, plan_steps
 
 RNG = random.Random(3)
 EXAMPLES = [Example([5] * RNG.randint(1, 30), [6] * RNG.randint(1, 30)) for _ in range(300)]
@@ -46,13 +46,12 @@ def test_batches_have_little_padding_and_follow_the_seed() -> None:
     assert {len(other) for other in others} == {len(first)}
 
 
-def test_collate_shifts_the_target_and_pads_on_the_right() -> None:
-    batch = collate([Example([5, 6, 2], [7, 2]), Example([8, 2], [9, 10, 11, 2])], pad_id=0, bos_id=1)
-    assert batch.source.tolist() == [[5, 6, 2], [8, 2, 0]]
-    assert batch.inputs.tolist() == [[1, 7, 0, 0], [1, 9, 10, 11]]
-    assert batch.labels.tolist() == [[7, 2, 0, 0], [9, 10, 11, 2]]
-    assert batch.tokens == 6
-    assert {t.dtype for t in (batch.source, batch.inputs, batch.labels)} == {torch.int64}
+def test_rows_are_padded_on_the_right_and_shifted_for_the_decoder() -> None:
+    labels = pad([[7, 2], [9, 10, 11, 2]], 0)
+    inputs = decoder_inputs(labels, pad_id=0, bos_id=1)
+    assert labels.tolist() == [[7, 2, 0, 0], [9, 10, 11, 2]]
+    assert inputs.tolist() == [[1, 7, 0, 0], [1, 9, 10, 11]]
+    assert labels.dtype == inputs.dtype == torch.int64
 
 
 def test_rows_for_decoding_are_batched_by_length_within_the_budget() -> None:

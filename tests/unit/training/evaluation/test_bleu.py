@@ -35,9 +35,7 @@ def test_tokenised_text_and_all_characters_are_kept(language: str) -> None:
     assert tokenise(text, language) == text
 
 
-def test_a_language_without_rules_is_rejected() -> None:
-    with pytest.raises(ValueError, match="language: no rules for 'ja'; supported: en, fr, de"):
-        prepare(["x"], "ja")
+def test_a_language_without_rules_has_no_score() -> None:
     assert literature_score(OUTPUTS, REFERENCES, "ja") is None
 
 

@@ -15,7 +15,7 @@ from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import next_token_metrics
 from triptych_training.loop.recipe import GptRecipe
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
-from triptych_training.tasks.gpt import GptTask, PackedCorpus, pack, train_gpt
+from triptych_training.tasks.gpt import LanguageTask, PackedCorpus, pack, train_gpt
 
 from ....fixtures.sentences import SENTENCES
 
@@ -64,7 +64,7 @@ def test_documents_are_packed_with_an_end_between_them() -> None:
 def test_an_epoch_reads_consecutive_rows_once_and_other_epochs_cut_elsewhere(text: str) -> None:
     tokens = np.arange(1_000, dtype=np.int32)
     shape = GptConfig(**{**SHAPE, "vocabulary_size": 1_000})
-    task = GptTask(recipe(text), Gpt(shape), train_gpt_tokenizer(SENTENCES, 300), PackedCorpus(tokens, tokens, ()))
+    task = LanguageTask(recipe(text), Gpt(shape), train_gpt_tokenizer(SENTENCES, 300), PackedCorpus(tokens, tokens, ()))
     firsts = []
     for epoch in range(3):
         rows = torch.cat([task.batch(indices, 0)[0] for indices in task.plan(epoch)])

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
-from triptych_training.data.batches import Example, collate
+from triptych_training.data.batches import Example, decoder_inputs, pad
 from triptych_training.data.languages import ModelLanguages, directed_files, find_languages, language_token
 from triptych_training.data.tokenizer import load_tokenizer, train_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
@@ -140,9 +140,13 @@ def test_a_model_of_several_targets_needs_a_target_language() -> None:
 EXAMPLES = [Example(source, target) for source, target in zip(make_ids(9, 4, 6), make_ids(3, 8, 5), strict=True)]
 
 
+def tensors(examples: list[Example]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    source, labels = (pad([getattr(e, side) for e in examples], SHAPE.pad_id) for side in ("source", "target"))
+    return source, decoder_inputs(labels, SHAPE.pad_id, SHAPE.bos_id), labels
+
+
 def loss_of(examples: list[Example], smoothing: float) -> torch.Tensor:
-    batch = collate(examples, SHAPE.pad_id, SHAPE.bos_id)
-    result: torch.Tensor = SequenceLoss(make_model(), smoothing)(batch.source, batch.inputs, batch.labels)
+    result: torch.Tensor = SequenceLoss(make_model(), smoothing)(*tensors(examples))
     return result
 
 
@@ -153,8 +157,8 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_sentences(smoothing: float) -> 
 
 
 def test_label_smoothing_mixes_in_the_mean_over_all_tokens() -> None:
-    batch = collate(EXAMPLES[:1], SHAPE.pad_id, SHAPE.bos_id)
-    logs = functional.log_softmax(make_model()(batch.source, batch.inputs)[0], dim=-1)
-    hard = -logs.gather(1, batch.labels[0][:, None]).sum().item()
+    source, inputs, labels = tensors(EXAMPLES[:1])
+    logs = functional.log_softmax(make_model()(source, inputs)[0], dim=-1)
+    hard = -logs.gather(1, labels[0][:, None]).sum().item()
     assert loss_of(EXAMPLES[:1], 0.0).item() == pytest.approx(hard, rel=1e-5)
     assert loss_of(EXAMPLES[:1], 0.1).item() == pytest.approx(0.9 * hard - 0.1 * logs.mean(-1).sum().item(), rel=1e-5)

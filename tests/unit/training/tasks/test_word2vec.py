@@ -19,14 +19,16 @@ from triptych_training.tasks.word2vec import train_word2vec
 from ..toy_text import write, write_documents
 
 
-@pytest.mark.parametrize("architecture", ["skip-gram", "cbow"])
-@pytest.mark.parametrize(("optimizer", "rate", "clip_norm"), [("sgd", 0.05, 0), ("sgd", 0.05, 1), ("adam", 1e-2, 1)])
+@pytest.mark.parametrize(
+    ("architecture", "optimizer", "rate", "clip_norm"),
+    [("skip-gram", "sgd", 0.05, 0), ("cbow", "sgd", 0.05, 1), ("cbow", "adam", 3e-2, 1)],
+)
 def test_the_loss_falls_and_the_checkpoint_has_the_input_vectors(
     tmp_path: Path, architecture: str, optimizer: str, rate: float, clip_norm: float
 ) -> None:
     path = write_documents(tmp_path / "train.txt", repeat=24)
     recipe = WordRecipe(
-        train=(path,), valid=(path,), architecture=architecture, epochs=6, subsample=0, precision="fp32",
+        train=(path,), valid=(path,), architecture=architecture, epochs=3, subsample=0, precision="fp32",
         devices="1", optimizer=optimizer, learning_rate=rate, clip_norm=clip_norm,
     )  # fmt: skip
     checkpoint = load_word_vectors(train_word2vec(recipe, 8, tmp_path / "run"))
