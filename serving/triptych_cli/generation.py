@@ -15,8 +15,8 @@ from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import GENERATED_FLAGS, NEEDS_JSON, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
-from triptych_cli.common.errors import needs
-from triptych_cli.common.lines import check_pipe, json_row, open_writer, score_number
+from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import check_pipe, json_row, open_writer, read_binary, score_number
 from triptych_embedded.request import InputError, ModelChoice
 
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
@@ -46,7 +46,7 @@ Generate = Callable[..., Iterator[Any]]
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
 def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
-    """Continue TEXT, or without TEXT or with - that of a pipe.
+    """Continue TEXT, or without TEXT or with - that of a pipe, without its last newline.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
@@ -63,12 +63,12 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
     arguments = {"options": take_decoding(values), **values}
     with _open(choice) as run, open_writer() as output:
         if not chat:
-            _show(run(sys.stdin.read() if text is None else text, **arguments), output, stream, as_json)
+            _show(run(sys.stdin.read().removesuffix("\n") if text is None else text, **arguments), output, stream, as_json)
             return
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
         for line in sys.stdin if text is None else [text]:
             messages.append({"role": "user", "content": line.removesuffix("\n")})
-            answer = _show(run(messages, **arguments), output, stream or text is None, as_json)
+            answer = _show(run(messages, **arguments), output, stream or (text is None and not as_json), as_json)
             messages.append({"role": "assistant", "content": answer})
 
 
@@ -79,7 +79,7 @@ def _open(choice: ModelChoice) -> Iterator[Generate]:
         with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
 
             def ask_server(prompt: Prompt, **arguments: Any) -> Iterator[Any]:
-                with client.generate_stream(prompt, model=choice.model or None, **arguments) as pieces:
+                with one_line(ValueError), client.generate_stream(prompt, model=choice.model or None, **arguments) as pieces:
                     yield from pieces
                     yield pieces.generation
 
@@ -146,13 +146,6 @@ def complete_image(image: str, output: Path, n: int | None, rows: int | None, **
         target.write_bytes(content)
 
 
-def _read(image: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if image == STDIN else Path(image).read_bytes()
-    except OSError as error:
-        raise click.ClickException(f"{image}: cannot be read: {error.strerror}") from error
-
-
 _grid = options.picture_file("-o", "--output", required=True, help="PNG file to write; several images in a grid.")
 
 
@@ -199,9 +192,9 @@ def interpolate_images(first: str, last: str, output: Path, steps: int, **values
 
 def _ask(method: str, choice: ModelChoice, *names: str, task: str = IMAGE_SAMPLING, **fields: Any) -> list[bytes]:
     """Return images generated of those with these names, by a client's method if a server is asked, else in this process."""
-    images = tuple(map(_read, names))
+    images = tuple(map(read_binary, names))
     if options.asks_server():
-        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client:
+        with connect(choice.server, timeout_seconds=SERVER_SECONDS) as client, one_line(ValueError):
             answer = getattr(client, method)(*images, model=choice.model or None, **fields)
             return [each.image for each in answer.images]
     try:

@@ -102,7 +102,8 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.UsageError as error:
-        path, options = (error.ctx.command_path, error.ctx.command.params) if error.ctx else ("triptych", [])
+        named = " ".join(["triptych", *(name for name in sys.argv[1:2] if name in COMMANDS)])  # click's parser knows no context
+        path, options = (error.ctx.command_path, error.ctx.command.params) if error.ctx else (named, [])
         flag = "--help-all" if any("--help-all" in option.opts for option in options) else "--help"
         _fail(f"{error.format_message().rstrip('.')} (see {path} {flag})", error.exit_code)
     except click.ClickException as error:

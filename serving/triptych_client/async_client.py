@@ -10,7 +10,7 @@ import grpc
 
 from triptych_client import arguments as named
 from triptych_client import results, tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call, separate
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_async_channel
 from triptych_client.documents import OnProgress, send_document_async
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -46,7 +46,10 @@ class AsyncClient(BaseClient):
     async def _send(
         self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]
     ) -> Result:
-        return method.result(await send_async(self._channel, method, method.request(**fields), self._call(**arguments)))
+        prepare = partial(self._simple_request, method, fields, arguments)
+        reads = {"image", "images"} & (fields.keys() | arguments.keys())
+        request, call = await asyncio.to_thread(prepare) if reads else prepare()
+        return method.result(await send_async(self._channel, method, request, call))
 
     async def _run(
         self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool = False
@@ -236,25 +239,21 @@ class AsyncClient(BaseClient):
 
     async def generate_images(self, **arguments: Unpack[named.GenerateImagesArguments]) -> results.GeneratedImages:
         """Generate images of random or given latents. See `Client.generate_images`."""
-        fields, call = separate("generate_images", named.GenerateImagesArguments, arguments)
-        return await self._send(tasks.GENERATE_IMAGES, fields, call)
+        return await self._send(tasks.GENERATE_IMAGES, {}, arguments)
 
     async def reconstruct_image(self, image: ImageSource, **arguments: Unpack[named.ModelArguments]) -> results.GeneratedImages:
         """Encode an image and decode it again. See `Client.reconstruct_image`; the file is read in a thread."""
-        separated = partial(separate, "reconstruct_image", named.ModelArguments, arguments, images=[image])
-        return await self._send(tasks.RECONSTRUCT_IMAGE, *await asyncio.to_thread(separated))
+        return await self._send(tasks.RECONSTRUCT_IMAGE, {"images": [image]}, arguments)
 
     async def interpolate(
         self, first: ImageSource, last: ImageSource, **arguments: Unpack[named.InterpolateArguments]
     ) -> results.GeneratedImages:
         """Generate images between two. See `Client.interpolate`; the files are read in a thread."""
-        separated = partial(separate, "interpolate", named.InterpolateArguments, arguments, images=[first, last])
-        return await self._send(tasks.INTERPOLATE, *await asyncio.to_thread(separated))
+        return await self._send(tasks.INTERPOLATE, {"images": [first, last]}, arguments)
 
     async def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image. See `Client.attend`."""
-        fields, call = await asyncio.to_thread(partial(separate, "attend", named.AttendArguments, arguments, text=text))
-        return await self._send(tasks.ATTEND, fields, call)
+        return await self._send(tasks.ATTEND, {"text": text}, arguments)
 
     async def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server. See `Client.models`."""

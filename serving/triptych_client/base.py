@@ -27,9 +27,9 @@ from triptych_client.documents import DocumentExchange, OnProgress
 from triptych_client.files import DocumentSource, DocumentTarget, check_images, check_target, read_file, read_image
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
-from triptych_client.messages import WIRE_NAMES
+from triptych_client.messages import fill
 from triptych_client.options import collect_options
-from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, UnaryTask
+from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, SimpleCall, UnaryTask
 from triptych_client.text_tasks import RERANK
 
 Result = TypeVar("Result")
@@ -115,6 +115,20 @@ class BaseClient:
         call = {name: others.pop(name) for name in CallArguments.__optional_keys__ if name in others}
         return self._call(**call), others
 
+    def _simple_request(
+        self, method: SimpleCall[Any, Any, Any], fields: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> tuple[Any, Call]:
+        """Make the request of these fields and the named arguments; images are read."""
+        check_names(method.name, arguments, method.arguments)
+        call, values = self._split_off_call({**fields, **arguments}, method.arguments)
+        if "image" in values:
+            values["image"] = read_image(values["image"])
+        if "images" in values:
+            values["images"] = [read_image(image) for image in values["images"]]
+        if "latents" in values:
+            values["latents"] = [{"values": map(float, latents)} for latents in values["latents"]]
+        return fill(method.request, values), call
+
     def _batch(
         self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool
     ) -> RequestBatch[Result]:
@@ -134,7 +148,9 @@ class BaseClient:
     def _rerank_request(self, query: str, documents: Sequence[str], arguments: Mapping[str, Any]) -> tuple[Any, Call]:
         call, others = self._split_off_call(arguments, RERANK.arguments)
         request = RERANK.request_with(documents, others)
-        request.query = query
+        if not isinstance(query, str):
+            raise TypeError(f"rerank takes one query, a text, and documents; the query is of type {type(query).__name__}")
+        request.MergeFrom(fill(RERANK.request, {"query": query}))
         return request, call
 
     def _document(
@@ -154,27 +170,6 @@ class BaseClient:
         check_images(images, "classify_images")
         call, others = self._split_off_call(arguments, ClassifyImageArguments)
         return ImageExchange(others, call, in_flight, self._settings.max_message_bytes)
-
-
-def separate(method: str, known: Any, arguments: Mapping[str, Any], **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separate the fields of a simple call's request, with the content of images, from the arguments of the call.
-
-    Args:
-        method: Of the client, for errors.
-        known: TypedDict of the arguments.
-        arguments: Named ones, of the request and of the call.
-        fields: Others of the request.
-    """
-    check_names(method, arguments, known)
-    fields = {name: value for name, value in (fields | dict(arguments)).items() if value is not None}
-    call = {name: fields.pop(name) for name in CallArguments.__optional_keys__ if name in fields}
-    if "image" in fields:
-        fields["image"] = read_image(fields["image"])
-    if "images" in fields:
-        fields["images"] = [read_image(image) for image in fields["images"]]
-    if "latents" in fields:
-        fields["latents"] = [{"values": map(float, values)} for values in fields["latents"]]
-    return {WIRE_NAMES.get(name, name): value for name, value in fields.items()}, call
 
 
 def health_call(timeout_seconds: float) -> Call:

@@ -5,7 +5,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from triptych_client import arguments as named
 from triptych_client import results, tasks, text_tasks
-from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call, separate
+from triptych_client.base import HEALTH_TIMEOUT_SECONDS, BaseClient, health_call
 from triptych_client.connection import open_channel
 from triptych_client.documents import OnProgress, send_document
 from triptych_client.errors import DeadlineExceededError, UnavailableError
@@ -45,7 +45,7 @@ class Client(BaseClient):
         self._channel = open_channel(self._settings)
 
     def _send(self, method: SimpleCall[Any, Any, Result], fields: Mapping[str, Any], arguments: Mapping[str, Any]) -> Result:
-        return method.result(send(self._channel, method, method.request(**fields), self._call(**arguments)))
+        return method.result(send(self._channel, method, *self._simple_request(method, fields, arguments)))
 
     def _run(
         self, task: UnaryTask[Result], inputs: Sequence[Any], arguments: Mapping[str, Any], fail_fast: bool = False
@@ -358,8 +358,7 @@ class Client(BaseClient):
         Args:
             arguments: Of GenerateImagesArguments: `count` and `seed`, or `latents`; model.
         """
-        fields, call = separate("generate_images", named.GenerateImagesArguments, arguments)
-        return self._send(tasks.GENERATE_IMAGES, fields, call)
+        return self._send(tasks.GENERATE_IMAGES, {}, arguments)
 
     def reconstruct_image(self, image: ImageSource, **arguments: Unpack[named.ModelArguments]) -> results.GeneratedImages:
         """Encode an image and decode it again; the result has one image, and its latents.
@@ -367,8 +366,7 @@ class Client(BaseClient):
         Raises:
             OSError: The image cannot be read.
         """
-        fields, call = separate("reconstruct_image", named.ModelArguments, arguments, images=[image])
-        return self._send(tasks.RECONSTRUCT_IMAGE, fields, call)
+        return self._send(tasks.RECONSTRUCT_IMAGE, {"images": [image]}, arguments)
 
     def interpolate(
         self, first: ImageSource, last: ImageSource, **arguments: Unpack[named.InterpolateArguments]
@@ -383,8 +381,7 @@ class Client(BaseClient):
         Raises:
             OSError: An image cannot be read.
         """
-        fields, call = separate("interpolate", named.InterpolateArguments, arguments, images=[first, last])
-        return self._send(tasks.INTERPOLATE, fields, call)
+        return self._send(tasks.INTERPOLATE, {"images": [first, last]}, arguments)
 
     def attend(self, text: str = "", **arguments: Unpack[named.AttendArguments]) -> results.Attention:
         """Return the attention weights of every layer and head for one text or image.
@@ -401,8 +398,7 @@ class Client(BaseClient):
             InvalidArgumentError: The text is empty or too long, or an argument does not apply to the model.
             FailedPreconditionError: The model's bundle has no attention graph.
         """
-        fields, call = separate("attend", named.AttendArguments, arguments, text=text)
-        return self._send(tasks.ATTEND, fields, call)
+        return self._send(tasks.ATTEND, {"text": text}, arguments)
 
     def models(self, **arguments: Unpack[named.CallArguments]) -> list[Model]:
         """List every version of every model of the server, loaded or not, by name, then version."""

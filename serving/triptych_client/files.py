@@ -59,7 +59,7 @@ def check_images(sources: object, method: str) -> None:
 
 
 def check_target(target: DocumentTarget | None) -> None:
-    """Find out, before the work, whether a document can be written to `target`.
+    """Find out, before the work, whether `target` can be written.
 
     Raises:
         OSError: It is a folder, its folder does not exist, or one must not write there.
@@ -74,10 +74,10 @@ def check_target(target: DocumentTarget | None) -> None:
             number = errno.EISDIR
         elif not path.parent.is_dir():
             number = errno.ENOENT
-        elif not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
+        elif not os.access(path if path.exists() and not path.is_file() else path.resolve().parent, os.W_OK):
             number = errno.EACCES
         if number:
-            raise OSError(number, f"the translation cannot be written: {os.strerror(number)}", str(path))
+            raise OSError(number, f"cannot be written: {os.strerror(number)}", str(path))
     elif isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
         raise TypeError(f"target is a path or a file opened in binary mode, not {type(target).__name__}")
 
@@ -95,10 +95,11 @@ def write_document(target: DocumentTarget | None, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all; pipes and devices are written to. Raises OSError."""
+    """Write a file as a whole or not at all, behind a link too; pipes and devices are written to. Raises OSError."""
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
+    path = path.resolve()
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:

@@ -1,11 +1,12 @@
 """Text generation: results, and its entries in the table of unary calls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from triptych.v1 import text_generation_pb2 as pb
 from triptych_client import arguments as named
+from triptych_client.messages import fill
 from triptych_client.results import FinishReason, Served
 from triptych_client.tasks import UnaryTask, method_of
 
@@ -80,10 +81,14 @@ def request_for(task: UnaryTask[Generation], prompt: Prompt, arguments: Mapping[
     """Make the request for one prompt or chat. Raises TypeError if it is neither."""
     if isinstance(prompt, str):
         return task.request_with([prompt], arguments)
+    takes = "generate takes a text, or messages with the texts role and content"
+    if isinstance(prompt, bytes | Mapping) or not isinstance(prompt, Iterable):
+        raise TypeError(f"{takes}; the prompt is of type {type(prompt).__name__}")
     messages = list(prompt)
     for index, message in enumerate(messages):
-        if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
-            raise TypeError(f"generate takes a text or messages with role and content; message {index} is {message!r:.80}")
+        is_message = isinstance(message, Mapping) and message.keys() == {"role", "content"}
+        if not is_message or not all(isinstance(value, str) for value in message.values()):
+            raise TypeError(f"{takes}; message {index} is {message!r:.80}")
     request = task.request_with([], arguments)
-    request.messages.extend(pb.ChatMessage(**message) for message in messages)
+    request.messages.extend(fill(pb.ChatMessage, message) for message in messages)
     return request

@@ -56,8 +56,9 @@ def _wire_value(field: Any, value: Any) -> Any:
     if field.is_repeated and isinstance(value, str):
         # It would be read as a sequence of one-letter texts.
         raise TypeError(f"{field.name} takes several values, not one text")
-    if field.type in (field.TYPE_UINT32, field.TYPE_UINT64) and isinstance(value, int) and value < 0:
-        raise ValueError(f"{field.name} is {value}, must be 0 or more")
+    most = {field.TYPE_UINT32: 2**32 - 1, field.TYPE_UINT64: 2**64 - 1}.get(field.type)
+    if most and isinstance(value, int) and not 0 <= value <= most:
+        raise ValueError(f"{field.name} is {value}, must be from 0 to {most:,}")
     if field.enum_type is not None:
         numbers = {name: number for number, name in enum_names(field.enum_type).items()}
         if value not in numbers:
@@ -101,8 +102,7 @@ def _plan(kind: Any, descriptor: Any) -> list[tuple[str, Callable[[Any], Any]]]:
     return [(name, _reading(hints[name], known[name])) for name in (f.name for f in fields(kind)) if name in known]
 
 
-def _is_nested(hint: Any) -> bool:
-    return is_dataclass(hint)
+_is_nested: Callable[[Any], bool] = is_dataclass
 
 
 def _reading(hint: Any, field: Any) -> Callable[[Any], Any]:

@@ -67,24 +67,34 @@ class SimpleCall(RpcMethod[Request, Response], Generic[Request, Response, Result
     """A call with one request and one result."""
 
     result: Callable[[Response], Result]
+    name: str
+    """Method of the client."""
+    arguments: Any = named.CallArguments
+    """TypedDict of the named arguments. Apart from the call's own, they have the names of the request's fields."""
 
 
 def _models(response: model_pb2.ListModelsResponse | model_pb2.LoadModelResponse) -> list[Model]:
     return [model_from(model) for model in response.models]
 
 
-LIST_MODELS = SimpleCall(*method_of(model_pb2, "ModelService", "ListModels"), _models)
-GET_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model))
-LOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "LoadModel"), _models)
-UNLOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "UnloadModel"), lambda _: None)
-ATTEND = SimpleCall(*method_of(attention_pb2, "AttentionService", "Attend"), attention_from)
-GENERATE_IMAGES, RECONSTRUCT_IMAGE, INTERPOLATE = (
-    SimpleCall(*method_of(image_generation_pb2, "ImageGenerationService", name), partial(read, GeneratedImages))
-    for name in ("GenerateImages", "ReconstructImage", "Interpolate")
-)
+LIST_MODELS = SimpleCall(*method_of(model_pb2, "ModelService", "ListModels"), _models, "models")
+GET_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "GetModel"), lambda response: model_from(response.model), "model")
+LOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "LoadModel"), _models, "load_model")
+UNLOAD_MODEL = SimpleCall(*method_of(model_pb2, "ModelService", "UnloadModel"), lambda _: None, "unload_model")
+ATTEND = SimpleCall(*method_of(attention_pb2, "AttentionService", "Attend"), attention_from, "attend", named.AttendArguments)
+
+
+def _image_call(method: str, name: str, arguments: Any) -> SimpleCall[Any, Any, GeneratedImages]:
+    path = method_of(image_generation_pb2, "ImageGenerationService", method)
+    return SimpleCall(*path, partial(read, GeneratedImages), name, arguments)
+
+
+GENERATE_IMAGES = _image_call("GenerateImages", "generate_images", named.GenerateImagesArguments)
+RECONSTRUCT_IMAGE = _image_call("ReconstructImage", "reconstruct_image", named.ModelArguments)
+INTERPOLATE = _image_call("Interpolate", "interpolate", named.InterpolateArguments)
 # Without the package of grpc.health.v1: its two messages have one field each, number 1, and so the same bytes as protobuf's
 # wrappers of a string and an int32. SERVING is 1.
-CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda response: response.value == 1)
+CHECK_HEALTH = SimpleCall("/grpc.health.v1.Health/Check", StringValue, Int32Value, lambda found: found.value == 1, "is_ready")
 
 
 def is_text(each: Any) -> bool:
@@ -219,7 +229,8 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
             if len(options.target_prefix) not in (0, len(inputs)):
                 problem = f"{len(options.target_prefix)} prefixes for {len(inputs)} texts, must be none or one for each"
                 raise ValueError(f"target_prefix has {problem}")
-            values["options"] = options_message(replace(options, target_prefix=()))
+            values["options"] = options_message(options)
+            values["options"].ClearField("target_prefix")
         shared: Message = fill(self.request, values)
         return shared
 

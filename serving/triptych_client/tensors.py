@@ -86,4 +86,4 @@ def _outputs(response: pb.ModelInferResponse) -> dict[str, Tensor]:
     return {one.name: Tensor(one.datatype, tuple(one.shape), raw) for one, raw in parts}
 
 
-INFER = SimpleCall("/inference.GRPCInferenceService/ModelInfer", pb.ModelInferRequest, pb.ModelInferResponse, _outputs)
+INFER = SimpleCall("/inference.GRPCInferenceService/ModelInfer", pb.ModelInferRequest, pb.ModelInferResponse, _outputs, "infer")

@@ -8,7 +8,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import one_line
-from triptych_cli.common.lines import print_table
+from triptych_cli.common.lines import check_stdout, print_table
 
 HEADER = ("name", "role", "expires", "state")
 
@@ -42,6 +42,7 @@ def create(name: str, api_keys: Path, role: str, expires: str) -> None:
     from triptych_serving.errors import SecurityError
     from triptych_serving.security.api_keys import Role, add_key
 
+    check_stdout()
     with one_line(SecurityError, ValueError):
         click.echo(add_key(api_keys, name, Role(role), expires))
 

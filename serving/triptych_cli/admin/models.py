@@ -12,7 +12,7 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.lines import print_table
+from triptych_cli.common.lines import check_stdout, print_table
 from triptych_embedded.request import embedded_repository
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class ModelRow:
 @options.as_json
 def command(models: Path | None, server: str, as_json: bool) -> None:
     """List the models of a repository, by default the embedded one, or of a server."""
+    check_stdout()
     rows = _of_server(server) if options.asks_server() else _of_repository(models or embedded_repository())
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False))

@@ -7,6 +7,7 @@ import click
 
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
+from triptych_cli.common.errors import one_line
 
 if TYPE_CHECKING:
     from triptych_client import Client
@@ -26,7 +27,7 @@ def load(name: str, version: str, server: str, timeout_secs: float) -> None:
     The version that serves requests continues to do so until the new one is ready. The server must run with --model-control
     explicit.
     """
-    with connect(server) as client:
+    with connect(server) as client, one_line(ValueError):
         for model in client.load_model(name, version, timeout_seconds=timeout_secs):
             click.echo(f"{model.name} version {model.version}: {model.state}")
 
@@ -41,7 +42,7 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
 
     The server must run with --model-control explicit.
     """
-    with connect(server) as client:
+    with connect(server) as client, one_line(ValueError):
         client.unload_model(name, version, timeout_seconds=timeout_secs)
     click.echo(f"{name}{f' version {version}' if version else ''}: unloaded")
 
@@ -58,7 +59,7 @@ def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
 @click.option("--timeout-secs", type=options.TIMEOUT, default=5.0, show_default=True, help="Time to wait.")
 def health(server: str, service: str, timeout_secs: float) -> None:
     """Check once whether a server is ready: exit code 0 if so, 1 while it loads or drains or if there is no response."""
-    with connect(server or _local_address()) as client:
+    with connect(server or _local_address()) as client, one_line(ValueError):
         serves = client.is_ready(service, timeout_seconds=timeout_secs)
         click.echo("serving" if serves else f"not serving: {_reason(client, timeout_secs)}")
     click.get_current_context().exit(0 if serves else 1)

@@ -1,6 +1,5 @@
 """Run a benchmark with the flags of `triptych bench`."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +27,7 @@ from triptych_cli.common.decoding import take_decoding
 from triptych_cli.common.errors import INTERRUPTED, needs, one_line
 from triptych_cli.common.options import asks_server, is_given
 from triptych_client.connection import Settings
+from triptych_client.files import check_target
 from triptych_embedded.request import AUTO, embedded_repository
 from triptych_embedded.sentences import chosen_options
 
@@ -255,22 +255,10 @@ def _check_files(files: Iterable[Path | None]) -> None:
     for path in given:
         if given.count(path) > 1:
             raise click.UsageError(f"{path}: only one of --json, --csv and --html can be written there")
-        if path != reports.STDOUT and (why := _obstacle(path)):
-            raise click.UsageError(f"{path}: {why}")
-
-
-def _obstacle(path: Path) -> str:
-    """Return why the file cannot be written; empty if it can."""
-    try:
-        if path.is_dir():
-            return "is a folder"
-        if path.exists() and not path.is_file():  # a pipe, a device
-            return "" if os.access(path, os.W_OK) else "cannot be written"
-        if not path.parent.is_dir():
-            return f"there is no folder {path.parent}"
-        return "" if os.access(path.parent, os.W_OK | os.X_OK) else f"nothing can be written into {path.parent}"
-    except OSError as error:
-        return error.strerror or str(error)
+        try:
+            check_target(None if path == reports.STDOUT else path)
+        except OSError as error:
+            raise click.UsageError(f"{path}: {error.strerror}") from error
 
 
 def _show(report: Report, files: Mapping[str, Path | None], quiet: bool) -> None:

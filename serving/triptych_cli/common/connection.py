@@ -76,6 +76,7 @@ class PatientClient:
         logger.removeHandler(self._notice)
         self.client.close()
 
+    @one_line(ValueError)  # of arguments that are not Unicode, or out of range
     def run(self, method: str, inputs: Sequence[Any], **arguments: Any) -> list[Any]:
         """Call a method of the client. Return results; InputError for inputs that the server rejects."""
         results = getattr(self.client, method)(inputs, retries=self.retries, **arguments)

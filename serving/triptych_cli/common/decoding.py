@@ -9,7 +9,7 @@ import click
 from click.types import StringParamType
 
 from triptych.decoding import Bounds, DecodingOptions, SplitSentences
-from triptych_cli.common.options import Function, optional, several
+from triptych_cli.common.options import Function, is_given, optional, several
 
 LARGEST = 2**32 - 1  # that the wire carries, unless an option has a limit of its own
 # What the command line says differently: one prefix for all texts, other defaults, and words that suit generated texts too.
@@ -84,4 +84,5 @@ def check_json(decoding: DecodingOptions, as_json: bool) -> None:
     """Reject options whose results only JSON can show. Raises click.UsageError: names the option."""
     for name in NEEDS_JSON:
         if int(getattr(decoding, name) or 0) > (name == "num_hypotheses") and not as_json:
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --json")
+            shown = f"--{name.replace('_', '-')}" if is_given(name) else f"TRIPTYCH_{name.upper()}"
+            raise click.UsageError(f"{shown} needs --json")

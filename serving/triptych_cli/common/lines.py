@@ -1,6 +1,7 @@
 """Texts in, results out: one text per line, processed in batches."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -49,13 +50,26 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLin
             _check_argument(index, text)
         return (InputLine(text, f"text {index}") for index, text in enumerate(arguments, start=1))
     if file is not None:
-        try:
+        with _readable(str(file)):
             stream = open(file, "rb")  # noqa: SIM115 - now, before a model is loaded for nothing
-        except OSError as error:
-            raise click.ClickException(f"{file}: cannot be read: {error.strerror}") from error
-        return _close_after(stream, _decode(stream, str(file)))
+        return _decode(stream, str(file))
     check_pipe("nothing to read: give texts, --input FILE, or a pipe")
     return _decode(sys.stdin.buffer, "standard input")
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Raise errors of the operating system as click.ClickException, which names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"{name}: cannot be read: {error.strerror}") from error
+
+
+def read_binary(name: str) -> bytes:
+    """Read a file, or standard input if the name is `-`. Raises click.ClickException: it cannot be read."""
+    with _readable(name):
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
 
 
 def check_pipe(problem: str) -> None:
@@ -79,19 +93,15 @@ def _check_argument(index: int, text: str) -> None:
         raise click.ClickException(f"text {index}: not UTF-8") from error
 
 
-def _close_after(stream: BinaryIO, lines: Iterator[InputLine]) -> Iterator[InputLine]:
-    with stream:
-        yield from lines
-
-
 def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
-    for number, raw in enumerate(stream, start=1):
-        origin = f"{name}:{number}"
-        try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
-        except UnicodeDecodeError as error:
-            yield InputLine("", origin, f"not UTF-8 ({error.reason} at byte {error.start})", len(raw))
+    with stream, _readable(name):
+        for number, raw in enumerate(stream, start=1):
+            origin = f"{name}:{number}"
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
+            except UnicodeDecodeError as error:
+                yield InputLine("", origin, f"not UTF-8 ({error.reason} at byte {error.start})", len(raw))
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
@@ -163,38 +173,41 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
     """
     if target is None:
         check_stdout()
-    regular = target is not None and (target.is_file() or not target.exists())  # not a pipe, or /dev/null
-    path = unfinished(target) if target and regular else target
+    part = unfinished(target) if target else None
+    path = part or target
     try:
         with open(path or sys.stdout.fileno(), "a" if resume else "w", encoding="utf-8", closefd=path is not None) as output:
             yield output
-        if path and target and regular:
-            path.replace(target.resolve())
+        if part and target:
+            part.replace(target.resolve())
     except BrokenPipeError:  # the reader has seen enough
         raise
     except BaseException as error:
-        if path and regular and path.exists():
-            if path.stat().st_size:
-                click.echo(f"what is done is kept in {path}; the same command with --resume continues", err=True)
+        if part and os.access(part, os.F_OK):  # no error if its name is too long
+            if part.stat().st_size:
+                click.echo(f"what is done is kept in {part}; the same command with --resume continues", err=True)
             else:
-                path.unlink()
+                part.unlink()
         if not isinstance(error, OSError):
             raise
         raise click.ClickException(f"{target or 'standard output'}: cannot be written: {error.strerror}") from error
 
 
-def unfinished(target: Path) -> Path:
-    """Return the name of a file that is being written."""
-    return target.resolve().with_name(f".{target.name}.unfinished")
+def unfinished(target: Path) -> Path | None:
+    """Return the name of a file while it is written, beside the file that a link leads to; None for a pipe or a device.
+
+    A killed process leaves that file behind.
+    """
+    if target.exists() and not target.is_file():
+        return None
+    target = target.resolve()
+    return target.with_name(f".{target.name}.unfinished")
 
 
-def count_finished(target: Path) -> int:
+def count_finished(part: Path) -> int:
     """Return the number of whole lines of an unfinished file, and remove what follows them."""
-    path = unfinished(target)
-    if not path.exists():
-        return 0
     count = end = 0
-    with open(path, "r+b") as file:
+    with open(part, "r+b") as file:
         for line in file:
             if line.endswith(b"\n"):
                 count, end = count + 1, end + len(line)

@@ -47,7 +47,7 @@ def line_file(*names: str, help: str) -> Callable[[Function], Function]:
     """Make an option for a file of lines. None, its default, is the standard stream, which `-` names too."""
 
     def standard(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-        return None if value == Path("-") else value
+        return None if value in (Path("-"), Path("/dev/stdout")) else value  # to open the second one would empty a file
 
     return click.option(*names, type=NEW_FILE, callback=standard, help=help)
 

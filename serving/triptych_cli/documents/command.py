@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
 BINARY = ("docx", "odt")
 EXISTING = click.Path(path_type=Path, exists=True)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAME_SIGNAL_SECONDS = 0.5  # signals within this time of the first are one: timeout(1) signals its child, then its group
 SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
 
 
@@ -75,7 +77,7 @@ def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
         elif str(out) == STDOUT:
             code = _translate_to_stdout(paths, out, values)
         else:
-            code = _translate(paths, *destination(paths, out), values)
+            code = _translate(paths, *destination(paths, out, values["format"] or ""), values)
     click.get_current_context().exit(code)
 
 
@@ -84,6 +86,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._since = 0.0
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
@@ -99,10 +102,12 @@ class StopSignals:
         return SIGNALLED + (self.signal or signal.SIGINT)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
+        now = time.monotonic()
+        if self.signal is None:
+            self.signal, self._since = number, now
+        elif now - self._since >= SAME_SIGNAL_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        self.signal = number
 
 
 def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any], values: dict[str, Any]) -> int:
@@ -119,7 +124,7 @@ def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any
 
 def _translate_to_stdout(paths: tuple[Path, ...], out: Path, values: dict[str, Any]) -> int:
     """Translate a document and write it to standard output, everything else to standard error; return the exit code."""
-    destination(paths, out)  # checks that there is one document
+    destination(paths, out, "")  # checks that there is one document
     if values["bilingual"]:
         raise click.UsageError("--bilingual writes a second file, and --out - has no place for it")
     check_stdout()
@@ -152,15 +157,19 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
         rules = flags.take_rules(values)
         request = TranslationRequest(decoding=take_decoding(values), **values)
         stop = stack.enter_context(StopSignals())
+        # Before the output folder is made, which a job that cannot start would leave behind.
+        translator = None if job_flags.dry_run else stack.enter_context(_open_translator(request, job_flags))
         journal = stack.enter_context(_journal(job_flags, out))
         memory = None
         if path := job_flags.memory:
             memory = stack.enter_context(Database(IN_MEMORY if job_flags.dry_run and not path.exists() else path))
         job = DocumentJob(found, policy, rules, journal, memory, job_flags.tmx, job_flags.fail_fast)
-        return (_count if job_flags.dry_run else _run)(job, request, job_flags, stop, quiet)
+        if translator is None:
+            return _count(job, request, job_flags, stop, quiet)
+        return _run(job, translator, job_flags, stop, quiet)
 
 
-def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
+def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
     from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.job import run_job
     from triptych_cli.documents.report import error_lines, result_lines, write_report
@@ -168,8 +177,7 @@ def _run(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, s
     shows = sys.stderr.isatty() if job_flags.progress is None else job_flags.progress
     size = sum(file.size for file in job.documents)
     progress = ProgressLine(sys.stderr if shows else None, len(job.documents), size)
-    with _open_translator(request, job_flags) as translator:
-        result = run_job(job, translator, progress, lambda: stop.signal is not None)
+    result = run_job(job, translator, progress, lambda: stop.signal is not None)
     if job_flags.report:
         write_report(job_flags.report, result)
     for line in error_lines(result):

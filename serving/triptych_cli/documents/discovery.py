@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from triptych_documents.errors import UnknownFormatError
-from triptych_documents.format import FORMATS, FormatInfo, find_format
+from triptych_documents.format import FormatInfo, find_format
 
 STDOUT = "-"
 HIDDEN = "."  # files and folders whose names start with it are skipped
@@ -88,17 +88,20 @@ def _written(found: SourceFile, takes_others: bool, beside: str) -> Iterator[str
         yield found.name + beside
 
 
-def destination(paths: Sequence[Path], out: Path) -> tuple[Path, str]:
+def destination(paths: Sequence[Path], out: Path, format_name: str) -> tuple[Path, str]:
     """Return the output folder, and the name of the translation if `out` is a file: of one document, with a document's suffix.
 
     Raises:
-        click.UsageError: `out` is a file or standard output, but there may be several documents.
+        click.UsageError: `out` is a file or standard output, but there may be several documents, or it has another format.
     """
     one = len(paths) == 1 and not paths[0].is_dir()
-    if (out.is_file() or str(out) == STDOUT) and not one:
+    own, other = _format(paths[0], format_name), _format(out, "")
+    keeps_suffix = one and out.suffix.lower() == paths[0].suffix.lower() != ""
+    is_file = out.is_file() or str(out) == STDOUT or (not out.is_dir() and (other is not None or keeps_suffix))
+    if is_file and not one:
         raise click.UsageError(f"--out {out} takes the translation of one document; name a folder for several")
-    suffixes = {paths[0].suffix.lower(), *(suffix for each in FORMATS for suffix in each.suffixes)} - {""}
-    is_file = one and not out.is_dir() and (out.is_file() or out.suffix.lower() in suffixes)
+    if is_file and other not in (None, own) and not keeps_suffix:
+        raise click.UsageError(f"--out {out} is named as another format than {paths[0]}, and a translation keeps its format")
     return (out.parent, out.name) if is_file else (out, "")
 
 
@@ -109,6 +112,8 @@ def _walk(path: Path, out: Path, selection: Selection, target_name: str) -> Iter
     for folder, folders, files in os.walk(path):
         here = Path(folder)
         folders[:] = sorted(name for name in folders if not name.startswith(HIDDEN) and not _same(here / name, out))
+        for link in filter(Path.is_symlink, map(here.joinpath, folders)):
+            click.echo(f"{link}: left out, it is a link to a folder", err=True)
         for name in sorted(files):
             file = here / name
             below = file.relative_to(path).as_posix()

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from triptych_cli.common.lines import unfinished
 from triptych_documents.formats.bilingual import write_tmx, write_xliff
 from triptych_documents.sentences import SentencePair
 
-UNFINISHED = ".{}.unfinished"  # a killed process leaves it behind; the next run overwrites it
 BLOCK = 1 << 20
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[str], None] = lambda _: None) -> None:
     """Write a file, in a new folder if needed, under a temporary name and rename it: readers see the old content or the new.
+
+    A link stays, and the file that it leads to is replaced. Pipes and devices are written to.
 
     Args:
         ready: called with the SHA-256 of the content before the file is renamed.
@@ -26,16 +28,18 @@ def write_whole(path: Path, content: bytes | Iterable[bytes], ready: Callable[[s
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(UNFINISHED.format(path.name))
+    part = unfinished(path)
     hashed = hashlib.sha256()
-    with open(unfinished, "wb") as file:
+    with open(part or path, "wb") as file:
         for piece in [content] if isinstance(content, bytes) else content:
             file.write(piece)
             hashed.update(piece)
         file.flush()
-        os.fsync(file.fileno())
+        if part:
+            os.fsync(file.fileno())
     ready(hashed.hexdigest())
-    unfinished.replace(path)
+    if part:
+        part.replace(path.resolve())
 
 
 def write_json(path: Path, values: object) -> None:

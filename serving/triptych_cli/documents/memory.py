@@ -1,5 +1,6 @@
 """`triptych memory`: import human translations into a translation memory, and export all its translations."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import check_stdout
 from triptych_cli.common.options import EXISTING_FILE, NEW_FILE
 from triptych_cli.documents.flags import TMX
 from triptych_cli.documents.stored import Database, DatabaseError
@@ -53,8 +55,13 @@ def export(memory: Path, file: Path, people_only: bool) -> None:
     from triptych_documents.formats.bilingual import tmx
 
     with one_line(DatabaseError), Database(memory) as database:
-        write_whole(file, tmx(translations(database, people_only)))
-    click.echo(file)
+        content = tmx(translations(database, people_only))
+        if file != Path("-"):
+            write_whole(file, content)
+            click.echo(file)
+            return
+        check_stdout()
+        sys.stdout.buffer.writelines(content)
 
 
 def _check_order(name: str, memory: Path, files: Sequence[Path]) -> None:

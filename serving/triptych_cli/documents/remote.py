@@ -107,7 +107,7 @@ class RemoteSentenceTranslator:
         self._arguments = translation_arguments(self._request)
         try:
             self.identity = self._find_model()
-        except TriptychClientError as error:
+        except (TriptychClientError, ValueError) as error:  # ValueError: of arguments that are not Unicode
             self._client.close()
             raise BackendError(str(error)) from error
         self._pool = ThreadPoolExecutor(self._concurrency, "triptych-documents")

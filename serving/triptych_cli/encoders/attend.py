@@ -14,8 +14,8 @@ import click
 from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.engine import open_engine
-from triptych_cli.common.errors import needs
-from triptych_cli.common.lines import json_row
+from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import check_stdout, json_row
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import TranslationRequest
 
@@ -64,17 +64,15 @@ def command(text: str | None, page: Path | None, png: Path | None, as_json: bool
         from triptych_cli.encoders.attention_picture import write_picture
 
         write_picture(png, data, content)
-    if as_json:
-        click.echo(json_row(**data))
-    elif not (page or png):
-        for line in _lines(data):
-            click.echo(line)
+    if as_json or not (page or png):
+        check_stdout()
+        click.echo("\n".join([json_row(**data)] if as_json else _lines(data)).encode())  # in UTF-8 whatever the locale
 
 
 def _ask(choice: TranslationRequest, given: dict[str, Any]) -> Any:
     """Return the attention, from a server or an engine in this process."""
     if asks_server():
-        with connect(choice.server) as client:
+        with connect(choice.server) as client, one_line(ValueError):
             arguments = {name: value for name, value in given.items() if value}
             return client.attend(**arguments, model=choice.model or None)
     capability = IMAGE_CLASSIFICATION if given["image"] else EMBEDDING if given["text_pair"] else TRANSLATION

@@ -7,6 +7,7 @@ from typing import Any
 
 from triptych_cli.common.connection import PatientClient
 from triptych_cli.common.engine import open_engine
+from triptych_cli.common.errors import one_line
 from triptych_cli.common.lines import run_each
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import ModelChoice
@@ -47,7 +48,7 @@ def open_reranker(choice: ModelChoice) -> Iterator[Run]:
     """
     if asks_server():
         with PatientClient(choice.server) as client:
-            yield partial(client.client.rerank, model=choice.model or None)
+            yield partial(one_line(ValueError)(client.client.rerank), model=choice.model or None)
         return
     with _open_engine(choice, RERANK) as ask_engine:
         yield lambda query, documents, **arguments: ask_engine([(query, document) for document in documents], **arguments)

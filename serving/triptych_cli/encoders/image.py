@@ -56,10 +56,11 @@ def command(photos: tuple[str, ...], top_k: int, as_json: bool, fail_fast: bool,
 
 
 def _files(photos: Iterable[str]) -> Iterator[str]:
-    """Yield the files, in place of a folder the images in it and below it; a folder without images stays, and is an error."""
+    """Yield the files; in place of a folder, the visible images in and below it. A folder without images stays: an error."""
     for photo in photos:
-        found = (path for path in Path(photo).rglob("[!.]*") if path.suffix.lower() in SUFFIXES)
-        yield from sorted(map(str, found)) or [photo] if photo != STDIN and Path(photo).is_dir() else [photo]
+        found = (path for path in Path(photo).rglob("*") if path.suffix.lower() in SUFFIXES)
+        shown = (path for path in found if not any(part.startswith(".") for part in path.relative_to(photo).parts))
+        yield from sorted(map(str, shown)) or [photo] if photo != STDIN and Path(photo).is_dir() else [photo]
 
 
 def _read(index: int, photo: str) -> bytes | InputError:

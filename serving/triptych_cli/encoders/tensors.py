@@ -16,6 +16,7 @@ from triptych_cli.common import options
 from triptych_cli.common.connection import connect
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import read_binary
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import InputError, ModelChoice
 
@@ -74,7 +75,7 @@ def command(
     arrays = {name: _read(name, path) for name, path in inputs}
     files: dict[str, list[bytes]] = {}
     for name, path in images:
-        files.setdefault(name, []).append(_read_file(path))
+        files.setdefault(name, []).append(read_binary(path))
     best = {name: _count(name, text) for name, text in labels}
     ranked: dict[str, list[str]] = {}
     choice = ModelChoice(**values)
@@ -138,13 +139,6 @@ def _count(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise click.UsageError(f"--labels {name}={text}: {text!r} is no number of labels, must be at least 1")
     return int(text)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise click.ClickException(f"{path}: cannot be read: {error}") from error
 
 
 def _read(name: str, path: str) -> Any:

@@ -160,7 +160,10 @@ def _with_context(arguments: dict[str, Any]) -> ToInput:
     context, file = arguments.pop("context"), arguments.pop("context_file")
     if context and file:
         raise click.UsageError("give --context or --context-file, not both")
-    shared = file.read() if file else context
+    try:
+        shared = file.read() if file else context
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file.name}: not UTF-8 ({error.reason} at byte {error.start})") from error
 
     def to_input(text: str) -> tuple[str, str] | InputError:
         pair = (text, shared) if shared else split_pair(text)

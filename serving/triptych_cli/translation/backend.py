@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from triptych.decoding import DecodingOptions
 from triptych_cli.common.connection import PatientClient, input_problem, translation_arguments
 from triptych_cli.common.engine import open_engine
+from triptych_cli.common.errors import one_line
 from triptych_cli.common.lines import run_each
 from triptych_cli.common.options import asks_server
 from triptych_embedded.request import INPUT_FIELD, InputError, TranslationRequest
@@ -56,7 +57,7 @@ class TextTranslation:
 class RemoteBackend:
     """Translates and scores texts with a server, in order; a bad input has an InputError in place of its result."""
 
-    batch = 1_024  # texts to pass to one call; the client divides them into requests
+    batch = 256  # texts to pass to one call: the client sends four requests at once; as fast as 1,024, and less is lost
 
     def __init__(self, client: PatientClient, request: TranslationRequest) -> None:
         self._client, self._request = client, request
@@ -75,7 +76,7 @@ class RemoteBackend:
         options = _default_options(self._request, 1)
         arguments: ScoreArguments = {**self._arguments, "retries": self._client.retries}
         try:
-            with self._client.client.translate_stream(text, options=options, **arguments) as stream:
+            with one_line(ValueError), self._client.client.translate_stream(text, options=options, **arguments) as stream:
                 yield from stream
                 yield _result(stream.translation)
             self._client.succeeded()

@@ -32,7 +32,11 @@ from triptych_embedded.request import InputError, TranslationRequest
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @options.input_file
 @options.line_file("-o", "--output", "target", help="Write lines to this file; - is standard output.")
-@click.option("--resume", is_flag=True, help="Continue where an interrupted command with the same -i and -o stopped.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue where an interrupted command with the same -i and -o stopped; the exit code is that of the remaining lines.",
+)
 @options.model_choice
 @options.languages
 @decoding_options
@@ -53,8 +57,9 @@ def command(
 ) -> None:
     """Translate each TEXT, or each line of a file or a pipe: one line in, one line out.
 
-    Sentences that are too long for the model are translated in parts. A line that cannot be translated is reported and has an
-    empty line in the output; the exit code is then 1.
+    Sentences that are too long for the model are translated in parts, except with --json, --target-prefix, --max-length or
+    --split-sentences off. A line that cannot be translated is reported and has an empty line in the output; the exit code is
+    then 1.
 
     Without --server (or TRIPTYCH_SERVER) the engine runs in this process, on the embedded model.
     """
@@ -65,24 +70,35 @@ def command(
     if stream and as_json:
         raise click.UsageError("--stream shows text, not --json")
     lines = read_lines(texts, source)
-    done = _count_done(source, target) if resume else 0
+    size = _skip_done(lines, source, target, as_json) if resume else 0
     request = TranslationRequest(**values, decoding=decoding)
     with reported_failures(fail_fast) as report, open_backend(request) as backend, open_writer(target, resume) as output:
         job = TranslateJob(request, backend, output, report, as_json)
         if stream:
-            job.stream(islice(lines, done, None))
+            job.stream(lines)
         else:
-            job.run(lines, done, _progress(source, target))
+            job.run(lines, size, _progress(source, target))
 
 
-def _count_done(source: Path | None, target: Path | None) -> int:
-    """Return how many lines an interrupted command has written."""
+def _skip_done(lines: Iterator[InputLine], source: Path | None, target: Path | None, as_json: bool) -> int:
+    """Skip the lines that an interrupted command has translated; return their size."""
     if source is None or target is None:
         raise click.UsageError("--resume needs --input and --output")
     part = unfinished(target)
-    if part.exists() and source.exists() and source.stat().st_mtime > part.stat().st_mtime:
-        raise click.ClickException(f"{source} has changed since {part} was written; run the command without --resume")
-    return count_finished(target)
+    if part is None or not part.exists():
+        return 0
+    again = "run the command without --resume"
+    if source.stat().st_mtime > part.stat().st_mtime:
+        raise click.ClickException(f"{source} has changed since {part} was written; {again}")
+    done = count_finished(part)
+    with open(part, "rb") as file:
+        is_json = file.readline().startswith(b'{"text": ')
+    if done and is_json != as_json:
+        raise click.ClickException(f"{part} was written with{'' if is_json else 'out'} --json; {again}")
+    sizes = [line.size for line in islice(lines, done)]
+    if len(sizes) < done:
+        raise click.ClickException(f"{part} has {done:,} lines, {source} only {len(sizes):,}; {again}")
+    return sum(sizes)
 
 
 def _progress(source: Path | None, target: Path | None) -> ProgressLine:
@@ -100,9 +116,8 @@ class TranslateJob:
     report: Callable[[str, object], None]  # called with the origin and the problem of a bad line
     as_json: bool  # write JSON; texts are then never translated in parts
 
-    def run(self, lines: Iterator[InputLine], done: int, progress: ProgressLine) -> None:
-        """Translate batch after batch, from the line with the index `done` on; blank lines stay blank."""
-        size = sum(line.size for line in islice(lines, done))
+    def run(self, lines: Iterator[InputLine], size: int, progress: ProgressLine) -> None:
+        """Translate batch after batch; blank lines stay blank. `size` is that of the lines before."""
         count = 0
         try:
             progress.show(0, size)
@@ -121,17 +136,16 @@ class TranslateJob:
         """Write pieces of each translation as they come."""
         for line in lines:
             try:
+                if not line.text.strip():
+                    self._write(line, *self._translate([line]))
                 for event in self.backend.stream(line.text) if line.text.strip() else ():
-                    if isinstance(event, TextTranslation):
+                    self.output.write(_one_line(event) if isinstance(event, str) else "\n")
+                    self.output.flush()
+                    if not isinstance(event, str):
                         self._warn(line, event)
-                    else:
-                        self.output.write(_one_line(event))
-                        self.output.flush()
-                if line.problem:
-                    self.report(line.origin, line.problem)
-                self.output.write("\n")
             except InputError as error:
                 self._write(line, *self._in_parts([line], [error]))
+            self.output.flush()
 
     def _translate(self, batch: Sequence[InputLine]) -> list[TextTranslation | InputError | None]:
         """Return None for blank lines."""

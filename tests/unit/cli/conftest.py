@@ -51,7 +51,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> R
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as end:
             main()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         code = end.value.code
         assert code is None or isinstance(code, int)
         return Result(code or 0, *capfd.readouterr())

@@ -1,21 +1,29 @@
 """`triptych generate` and the commands that write pictures: their arguments."""
 
+import json
 import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from ...fixtures.toy import TEXT_GENERATION_MODELS
 from .conftest import Run
 
 
 def test_a_dash_and_no_text_read_a_pipe(run: Run) -> None:
     typed, *piped = (
-        run("generate", *arguments, "--max-tokens", "4", "--seed", "1", stdin=b"Once upon a time")
+        run("generate", *arguments, "--max-tokens", "4", "--seed", "1", stdin=b"Once upon a time\n")
         for arguments in (["Once upon a time"], ["-"], [])
     )
     assert typed.success.strip()
     assert [each.success for each in piped] == [typed.success] * 2
+
+
+def test_each_line_of_a_piped_chat_gets_one_line_of_json(run: Run) -> None:
+    chat = ("generate", "--models", TEXT_GENERATION_MODELS, "--model", "llama", "--chat", "--json", "--max-tokens", "2")
+    lines = run(*chat, stdin=b"one\ntwo\n").success.splitlines()
+    assert [len(json.loads(line)["choices"]) for line in lines] == [1, 1]
 
 
 def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

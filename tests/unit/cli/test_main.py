@@ -1,5 +1,6 @@
 """The entry point, and what all commands have in common."""
 
+import io
 import subprocess
 import sys
 
@@ -21,6 +22,7 @@ def test_version_and_help_of_the_program(run: Run) -> None:
     result = run("sing")
     assert (result.code, result.error) == (2, "No such command 'sing' (see triptych --help)")
     assert run("translat").error == "no command 'translat'; did you mean translate? (see triptych --help)"
+    assert run("translate", "--server").error.endswith("(see triptych translate --help)")
 
 
 def test_help_lists_commands_without_importing_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,6 +75,19 @@ def test_variables_are_consistent_and_checked(run: Run, monkeypatch: pytest.Monk
     assert result.code == 2
     assert "TRIPTYCH_PORT" in result.error
     assert result.error.endswith("(see triptych serve --help-all)")  # --help leaves options out
+
+
+def test_closed_standard_output_and_other_encodings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"encoder": [[[[1.0]]]], "source_tokens": [{"text": "␣"}]}
+    monkeypatch.setattr("triptych_cli.encoders.attend._ask", lambda *_: None)
+    monkeypatch.setattr("triptych_cli.encoders.attend._json", lambda _: data)
+    output = io.TextIOWrapper(io.BytesIO(), "latin-1")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert run("attend", "a").code == 0
+    assert output.buffer.getvalue().decode() == "␣  ␣ 1.00\n"
+    monkeypatch.setattr(sys, "stdout", None)
+    for command in (["models"], ["models", "--json"], ["attend", "a"], ["attend", "a", "--json"]):
+        assert run(*command).error == "standard output is closed; redirect it to a file, or to /dev/null"
 
 
 @pytest.mark.parametrize("failure", [click.Abort, KeyboardInterrupt])

@@ -41,3 +41,10 @@ def test_a_document_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     file = io.BytesIO()
     write_document(file, b"abc")
     assert file.getvalue() == b"abc"
+
+
+def test_the_file_behind_a_link_is_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    write_document(link, b"abc")
+    assert (link.readlink(), (tmp_path / "file").read_bytes()) == (Path("file"), b"abc")

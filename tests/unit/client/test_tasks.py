@@ -314,8 +314,8 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.score_translations(("a source", "a target")), TypeError, r"takes \(source, translation\) pairs"),
         (lambda client: client.score_translations([("a", "A")], options=None), TypeError, "options"),
         (lambda client: client.fill_mask("[MASK]", targets="word"), TypeError, "targets takes several values"),
-        (lambda client: client.fill_mask("[MASK]", top_k=-1), ValueError, "top_k is -1, must be 0 or more"),
-        (lambda client: client.fill_mask("[MASK]", top_k=2**32), ValueError, "top_k is 4294967296: Value out of range"),
+        (lambda client: client.fill_mask("[MASK]", top_k=-1), ValueError, "top_k is -1, must be from 0 to 4,294,967,295"),
+        (lambda client: client.fill_mask("[MASK]", top_k=2**32), ValueError, "top_k is 4294967296, must be from 0"),
         (lambda client: client.fill_mask("[MASK]", top_k="5"), TypeError, "top_k is '5': "),
         (lambda client: client.translate("text", beam_size="4"), TypeError, "beam_size is '4': "),
         (
@@ -328,6 +328,14 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.translate("text", request_id="a\nb"), ValueError, r"request_id is 'a\\nb', must be printable"),
         (lambda client: client.embed("a", pooling="max"), ValueError, "pooling is 'max', must be one of: mean, cls"),
         (lambda client: client.answer_many(["question", "context"]), TypeError, "answer_many a sequence of them"),
+        (lambda client: client.rerank(None, ["a"]), TypeError, "rerank takes one query, a text, .* of type NoneType"),
+        (lambda client: client.rerank("\ud800", ["a"]), ValueError, r"query is '\\ud800': .*surrogates"),
+        (lambda client: client.translate("a", target_prefix=("\ud800",)), ValueError, r"target_prefix is \('\\ud800',\): "),
+        (lambda client: client.generate(None), TypeError, "generate takes a text, or messages .* of type NoneType"),
+        (lambda client: client.generate([{"role": "user", "content": None}]), TypeError, "message 0 is {'role': 'user', 'con"),
+        (lambda client: client.generate([{"role": "user", "content": "\ud800"}]), ValueError, r"content is '\\ud800': "),
+        (lambda client: client.model(5), TypeError, "name is 5: "),
+        (lambda client: client.models(timeout=5), TypeError, r"models\(\) got .* 'timeout'; did you mean 'timeout_seconds'"),
     ],
 )
 def test_wrong_arguments_raise_before_a_request_is_sent(

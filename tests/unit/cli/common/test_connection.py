@@ -62,6 +62,27 @@ def test_variables(run: Run, made: dict[str, Any], monkeypatch: pytest.MonkeyPat
     assert made["api_key"] is None  # the client reads its variable itself
 
 
+NOT_UTF8 = "a \udcff b"
+LARGE = "99999999999"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("attend", NOT_UTF8), ("rerank", NOT_UTF8, "a"), ("generate", NOT_UTF8), ("neighbors", NOT_UTF8)),
+        *(("answer", "a", "--context", NOT_UTF8), ("fill", "a", "--targets", NOT_UTF8), ("load", NOT_UTF8)),
+        *(("translate", "a", option, NOT_UTF8) for option in ("--target-prefix", "--suppress", "--target-language", "--model")),
+        *(("translate", "--stream", "a", "--model", NOT_UTF8), ("translate-docs", __file__, "--out", "-", "--format", "text")),
+        *(("fill", "a", "--top-k", LARGE), ("rerank", "a", "b", "--top-k", LARGE), ("generate", "a", "--max-tokens", LARGE)),
+    ],
+    ids=" ".join,
+)
+def test_arguments_that_cannot_be_sent_are_errors(run: Run, command: tuple[str, ...]) -> None:
+    more = ("--model", NOT_UTF8) if command[0] == "translate-docs" else ()
+    error = run(*command, *more, "--server", "localhost:1").error
+    assert "surrogate" in error or f"is {LARGE}, must be from 0 to 4,294,967,295" in error
+
+
 def test_unusable_credentials_are_errors(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Authority(tmp_path).file
     for options, fault in (

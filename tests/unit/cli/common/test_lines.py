@@ -1,13 +1,16 @@
 """Batches with bad inputs, and the format of scores."""
 
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
-from triptych_cli.common.lines import open_writer, run_each, score_number, score_text
+from triptych_cli.common.lines import open_writer, read_lines, run_each, score_number, score_text
+from triptych_cli.common.options import line_file
 from triptych_embedded.request import InputError
 
 
@@ -43,3 +46,26 @@ def test_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp
     with open_writer(tmp_path / "out.txt") as output:
         output.write("a")
     assert (tmp_path / "out.txt").read_text() == "a"
+
+
+def test_a_name_that_is_too_long_is_the_users_own(tmp_path: Path) -> None:
+    target = tmp_path / ("a" * 250)
+    with pytest.raises(click.ClickException, match=f"^{target}: cannot be written: File name too long"), open_writer(target):
+        pass
+
+
+def test_dev_stdout_is_standard_output() -> None:
+    shown = click.Command("show", params=[], callback=lambda target: click.echo(repr(target)))
+    shown = line_file("-o", "target", help="")(shown)
+    assert CliRunner().invoke(shown, ["-o", "/dev/stdout"]).output == "None\n"
+
+
+def test_an_error_of_reading_names_the_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Damaged(io.BytesIO):
+        def __next__(self) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Damaged()))
+    problem = "standard input: cannot be read: Input/output error"
+    with pytest.raises(click.ClickException, match=problem), open_writer(tmp_path / "out.txt"):
+        list(read_lines((), None))

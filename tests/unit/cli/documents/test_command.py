@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,6 +144,7 @@ def test_a_memory_is_exported_and_imported(run: Run, translate: Translate, sourc
     assert run("memory", "export", memory, file).success == f"{file}\n"
     assert run("memory", "export", memory, people, "--people-only").success
     assert "<tu>" not in people.read_text(encoding="utf-8")
+    assert run("memory", "export", memory, "-").success == file.read_text(encoding="utf-8")
     assert run("memory", "import", other, file).success == f"{other}: 6 entries imported\n"
     out = translate(source, "--out", tmp_path / "two", "--memory", other).success
     assert "0 model calls including retries, 0 remembered, 7 from people" in out
@@ -261,11 +263,20 @@ def test_errors_that_stop_the_job(
     assert content(tmp_path / "out") == {}
 
 
+def test_a_job_that_cannot_start_makes_no_folder(translate: Translate, source: Path, tmp_path: Path) -> None:
+    assert translate(source, "--out", tmp_path / "new", "--model", "foo").code == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_second_signal_ends_the_process() -> None:
     ended = []
     before = signal.getsignal(signal.SIGINT)
+    times = iter([7.0, 7.1, 7.6])
     with StopSignals() as stop, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("triptych_cli.documents.command.time", SimpleNamespace(monotonic=lambda: next(times)))
         signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)  # timeout(1) signals its child, then its group
+        assert stop.exit_code == 130
         patch.setattr(signal, "raise_signal", ended.append)
         stop._note(signal.SIGINT, None)
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL

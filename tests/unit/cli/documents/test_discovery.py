@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from triptych_cli.documents.discovery import Selection, discover
+from triptych_cli.documents.discovery import Selection, destination, discover
 from triptych_documents.errors import UnknownFormatError
 
 from .fakes import write
@@ -70,8 +70,31 @@ def test_colliding_outputs_are_errors(tmp_path: Path) -> None:
     assert names(out, one, two, selection=only_images) == ["b.png", "b.png"]  # both are ignored
 
 
-def test_pipes_in_a_folder_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipes_and_linked_folders_in_a_folder_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path / "in", {"a.txt": "one"})
     os.mkfifo(folder / "b.txt")
+    (folder / "link").symlink_to(write(tmp_path / "other", FILES))
     assert names(tmp_path / "out", folder) == ["a.txt"]
-    assert capsys.readouterr().err == f"{folder / 'b.txt'}: left out, it is not a plain file\n"
+    problems = ["link: left out, it is a link to a folder", "b.txt: left out, it is not a plain file"]
+    assert capsys.readouterr().err.splitlines() == [f"{folder}/{problem}" for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("paths", "out", "format_name", "problem"),
+    [
+        (["a.docx"], "b.odt", "", "is named as another format than a.docx"),
+        (["a.txt"], "b.md", "", "is named as another format than a.txt"),
+        (["a.md", "b.html"], "x.md", "", "takes the translation of one document"),
+        (["a.txt"], "b.md", "markdown", ""),
+        (["a.md"], "b.markdown", "", ""),
+        (["a.msg"], "b.msg", "text", ""),
+        (["a.md"], "b.md", "text", ""),
+    ],
+)
+def test_the_name_of_a_translation_keeps_its_format(paths: list[str], out: str, format_name: str, problem: str) -> None:
+    sources = list(map(Path, paths))
+    if problem:
+        with pytest.raises(click.UsageError, match=f"--out {out} {problem}"):
+            destination(sources, Path(out), format_name)
+    else:
+        assert destination(sources, Path(out), format_name) == (Path(), out)

@@ -56,6 +56,18 @@ def test_a_file_is_complete_before_it_is_renamed(tmp_path: Path) -> None:
     assert file.read_bytes() == b"one"
 
 
+def test_links_are_followed_and_pipes_written_to(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to("file")
+    write_whole(link, b"one")
+    assert (link.readlink(), (tmp_path / "file").read_bytes()) == (Path("file"), b"one")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(pipe, b"two")
+    assert (os.read(reader, 9), pipe.is_fifo()) == (b"two", True)
+    os.close(reader)
+
+
 def test_folders_that_are_named_in_another_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in", {"a.txt": "one\n", "b.txt": "two\n"})
     monkeypatch.chdir(tmp_path)

@@ -199,6 +199,8 @@ def test_answers_with_one_context_or_one_for_each_question(run: Run, models: Fak
     ]
     result = run("answer", "--context", "x", "--context-file", str(file), "When?")
     assert (result.code, "--context or --context-file, not both" in result.err) == (2, True)
+    file.write_bytes(b"a \xff")
+    assert run("answer", "--context-file", str(file), "When?").error == f"{file}: not UTF-8 (invalid start byte at byte 2)"
     result = run("answer", "Where?\tHere it is.", "When?")
     assert result.out == "Where?\n 0.5000  Here\n\n"
     assert result.code == 1
@@ -220,6 +222,8 @@ def test_classify_prints_a_block_for_each_image(run: Run, models: FakeModels, ph
     note = "the embedded model knows ten classes only; triptych classify --help names them\n"
     assert run("classify", photos / "a.png").err == note
     assert run("classify", photos / "a.png", "--models", photos).err == ""
+    (photos / ".hidden").mkdir()
+    (photos / ".hidden" / "d.png").write_bytes(b"d")
     (photos / "bad.png").rename(photos / "bad.txt")
     assert run("classify", photos).out == text
     (photos / "empty").mkdir()

@@ -1,6 +1,7 @@
 """`triptych serve`: the options that its flags become, and flags without effect."""
 
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -190,6 +191,14 @@ def test_a_server_with_unusable_security_does_not_start(run: Run, tmp_path: Path
         assert result.code == 1
         [line] = [line for line in result.err.splitlines() if line.startswith("Error: ")]
         assert line.startswith(f"Error: {fault}")
+
+
+def test_the_playground_names_its_own_flag(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = run("playground", "--models", MODELS, "--no-browser", "--port", str(port)).err.splitlines()[-1]
+    assert "--port" in error
+    assert "--http-port" not in error
 
 
 def test_a_signal_before_the_server_listens_to_it_ends_the_process_with_code_0(run: Run, served: list[ServerOptions]) -> None:

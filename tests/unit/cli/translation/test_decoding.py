@@ -51,6 +51,12 @@ def test_suppressed_texts_do_not_occur(run: Run, stream: list[str]) -> None:
     assert not {"Der", "Haus"} & set(found.replace(".", "").split())
 
 
+def test_a_variable_that_needs_json_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIPTYCH_RETURN_SCORES", "1")
+    assert run(*Toy, SOURCE).error.startswith("TRIPTYCH_RETURN_SCORES needs --json")
+    assert run(*Toy, SOURCE, "--return-scores").error.startswith("--return-scores needs --json")
+
+
 def test_options_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_SUPPRESS", "Der Mann\nHaus")
     monkeypatch.setenv("TRIPTYCH_MIN_LENGTH", "30")

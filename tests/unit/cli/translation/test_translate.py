@@ -8,10 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import click
 import grpc
 import pytest
 
+from triptych_cli.common.lines import InputLine
 from triptych_cli.translation.backend import Candidate, EmbeddedBackend, TextTranslation
+from triptych_cli.translation.translate import TranslateJob
 from triptych_client import call
 from triptych_embedded.request import BackendError, TranslationRequest
 
@@ -81,6 +84,21 @@ def test_a_translation_is_one_line_whatever_the_model_produces(run: Run, monkeyp
     assert run("translate", "x").success == "a b c\n"
 
 
+def test_a_streamed_line_ends_before_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = TextTranslation([Candidate("A", "length", 1)], 1)
+    backend: Any = SimpleNamespace(stream=lambda text: iter(["A", whole]))
+    path, seen = tmp_path / "out.txt", list[str]()
+
+    def look(*_: object, **__: object) -> None:
+        seen.append(path.read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(click, "echo", look)
+    with open(path, "w", encoding="utf-8") as output:
+        job = TranslateJob(TranslationRequest(), backend, output, look, as_json=False)
+        job.stream(iter([InputLine("a", "1"), InputLine("", "2", "not UTF-8"), InputLine("", "3", "not UTF-8")]))
+    assert seen == ["A\n", "A\n", "A\n\n"]
+
+
 LONG = "1 " * 50  # more tokens than the model takes
 BAD_LINES = [
     pytest.param(b"b \xff", "not UTF-8 (invalid start byte at byte 2)", id="not UTF-8"),
@@ -141,7 +159,11 @@ def test_what_is_done_is_kept_and_resumed(run: Run, tmp_path: Path, monkeypatch:
     assert run(*Toy, "-i", file, "-o", target, "--resume").success == ""
     assert target.read_text(encoding="utf-8").splitlines() == TARGETS[:6]
     assert not part.exists()
-    part.write_text("a\n", encoding="utf-8")
+    part.write_text("a\n" * 7, encoding="utf-8")
+    assert f"{part} has 7 lines, {file} only 6" in run(*Toy, "-i", file, "-o", target, "--resume").error
+    assert f"{part} was written without --json" in run(*Toy, "-i", file, "-o", target, "--resume", "--json").error
+    part.write_text('{"text": "a"}\n', encoding="utf-8")
+    assert f"{part} was written with --json" in run(*Toy, "-i", file, "-o", target, "--resume").error
     os.utime(part, (0, 0))
     assert "has changed since" in run(*Toy, "-i", file, "-o", target, "--resume").error
     assert "--resume needs --input and --output" in run(*Toy, "--resume", "a").error
