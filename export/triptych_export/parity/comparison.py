@@ -18,9 +18,8 @@ Outputs = Mapping[str, Floats]
 BATCHES = (1, 3, 16)
 QUANTIZED_BATCH = 16  # batch size for other precisions; int8 has one activation scale per batch
 TOP = 5
-TOLERANCE = (
-    1e-3  # of logits and log-probabilities, relative to them if above 1; of a vector's channels, relative to the channel
-)
+# Of logits and log-probabilities, relative to them if above 1, and of a vector's channels, relative to the channel.
+TOLERANCE = 1e-3
 PROBABILITY_TOLERANCE = 1e-4
 NEAR = 0.9  # share of the best score from which rounding may swap two choices
 TIE = 1e-3  # closer logits count as equal, since another order of summation may swap them

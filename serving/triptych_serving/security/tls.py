@@ -51,8 +51,9 @@ def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCreden
     """
     options.check_host(host)
     files = _certificate_files(options)
-    if files is None:
+    if files is None or options.tls_key is None:
         return None
+    warn_if_open(options.tls_key)
     given = first = files.get()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -81,13 +82,19 @@ def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
     if files is None:
         return None
 
-    def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> None:
-        connection.context = cast("ssl.SSLContext", files.get().context)
+    first, changed = files.get(), False
+    assert first.context is not None
 
-    first = files.get().context
-    assert first is not None
-    first.sni_callback = use_newest
-    return first
+    def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> int | None:
+        nonlocal changed
+        newest = files.get()
+        connection.context = cast("ssl.SSLContext", newest.context)
+        changed = changed or newest.client_ca != first.client_ca
+        # The first context keeps the sessions, and a resumed one (of TLS 1.2, see below) is not verified again.
+        return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE if changed and connection.session_reused else None
+
+    first.context.sni_callback = use_newest
+    return first.context
 
 
 def _certificate_files(options: SecurityOptions) -> ReloadedFiles[Certificates] | None:
@@ -95,7 +102,6 @@ def _certificate_files(options: SecurityOptions) -> ReloadedFiles[Certificates] 
     if options.tls_certificate is None or options.tls_key is None:
         return None
     chain, key, client_ca = options.tls_certificate, options.tls_key, options.tls_client_ca
-    warn_if_open(key)
     paths = [chain, key, *([client_ca] if client_ca else [])]
     read = partial(read_certificates, chain, key, client_ca)
     return ReloadedFiles(f"TLS certificate {chain}", paths, read)
@@ -124,7 +130,7 @@ def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> 
     if contents != _read_pair(chain, key):  # the checks opened the files by name
         raise SecurityError(f"{chain}, {key}: replaced while they were read")
     context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_TICKET  # a resumed session is not verified, even if its authority was removed meanwhile
+    context.num_tickets = 0  # no resumption in TLS 1.3: it would not verify a client whose authority was removed meanwhile
     authorities = None if client_ca is None else _read_pem(client_ca, "CERTIFICATE")
     warnings = [*_validity_warnings(decoded, chain)]
     if ED25519 in binary:

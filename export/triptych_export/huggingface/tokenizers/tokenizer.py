@@ -305,7 +305,8 @@ def _makes_types(folder: Folder) -> bool:
     members = folder.members(CONFIG)
     names = members.get("model_input_names")
     if names is None:
-        return members.get("tokenizer_class") != "TokenizersBackend"  # of transformers 5, whose tokenizers make none
+        # Of transformers 5, whose tokenizers make none. PreTrainedTokenizerFast did in 4, with which such models were trained.
+        return members.get("tokenizer_class") != "TokenizersBackend"
     return "token_type_ids" in names
 
 
