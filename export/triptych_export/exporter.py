@@ -111,7 +111,8 @@ def _place(bundle: Path, target: Path) -> Path:
 
 
 def _target(name: str, options: ExportOptions) -> Path:
-    if Path(name).name != name or name.startswith("."):
+    # The server leaves out folders whose names are not UTF-8.
+    if Path(name).name != name or name.startswith(".") or name.encode(errors="ignore").decode() != name:
         raise SourceError(f"name: {name!r} is not a plain folder name")
     model = options.repository / name
     taken = {int(p.name) for p in model.iterdir() if p.name.isascii() and p.name.isdigit()} if model.is_dir() else set()

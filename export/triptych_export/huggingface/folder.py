@@ -128,7 +128,9 @@ def open_folder(name: str, revision: str = "") -> Folder:
             raise SourceError(f"revision: {revision!r} applies to models on the Hugging Face hub, {path} is a local folder")
         return Folder(path)
     if path.exists() or not HUB_NAME.fullmatch(name) or path.parent.exists():
-        raise SourceError(f"{name}: not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de")
+        remedy = f"; it is a file: name its folder, {path.parent}" if path.is_file() else ""
+        known = "not a folder, nor a model's name on the Hugging Face hub like Helsinki-NLP/opus-mt-en-de"
+        raise SourceError(f"{name}: {known}{remedy}")
     return _download(name, revision)
 
 

@@ -16,12 +16,14 @@ from tokenizers.models import BPE
 from torch import Tensor
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.chat import Chat, checked_template
 from triptych_export.huggingface.checkpoint.weights import StoredWeights
 from triptych_export.huggingface.folder import Folder, Members
 from triptych_export.huggingface.tokenizers.piece_model import BPE as PIECES
 from triptych_export.huggingface.tokenizers.piece_model import Piece, PieceModel, PieceType
 from triptych_export.huggingface.tokenizers.piece_tokenizer import Vocabulary, piece_tokenizer
 from triptych_export.huggingface.tokenizers.special_tokens import special_token
+from triptych_training.models.rotary import RotaryScaling
 
 SUFFIX = ".gguf"
 INSTALL = "reading GGUF files needs the package gguf: pip install gguf"
@@ -56,7 +58,9 @@ MEMBERS = {
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "rope.freq_base": "rope_theta",
 }
+OPTIONAL = ("attention.head_count_kv", "attention.key_length", "rope.freq_base")
 NEUTRAL = ("vocab_size", "attention.value_length", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor")
+DIVISORS = "rope_freqs.weight"  # of the rotary frequencies, where a checkpoint has rope_type llama3
 # How byte-level tokenizers cut texts before they merge bytes, by llama.cpp's names; "": as GPT-2.
 DIGITS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{%s}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 CUTS = {"gpt-2": "", "smollm": r"\p{N}", "qwen2": DIGITS % "1", "llama-bpe": DIGITS % "1,3"}
@@ -96,26 +100,33 @@ class GgufFolder(Folder):
         given = {name.removeprefix(f"{kind}."): value for name, value in self.metadata.items() if name.startswith(f"{kind}.")}
         if unknown := sorted(given.keys() - MEMBERS.keys() - set(NEUTRAL)):
             raise SourceError(f"{self.path}: {kind}.{unknown[0]}: {given[unknown[0]]!r:.60} is not supported")
-        members = {ours: given[theirs] for theirs, ours in MEMBERS.items() if theirs in given}
+        wanted = {theirs: ours for theirs, ours in MEMBERS.items() if theirs in given or theirs not in OPTIONAL}
+        members: dict[str, Any] = {ours: self._positive(f"{kind}.{theirs}") for theirs, ours in wanted.items()}
         size = members.get("head_dim", members["hidden_size"] // members["num_attention_heads"])
         if given.get("rope.dimension_count", size) != size:
             raise SourceError(f"{self.path}: {kind}.rope.dimension_count: {given['rope.dimension_count']} is not {size}")
         if (scaling := given.get("rope.scaling.type", "none")) != "none":
             members["rope_scaling"] = {"type": scaling, "factor": given.get("rope.scaling.factor")}
-        names = {tensor.name for tensor in self.reader.tensors}
-        ends = [self.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+        tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        if DIVISORS in tensors:
+            members["rope_scaling"] = self._llama3(torch.tensor(tensors[DIVISORS].data), members, size)
+        ends = [self._special(name) for name in ("eos", "eot")]
         return Members(
             {
                 **members,
                 "model_type": kind,
                 "architectures": [FAMILIES[kind][0]],
-                "vocab_size": len(self.metadata["tokenizer.ggml.tokens"]),
-                "tie_word_embeddings": "output.weight" not in names,
+                "vocab_size": len(self._tokens),
+                "tie_word_embeddings": "output.weight" not in tensors,
                 "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)) or None,
-                "bos_token_id": self.metadata.get("tokenizer.ggml.bos_token_id"),
-                "pad_token_id": self.metadata.get("tokenizer.ggml.padding_token_id"),
+                "bos_token_id": self._special("bos"),
+                "pad_token_id": self._special("padding"),
             }
         )
+
+    def config_error(self, problem: str) -> SourceError:
+        """Make an error about the model's shape or its special ids."""
+        return SourceError(f"{self.path}: {problem}")
 
     def weights(self) -> StoredWeights:
         """Return the tensors under the checkpoint's names."""
@@ -123,7 +134,7 @@ class GgufFolder(Folder):
 
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer; raises SourceError if its kind is not supported."""
-        tokens, kinds = (self.metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
+        tokens, kinds = self._tokens, self._for_each_token("tokenizer.ggml.token_type")
         special = [special_token(token) for token, kind in zip(tokens, kinds, strict=True) if kind == PieceType.CONTROL]
         model = self.metadata.get("tokenizer.ggml.model")
         if model == "gpt2":
@@ -136,26 +147,73 @@ class GgufFolder(Folder):
             tokenizer = self._pieces(tokens, kinds, special)
         else:
             raise SourceError(f"{self.path}: tokenizer.ggml.model {model!r} is not supported; supported: gpt2, llama")
-        if self.metadata.get("tokenizer.ggml.add_bos_token", model == "llama"):
-            start = tokens[self.metadata["tokenizer.ggml.bos_token_id"]]
+        # Without this member, llama.cpp decides by the kind of the tokenizer.
+        starts = model == "llama" or self.metadata.get("tokenizer.ggml.pre") == "llama-bpe"
+        if self.metadata.get("tokenizer.ggml.add_bos_token", starts):
+            start = tokens[self._special("bos", needed=True)]
             ids = [(start, tokenizer.token_to_id(start))]
             tokenizer.post_processor = processors.TemplateProcessing(single=[start, "$A"], special_tokens=ids)
         return tokenizer
 
-    def chat(self) -> tuple[str, Mapping[str, str]]:
+    def chat(self) -> Chat:
         """Return the chat template and the texts of special tokens."""
-        tokens, roles = self.metadata["tokenizer.ggml.tokens"], {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-        ids = {f"{ours}_token": self.metadata.get(f"tokenizer.ggml.{theirs}_token_id") for ours, theirs in roles.items()}
-        texts = {name: tokens[id] for name, id in ids.items() if id is not None}
-        return str(self.metadata.get("tokenizer.chat_template", "")), texts
+        roles = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+        ids = {f"{ours}_token": self._special(theirs) for ours, theirs in roles.items()}
+        texts = {name: self._tokens[id] for name, id in ids.items() if id is not None}
+        name = "tokenizer.chat_template"
+        return Chat(checked_template(self.metadata.get(name, ""), f"{self.path}: {name}"), texts)
+
+    @property
+    def _tokens(self) -> Sequence[str]:
+        tokens: Sequence[str] = self._needed("tokenizer.ggml.tokens")
+        return tokens
+
+    def _for_each_token(self, name: str) -> Sequence[Any]:
+        values: Sequence[Any] = self._needed(name)
+        if len(values) != len(self._tokens):
+            raise SourceError(f"{self.path}: {name}: {len(values):,} values for {len(self._tokens):,} tokens")
+        return values
+
+    def _special(self, role: str, needed: bool = False) -> Any:
+        """Return the id of a special token, or None."""
+        name = f"tokenizer.ggml.{role}_token_id"
+        id = self._needed(name) if needed else self.metadata.get(name)
+        if id is not None and not 0 <= id < len(self._tokens):
+            raise SourceError(f"{self.path}: {name}: {id:,} is outside the vocabulary of {len(self._tokens):,} tokens")
+        return id
+
+    def _positive(self, name: str) -> float:
+        value = self._needed(name)
+        if not isinstance(value, int | float) or value <= 0:
+            raise SourceError(f"{self.path}: {name}: {value!r:.60}, expected a number above 0")
+        return value
+
+    def _needed(self, name: str) -> Any:
+        if name not in self.metadata:
+            raise SourceError(f"{self.path}: {name} is missing")
+        return self.metadata[name]
+
+    def _llama3(self, divisors: Tensor, members: Mapping[str, Any], size: int) -> Mapping[str, Any]:
+        """Return the scaling that divisors of the rotary frequencies come from; raises SourceError if it is another one."""
+        scaling = RotaryScaling("llama3", max(1.0, float(divisors.max())))
+        plain = members.get("rope_theta", 10_000.0) ** -(torch.arange(0, size, 2) / size)
+        same = divisors.shape == plain.shape and torch.allclose(plain / divisors, scaling.apply(plain), rtol=1e-4, atol=0)
+        names = ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+        limits = dict(zip(names, (scaling.low, scaling.high, scaling.original), strict=True))
+        if not same or "rope_scaling" in members:
+            raise SourceError(f"{self.path}: {DIVISORS}: a scaling of rotary positions; only Llama 3's is supported: {limits}")
+        return {"rope_type": scaling.kind, "factor": scaling.factor, **limits}
 
     def _byte_level(self, tokens: Sequence[str]) -> Tokenizer:
         cut = self.metadata.get("tokenizer.ggml.pre", "gpt-2")
         if cut not in CUTS:
             raise SourceError(f"{self.path}: tokenizer.ggml.pre {cut!r} is not supported; supported: {', '.join(CUTS)}")
-        merges = [tuple(merge.split(" ")) for merge in self.metadata["tokenizer.ggml.merges"]]
+        merges = [tuple(merge.split(" ")) for merge in self._needed("tokenizer.ggml.merges")]
         ids = {token: id for id, token in enumerate(tokens)}
-        tokenizer = Tokenizer(BPE(ids, merges, ignore_merges=cut == "llama-bpe"))
+        try:
+            tokenizer = Tokenizer(BPE(ids, merges, ignore_merges=cut == "llama-bpe"))
+        except Exception as error:  # the package has no class for its errors
+            raise SourceError(f"{self.path}: tokenizer.ggml.merges: the tokens lack a part or a result: {error}") from error
         whole = not CUTS[cut] or cut == "smollm"  # then cut as GPT-2 does, too
         steps = [pre_tokenizers.Split(Regex(CUTS[cut]), "isolated")] if CUTS[cut] else []
         last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=whole)
@@ -166,7 +224,7 @@ class GgufFolder(Folder):
         return tokenizer
 
     def _pieces(self, tokens: Sequence[str], kinds: Sequence[int], special: Sequence[AddedToken]) -> Tokenizer:
-        scores = self.metadata["tokenizer.ggml.scores"]
+        scores = self._for_each_token("tokenizer.ggml.scores")
         pieces = tuple(Piece(t, score, PieceType(k)) for t, score, k in zip(tokens, scores, kinds, strict=True))
         prefix = bool(self.metadata.get("tokenizer.ggml.add_space_prefix", True))
         model = PieceModel(pieces, PIECES, dummy_prefix=prefix, trims=False, byte_fallback=PieceType.BYTE in kinds)
@@ -180,7 +238,7 @@ class _Shard:
     def __init__(self, folder: GgufFolder) -> None:
         self._config = folder.config.whole
         names = FAMILIES[self._config["model_type"]][1]
-        self._tensors = {_rename(tensor.name, names): tensor for tensor in folder.reader.tensors}
+        self._tensors = {_rename(tensor.name, names): tensor for tensor in folder.reader.tensors if tensor.name != DIVISORS}
         self.shapes = {name: torch.Size(int(size) for size in reversed(t.shape)) for name, t in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:

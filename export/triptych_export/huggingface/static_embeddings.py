@@ -14,7 +14,7 @@ from torch import Tensor
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.text import MODULES, read_modules
-from triptych_export.huggingface.folder import CONFIG, Folder
+from triptych_export.huggingface.folder import CONFIG, PICKLES, Folder
 from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.checkpoints.folder import read_weights
 from triptych_training.data.tokenizer import load_tokenizer
@@ -27,8 +27,8 @@ SUFFIXES = (".bin", ".vec", ".txt", ".gz")
 
 
 def is_word_file(path: Path) -> bool:
-    """Tell whether a path is a file of word vectors, by its name."""
-    return path.is_file() and path.suffix in SUFFIXES
+    """Tell whether a path is a file of word vectors, by its name; PyTorch's weights end in .bin, too."""
+    return path.is_file() and path.suffix in SUFFIXES and not any(map(path.match, PICKLES))
 
 
 def static_kind(folder: Folder) -> str:

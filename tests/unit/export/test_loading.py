@@ -52,3 +52,9 @@ def test_decoding_options_beside_a_translation_checkpoint(tmp_path: Path) -> Non
 def test_an_unknown_decoding_option_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"heat: 0\.5 is not supported, and may change the results; leave them out$"):
         open_checkpoint(save_gpt(tmp_path / "gpt", heat=0.5), ExportOptions(tmp_path))
+
+
+def test_of_a_weights_file_the_folder_has_to_be_named(tmp_path: Path) -> None:
+    (path := tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04")
+    with pytest.raises(SourceError, match=f"it is a file: name its folder, {tmp_path}$"):
+        open_checkpoint(str(path), ExportOptions(tmp_path))

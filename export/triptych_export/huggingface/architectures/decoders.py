@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.chat import read_chat
 from triptych_export.huggingface.checkpoint.config import COMMON, activation, check_architecture, integer
 from triptych_export.huggingface.checkpoint.generation import read_decoder_generation
 from triptych_export.huggingface.checkpoint.languages import model_name
@@ -18,7 +19,6 @@ from triptych_export.huggingface.checkpoint.mapping import Rule, block_rules, lo
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
 from triptych_export.huggingface.folder import Folder, Neutral, neutral
 from triptych_export.huggingface.gguf import GgufFolder
-from triptych_export.huggingface.tokenizers.special_tokens import CONFIG as TOKENIZER_CONFIG
 from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, limit_tokens
 from triptych_export.onnx_files.decoder import OnnxGpt
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
@@ -79,6 +79,7 @@ def make_source(
     tokenizer: Tokenizer | None,
     template: str = "",
     variables: Mapping[str, str] | None = None,
+    missing_chat: str = "",
 ) -> GenerationSource:
     """Assemble the source of a model with its folder's settings."""
     settings = read_decoder_generation(folder, model.config.max_positions)
@@ -87,6 +88,8 @@ def make_source(
     provenance = {"checkpoint": model_name(folder), "architecture": folder.architecture}
     if settings.unsupported:
         provenance["generation_not_carried_over"] = settings.unsupported
+    if missing_chat:
+        provenance["chat_not_carried_over"] = missing_chat
     return GenerationSource(
         model,
         tokenizer,
@@ -99,19 +102,6 @@ def make_source(
         folder.model_type,
         provenance,
     )
-
-
-def read_chat(folder: Folder) -> tuple[str, Mapping[str, str]]:
-    """Return the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens."""
-    config = folder.members(TOKENIZER_CONFIG)
-    given = config.get("chat_template") or folder.members("chat_template.json").get("chat_template") or ""
-    if isinstance(given, list):  # several by name
-        given = next((each.get("template", "") for each in given if each.get("name") == "default"), "")
-    if folder.has("chat_template.jinja"):
-        given = (folder.path / "chat_template.jinja").read_text(encoding="utf-8")
-    files = (config, folder.members("special_tokens_map.json"))
-    texts = {name: value.get("content") if isinstance(value, dict) else value for file in files for name, value in file.items()}
-    return str(given), {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
 
 
 def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from triptych_export.errors import SourceError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import decoders
+from triptych_export.huggingface.chat import read_chat
 from triptych_export.huggingface.checkpoint import seq2seq
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.languages import text_to_text
@@ -47,7 +48,7 @@ def keep_files(
     beside = files[0].with_name(WITH_PAST)
     model = OnnxGpt(beside if beside.is_file() else files[0], limit)
     tokenizer = limit_tokens(decoder_tokenizer(folder), model.config.vocabulary_size)
-    return decoders.make_source(folder, model, tokenizer, *decoders.read_chat(folder))
+    return decoders.make_source(folder, model, tokenizer, *read_chat(folder))
 
 
 def _keep_seq2seq(folder: Folder, files: Sequence[Path], limit: int, source: str, target: str) -> TranslationSource:

@@ -1,0 +1,57 @@
+"""Chat templates of checkpoints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.tokenizers.special_tokens import CONFIG
+from triptych_serving.errors import BundleError
+from triptych_serving.models.generation.chat import ChatTemplate
+
+FILE = "chat_template.jinja"
+
+
+class Chat(NamedTuple):
+    """A template, empty if there is none, and the texts of special tokens for it."""
+
+    template: str
+    variables: Mapping[str, str]
+    missing: str = ""  # why there is no template although the checkpoint has some
+
+
+def read_chat(folder: Folder) -> Chat:
+    """Read the chat template, which is in a file of its own or in the tokenizer's settings, and texts of special tokens.
+
+    Raises:
+        SourceError: the server could not use the template.
+    """
+    config, missing = folder.members(CONFIG), ""
+    name = CONFIG if config.get("chat_template") else "chat_template.json"
+    given, place = folder.members(name).get("chat_template") or "", f"{folder.path / name}: chat_template"
+    if folder.has(FILE):
+        given, place = (folder.path / FILE).read_bytes(), str(folder.path / FILE)
+    elif isinstance(given, list) and all(isinstance(each, dict) for each in given):
+        named = {each.get("name"): each.get("template") for each in given}
+        missing = "" if "default" in named else f"{name}: chat_template has {', '.join(map(str, named))}, but no default"
+        given = named.get("default", "")
+    files = (config, folder.members("special_tokens_map.json"))
+    texts = {name: value.get("content") if isinstance(value, dict) else value for file in files for name, value in file.items()}
+    variables = {name: text for name, text in texts.items() if name.endswith("_token") and isinstance(text, str)}
+    return Chat(checked_template(given, place), variables, missing)
+
+
+def checked_template(given: object, place: str) -> str:
+    """Return a template, a text or UTF-8, after compiling it as the server does; raises SourceError if that is impossible."""
+    content = given.encode(errors="surrogatepass") if isinstance(given, str) else given
+    if not isinstance(content, bytes):
+        raise SourceError(f"{place}: {given!r:.60} is not a text; correct it, or remove it to export without chat")
+    with TemporaryDirectory() as folder:
+        (path := Path(folder) / FILE).write_bytes(content)
+        try:
+            ChatTemplate(path, {})
+        except BundleError as error:
+            raise SourceError(f"{place}: {error.faults[0]}; correct it, or remove it to export without chat") from error
+    return content.decode()
