@@ -1,9 +1,29 @@
-"""Property tests: no time limit, for a busy machine is no fault; the same examples in every run. Rarer garbage collection."""
+"""Property tests: no time limit, for a busy machine is no fault; the same examples in every run. Less garbage collection."""
 
 import gc
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("triptych", deadline=None, derandomize=True)
 settings.load_profile("triptych")
 gc.set_threshold(10_000, 20, 20)  # a tenth of an export was the collection of what imported libraries hold
+
+_unfreeze, _unfrozen = gc.unfreeze, [True]
+
+
+def _note() -> None:
+    """Unfreeze, until the next test."""
+    _unfrozen.append(True)
+    _unfreeze()
+
+
+gc.unfreeze = _note
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Freeze what was imported: benchmarks, among others, start with a collection, which took half a second."""
+    if _unfrozen:
+        _unfrozen.clear()
+        gc.freeze()

@@ -30,6 +30,7 @@ from ..unit.documents.formats.office import docx
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "serving" / "docs").glob("*.md")}
 SLOW_PAGES = [
+    "serving/docs/attention.md",
     "serving/docs/benchmarks.md",
     "serving/docs/documents.md",
     "serving/docs/security.md",
@@ -234,7 +235,9 @@ def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
 
 
 def test_examples_in_docstrings_of_the_client_run(folder: Path) -> None:
-    assert run_blocks(list(docstring_examples()), folder).count("Guten Morgen!") == 5
+    """Run them in one process: importing takes longer than all of them."""
+    programs = "".join(f"# {block.place}\n{block.text}" for block in docstring_examples())
+    assert run_blocks([Block("docstrings", "python", programs)], folder).count("Guten Morgen!") == 5
 
 
 @pytest.mark.full

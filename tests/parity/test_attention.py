@@ -1,4 +1,7 @@
-"""Attention graphs of imported checkpoints: the weights are those of transformers."""
+"""Attention graphs of imported checkpoints: the weights are those of transformers.
+
+test_huggingface_translation compares those of encoder-decoder models.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,8 +19,7 @@ from triptych_export.families.alignment import AlignmentChoice, cross_attention
 from triptych_export.families.translation import write_translation
 from triptych_export.graphs.attention import write_attention_graph
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.tracing import trace_image, trace_text, trace_translation
-from triptych_export.graphs.translation import GraphSettings
+from triptych_export.graphs.tracing import trace_image, trace_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.quantization.weights_file import WeightsFile
@@ -37,7 +39,6 @@ from ..fixtures.toy import HERE, PAIRS, SOURCE, TARGET
 from .test_huggingface_images import QUICK, pictures, processor, save
 from .test_huggingface_images import build as build_classifier
 from .test_huggingface_text import BERT, DISTILBERT, MODERNBERT, ROBERTA, Family, build
-from .test_huggingface_translation import FIRST_OF_FAMILY, Case, Loaded
 from .text_checkpoints import save_checkpoint
 
 TOLERANCE = 1e-4
@@ -72,26 +73,6 @@ def theirs(model: Any, **inputs: Any) -> Any:
     return model(**inputs, output_attentions=True)
 
 
-FAST = ("t5",)  # with a bias of positions; the toy model of unit tests has none
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[] if case.family in FAST else [pytest.mark.full]) for case in FIRST_OF_FAMILY],
-    ids=str,
-)
-def test_translation(case: Case, tmp_path: Path) -> None:
-    loaded = Loaded(case, tmp_path)
-    graph = trace_translation("score", loaded.source.model, GraphSettings(40, 40))
-    source, target = torch.randint(9, 200, (1, 13)), torch.randint(9, 200, (1, 9))
-    end = torch.zeros(1, 1, dtype=torch.int64)
-    ours = attend(graph, tmp_path, {"source": source.numpy(), "targets": torch.cat((target, end), 1).numpy()})
-    expected = theirs(loaded.model, input_ids=source, decoder_input_ids=target)
-    check(ours["encoder"], expected.encoder_attentions)
-    check(ours["decoder"], expected.decoder_attentions)
-    check(ours["cross"], expected.cross_attentions)
-
-
 TEXT = [(BERT, "int8"), (MODERNBERT, "fp32")]
 MORE_TEXT = [
     (BERT, "fp32"),
@@ -109,7 +90,7 @@ MORE_TEXT = [
     ids=lambda value: getattr(value, "name", value),
 )
 def test_text(family: Family, precision: str, tmp_path: Path) -> None:
-    model: PreTrainedModel = build(family, "ForMaskedLM")
+    model: PreTrainedModel = build(family, "ForMaskedLM", num_hidden_layers=2)
     save_checkpoint(model, family.tokenizer(), tmp_path / "theirs")
     checkpoint = load(Folder(tmp_path / "theirs"))
     assert isinstance(checkpoint, TextCheckpoint)

@@ -13,8 +13,6 @@ from PIL import Image
 
 from triptych.decoding import DecodingOptions
 from triptych_export.errors import SourceError
-from triptych_export.exporter import ExportOptions, export
-from triptych_export.families import generation
 from triptych_export.families.generation import generation_manifest, write_generation
 from triptych_export.families.image import ImageFamily
 from triptych_export.generation_source import GenerationSource
@@ -32,7 +30,6 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
-from ..fixtures.sentences import SENTENCES
 
 PROMPTS, NEW = 100, 16
 
@@ -72,23 +69,6 @@ def test_graphs_give_the_tokens_of_generate(variant: str, tmp_path: Path) -> Non
         wanted = model(torch.tensor([text[:-1]])).logits[0].log_softmax(-1)
         np.testing.assert_allclose(found, wanted.gather(1, torch.tensor(text[1:])[:, None])[:, 0], atol=1e-4)
         assert best.tolist() == wanted.argmax(-1).tolist()
-
-
-def test_an_export_reports_on_every_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_decoder("llama odd", tmp_path / "checkpoint")
-    (tmp_path / "texts.txt").write_text("\n\n".join(SENTENCES[:40]))
-    monkeypatch.setattr(generation, "MOST_PROMPTS", 34)
-    options = ExportOptions(
-        tmp_path, "small", precisions=("int4", "fp16"), valid=[str(tmp_path / "texts.txt")], allow_inexact=True
-    )
-    manifest = open_bundle(export(tmp_path / "checkpoint", options, lambda line: None)).manifest
-    assert set(manifest.precisions) == {"int4", "fp16"}
-    assert manifest.default_precision == "int4"
-    assert manifest.parity["fp32"]["identical"] or manifest.parity["fp32"]["ties"]
-    assert manifest.parity["fp16"]["near_agreement_percent"] > 97
-    assert manifest.parity["fp16"]["decisions"] == manifest.parity["int4"]["decisions"] > 1_000
-    assert manifest.metrics["perplexity_fp16"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.01)
-    assert manifest.metrics["perplexity_int4"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=1)
 
 
 def _until(row: list[int], ends: Any) -> list[int]:

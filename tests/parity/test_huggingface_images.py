@@ -242,7 +242,7 @@ def check(case: Case, folder: Path) -> ImageFamily:
 
 # The graphs of the others are compared in test_image_graphs, their weights and outputs in test_original.
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.full] if name in ("vit", "pvt v2") else []) for name in QUICK]
+    "name", [pytest.param(name, marks=[] if name in ("deit with teacher", "pvt") else [pytest.mark.full]) for name in QUICK]
 )
 def test_a_served_bundle_equals_transformers(name: str, tmp_path: Path) -> None:
     case = QUICK[name]

@@ -30,12 +30,12 @@ from ..fixtures.toy import HERE
 
 
 @pytest.mark.parametrize(
-    ("cell", "attention"),
-    [("gru", "additive"), pytest.param("lstm", "multiplicative", marks=pytest.mark.full), ("lstm", "none")],
+    ("layers", "cell", "attention"),
+    [(1, "gru", "additive"), pytest.param(2, "lstm", "multiplicative", marks=pytest.mark.full), (2, "lstm", "none")],
 )
-def test_the_engine_finds_what_pytorch_finds(cell: str, attention: str, tmp_path: Path) -> None:
+def test_the_engine_finds_what_pytorch_finds(layers: int, cell: str, attention: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    model = Rnn(RnnConfig(340, 32, 2, 2, cell, attention, max_positions=40)).eval()
+    model = Rnn(RnnConfig(340, 32, layers, layers, cell, attention, max_positions=40)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.5)  # for varied results

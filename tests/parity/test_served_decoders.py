@@ -1,5 +1,9 @@
 """Imported decoder-only models, and an ONNX file, in the engine against `generate()` of transformers, alone and in company."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -7,16 +11,14 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import ModelProto, TensorProto, helper
 
 from triptych.decoding import DecodingOptions
-from triptych_export.families.generation import write_generation
-from triptych_export.generation_source import GenerationSource
+from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import generation
 from triptych_export.graphs.tracing import HALF_OPSET
-from triptych_export.huggingface.architectures.kept import keep_files
-from triptych_export.huggingface.architectures.registry import load
-from triptych_export.huggingface.folder import Folder
 from triptych_export.parity.generation import score
-from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.decoding import prompt_cache
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -28,9 +30,8 @@ from triptych_serving.scheduling.engine import run_rows
 from triptych_text.steps import finish
 
 from ..fixtures.archives import unpacked
-from ..fixtures.decoders import decoder_source, small_decoder
+from ..fixtures.decoders import small_decoder
 from ..fixtures.sentences import SENTENCES
-from ..fixtures.toy import TEXT_GENERATION_MODELS
 
 PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(12)]
 NEW = 10
@@ -50,19 +51,77 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 NATIVE = pytest.mark.skipif(native_kernels() is None, reason="without native kernels, fp32 is equal but for the last bits")
 
 
-@pytest.fixture(scope="module", params=["llama", pytest.param("gpt2", marks=pytest.mark.full), "file"])
-def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder: Path = tmp_path_factory.mktemp("decoder")
-    kept = request.param == "file"
-    model = small_decoder("gpt2" if kept else request.param, folder / "checkpoint")
-    settings = Folder(folder / "checkpoint")
-    source = keep_files(settings, [unpacked("optimum") / "gpt2/model.onnx"]) if kept else load(settings)
-    assert isinstance(source, GenerationSource)
-    write_generation(source, folder / "bundle", lambda line: None, [], ("fp32",))
-    bundle = open_bundle(folder / "bundle")
-    generator = Generator("model", 1, bundle, DecodeModelOptions(engine=EngineOptions(workers=1)))
+FAMILIES = ["llama", *(pytest.param(each, marks=pytest.mark.full) for each in ("gpt2", "llama odd"))]
+FILE = "decoder_model_merged.onnx"
+Exported = tuple[Any, Bundle]
+
+
+def merged(model: ModelProto) -> ModelProto:
+    """Make both branches of a decoder that may have a past, as Optimum merges them."""
+    graph = model.graph
+    branch = helper.make_graph(graph.node, "branch", [], graph.output, graph.initializer)
+    names = [one.name for one in graph.output]
+    node = helper.make_node("If", ["use_cache_branch"], names, then_branch=branch, else_branch=branch)
+    flag = helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])
+    both = helper.make_graph([node], "merged", [*graph.input, flag], graph.output)
+    return helper.make_model(both, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def save_file(folder: Path) -> Any:
+    """Save a GPT-2 of an unknown architecture as Optimum does, without weights; returns the model."""
+    model = small_decoder("gpt2", folder)
+    (folder / "model.safetensors").unlink()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt_new"}), encoding="utf-8")
+    onnx.save(merged(onnx.load(unpacked("optimum") / "gpt2/model.onnx")), folder / FILE)
+    return model
+
+
+@pytest.fixture(scope="module")
+def export_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+    """Export a family, or a file that is kept, once: the model of transformers, and the bundle in all precisions."""
+
+    @cache
+    def make(family: str) -> Exported:
+        folder: Path = tmp_path_factory.mktemp("decoder")
+        model = save_file(folder / "checkpoint") if family == "file" else small_decoder(family, folder / "checkpoint")
+        (folder / "texts.txt").write_text("\n\n".join(SENTENCES[:40]))
+        options = ExportOptions(folder, allow_inexact=True)
+        if family != "file":
+            options = replace(options, precisions=("int4", "int8", "fp32", "fp16"), valid=[str(folder / "texts.txt")])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(generation, "MOST_PROMPTS", 34)
+            return model, open_bundle(export(folder / "checkpoint", options, lambda line: None))
+
+    return make
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "file"])
+def models(request: pytest.FixtureRequest, export_of: Callable[[str], Exported]) -> Any:
+    model, bundle = export_of(request.param)
+    generator = Generator("model", 1, bundle, DecodeModelOptions("fp32", EngineOptions(workers=1)))
     yield model, generator, bundle
     generator.close(drain=False)
+
+
+def test_a_file_is_served_as_it_is(export_of: Callable[[str], Exported]) -> None:
+    manifest = export_of("file")[1].manifest
+    assert (manifest.task, manifest.family) == ("text-generation", "gpt_new")
+    assert manifest.provenance["original"].startswith(f"{FILE}: served as it is, since no weights can be read from it: ")
+    assert manifest.parity["fp32"]["identical"]
+    assert manifest.metrics["tokens_per_second_16_rows"] > 0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_export_reports_on_every_precision(family: str, export_of: Callable[[str], Exported]) -> None:
+    manifest = export_of(family)[1].manifest
+    assert set(manifest.precisions) == {"int4", "int8", "fp32", "fp16"}
+    assert manifest.default_precision == "int4"
+    assert manifest.parity["fp32"]["identical"] or manifest.parity["fp32"]["ties"]
+    assert manifest.parity["fp16"]["near_agreement_percent"] > 97
+    assert manifest.parity["fp16"]["decisions"] == manifest.parity["int4"]["decisions"] > 1_000
+    assert manifest.metrics["perplexity_fp16"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=0.01)
+    assert manifest.metrics["perplexity_int4"] == pytest.approx(manifest.metrics["perplexity_fp32"], rel=1)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -86,24 +145,17 @@ def test_searches_give_the_tokens_of_generate(models: Any, search: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", pytest.param("fp32", marks=NATIVE)])
-@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.full)])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_equal_in_any_company_and_chunks(
-    family: str, precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, precision: str, export_of: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not only equal tokens: what a prompt's neighbours change in the last bits may turn any later token."""
-    small_decoder(family, tmp_path / "checkpoint")
-    source = load(Folder(tmp_path / "checkpoint"))
-    assert isinstance(source, GenerationSource)
-    assert source.tokenizer is not None
-    samples = [source.tokenizer.encode(text).ids for text in SENTENCES[:24]]
+    bundle = export_of(family)[1]
     searches: list[dict[str, Any]] = [{}, {"top_logprobs": 2}, {"top_logprobs": 0, "echo": True}]
-    write_generation(source, tmp_path / "bundle", lambda line: None, samples, (precision,))
     engine = EngineOptions(workers=1, slots=24)
 
     def generate(prompts: list[str], company: int, cache: int) -> list[Any]:
-        generator = Generator(
-            "model", 1, open_bundle(tmp_path / "bundle"), DecodeModelOptions(engine=engine, prefix_cache_bytes=cache)
-        )
+        generator = Generator("model", 1, bundle, DecodeModelOptions(precision, engine, prefix_cache_bytes=cache))
         found: list[Any] = []
         try:
             for search in searches:
@@ -126,13 +178,13 @@ def test_scores_are_equal_in_any_company_and_chunks(
     assert generate(prompts, 7, 1 << 26) == alone
 
 
-@pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.full)])
-def test_fp16_graphs_over_device_memory_are_near_fp32(family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", FAMILIES[:2])
+def test_fp16_graphs_over_device_memory_are_near_fp32(
+    family: str, export_of: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """fp16 graphs run on the CPU through the caches of GPUs: chunks, whole prompts, the prefix cache, beams, samples, echo."""
-    committed = TEXT_GENERATION_MODELS / family / "1"  # in fp32, with the same weights
-    traced = ("fp16",) if committed.exists() else ("fp16", "fp32")
-    write_generation(decoder_source(family), tmp_path / "bundle", lambda line: None, [], traced)
-    assert onnx.load(tmp_path / "bundle/step.fp16.onnx").opset_import[0].version == HALF_OPSET
+    bundle = export_of(family)[1]
+    assert onnx.load(bundle.path("step.fp16.onnx")).opset_import[0].version == HALF_OPSET
     monkeypatch.setattr(prompt_cache, "LARGEST_CHUNK", 40)
     prompts = [SENTENCES[place][: 1 + 3 * place % 60] for place in range(24)]
     prompts += [prompts[5] + prompts[6], prompts[5] + prompts[7]]
@@ -145,8 +197,7 @@ def test_fp16_graphs_over_device_memory_are_near_fp32(family: str, tmp_path: Pat
     found: dict[str, list[list[Any]]] = {}
     for precision in ("fp16", "fp32"):
         options = DecodeModelOptions(precision, EngineOptions(workers=1, slots=8), prefix_cache_bytes=1 << 26)
-        folder = tmp_path / "bundle" if precision in traced else committed
-        generator = Generator("model", 1, open_bundle(folder), options)
+        generator = Generator("model", 1, bundle, options)
         assert any(isinstance(place, SessionPlace) for place in generator.lanes._places) == (precision == "fp16")
         try:
             found[precision] = [

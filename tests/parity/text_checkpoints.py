@@ -91,6 +91,8 @@ def sentence_pieces() -> Tokenizer:
 def save_checkpoint(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path) -> PreTrainedTokenizerFast:
     """Write weights, config.json and tokenizer files; returns the tokenizer as transformers has it."""
     names: dict[str, Any] = ROBERTA_NAMES if tokenizer.token_to_id("<s>") is not None else BERT_NAMES
+    if getattr(model.config, "type_vocab_size", 0) > 1:
+        names = {**names, "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     fast.save_pretrained(folder)

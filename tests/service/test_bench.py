@@ -82,9 +82,7 @@ def test_scenarios(server: ServerProcess, pairs: Path, scenario: str, run: Run) 
 
 
 def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: Path) -> None:
-    command = triptych(
-        "bench", "translate", "--server", server.address, "-i", pairs, "--measure-secs", "0.3", "--concurrency", "1:50"
-    )
+    command = triptych("bench", "translate", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:50")
     process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
     assert process.stderr is not None
     while "concurrency 2" not in process.stderr.readline():

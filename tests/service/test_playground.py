@@ -45,10 +45,13 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(params=[("light", DESK), ("dark", PHONE)], ids=["desk", "phone"])
+SCREENS = {"desk": ("light", DESK), "phone": ("dark", PHONE)}
+
+
+@pytest.fixture(params=[pytest.param("desk", marks=pytest.mark.full), "phone"])
 def page(served: tuple[Server, Pace], browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
     """The page, with its first translation; at the end nothing was reported, and nothing else was asked for."""
-    scheme, size = request.param
+    scheme, size = SCREENS[request.param]
     url, faults = f"http://localhost:{served[0].http_port}/", []
     with browser.new_context(color_scheme=scheme, viewport=size, permissions=["clipboard-read", "clipboard-write"]) as context:
         page = context.new_page()
@@ -71,6 +74,7 @@ def choose(page: Page, name: str) -> None:
     page.get_by_role("tab", name=name).click()
 
 
+@pytest.mark.parametrize("page", SCREENS, indirect=True)
 def test_translations_follow_the_typing(page: Page) -> None:
     page.fill("#source", "I have a cat.")
     expect(page.locator("#target")).to_have_text("Ich habe eine Katze.")

@@ -153,7 +153,7 @@ class Answer(_message.Message):
     END_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     score: _builtins.float
-    """Probability of the answer's first token times that of its last."""
+    """Probability of the answer's first token times that of its last, among the context's tokens and [CLS]."""
     start: _builtins.int
     """Start and end in the context, in Unicode code points; the end is exclusive."""
     end: _builtins.int

@@ -140,7 +140,7 @@ def test_two_signals_at_once_are_one() -> None:
 
 def test_the_end_under_full_load_fails_no_call_that_was_accepted() -> None:
     with ServerProcess(MODELS, "--exit-timeout-secs", ENDLESS_SECONDS) as server:
-        with begun_streams(server.address, SOURCES, 6) as begun, ThreadPoolExecutor(2 * CALLERS) as pool:
+        with begun_streams(server.address, SOURCES, 3) as begun, ThreadPoolExecutor(2 * CALLERS) as pool:
             callers = [pool.submit(call_until_refused, server.address) for _ in range(CALLERS)]
             readers = [pool.submit(read_all, events) for events in begun]
             time.sleep(0.2)

@@ -145,7 +145,10 @@ SHORTLIST = ("pairs.tsv",)
             "precision: int8-shortlist needs sentence pairs to learn from; add --shortlist FILE",
         ),
         ({"name": "toy", "version": 3}, "version: {}/toy/3 already exists; choose another number or remove it"),
-        *(({"name": name}, f"name: {name!r} is not a plain folder name") for name in ("../toy", "a/b", "..", ".hidden")),
+        *(
+            ({"name": name}, f"name: {name!r} is not a plain folder name")
+            for name in ("../toy", "a/b", "..", ".hidden", "\udcff")
+        ),
     ],
 )
 def test_contradictory_options_are_rejected(tmp_path: Path, options: dict[str, Any], message: str) -> None:
@@ -155,6 +158,7 @@ def test_contradictory_options_are_rejected(tmp_path: Path, options: dict[str, A
     assert str(caught.value) == message.format(tmp_path)
 
 
+@pytest.mark.usefixtures("brief")
 def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path) -> None:
     other = tmp_path / "toy" / "1" / "bundle.json"
 

@@ -165,7 +165,7 @@ def test_heads_give_the_probabilities_of_their_logits(tmp_path: Path) -> None:
 
 
 def test_one_label_has_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
-    """In the folder of a CrossEncoder, which has the modules of an encoder."""
+    """Import the folder of a CrossEncoder, which has the modules of an encoder."""
     path = encoder(tmp_path / "one", "labels", label_count=1)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]
     (path.parent / "modules.json").write_text(json.dumps(modules))
