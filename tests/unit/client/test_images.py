@@ -159,7 +159,7 @@ def test_a_stream_without_progress_times_out(server: FakeServer, stream: Outcome
 @both
 def test_a_stream_may_outlast_its_connection(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, fail(grpc.StatusCode.DEADLINE_EXCEEDED)] * 4
-    outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=2)
+    outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=1)
     assert widths(outcomes) == [1, 2, 3, 4, 5]
 
 
