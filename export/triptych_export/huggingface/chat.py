@@ -1,15 +1,14 @@
 """Chat templates of checkpoints."""
 
 from collections.abc import Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
+
+from jinja2 import TemplateError
 
 from triptych_export.errors import SourceError
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers.special_tokens import CONFIG
-from triptych_serving.errors import BundleError
-from triptych_serving.models.generation.chat import ChatTemplate
+from triptych_serving.models.generation.chat import compile_template
 
 FILE = "chat_template.jinja"
 
@@ -45,13 +44,11 @@ def read_chat(folder: Folder) -> Chat:
 
 def checked_template(given: object, place: str) -> str:
     """Return a template, a text or UTF-8, after compiling it as the server does; raises SourceError if that is impossible."""
-    content = given.encode(errors="surrogatepass") if isinstance(given, str) else given
-    if not isinstance(content, bytes):
+    if not isinstance(given, str | bytes):
         raise SourceError(f"{place}: {given!r:.60} is not a text; correct it, or remove it to export without chat")
-    with TemporaryDirectory() as folder:
-        (path := Path(folder) / FILE).write_bytes(content)
-        try:
-            ChatTemplate(path, {})
-        except BundleError as error:
-            raise SourceError(f"{place}: {error.faults[0]}; correct it, or remove it to export without chat") from error
-    return content.decode()
+    try:
+        text = (given.encode(errors="surrogatepass") if isinstance(given, str) else given).decode()
+        compile_template(text)
+    except (ValueError, TemplateError) as error:
+        raise SourceError(f"{place}: not a chat template: {error}; correct it, or remove it to export without chat") from error
+    return text

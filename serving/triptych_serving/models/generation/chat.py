@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -49,15 +49,9 @@ class ChatTemplate:
     """
 
     def __init__(self, path: Path, variables: Mapping[str, str]) -> None:
-        extensions = [loopcontrols, _Generation]
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
-        environment.filters["tojson"] = _to_json
-        environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
         try:
             source = path.read_text(encoding="utf-8")
-            if len(source) > MAX_TEMPLATE_CHARACTERS:
-                raise ValueError(f"{len(source):,} characters, at most {MAX_TEMPLATE_CHARACTERS:,} are allowed")
-            self._template = environment.from_string(source)
+            self._template = compile_template(source)
         except (OSError, ValueError, TemplateError) as error:
             raise BundleError(path, [f"not a chat template: {error}"]) from error
         self._variables = dict(variables)
@@ -87,6 +81,17 @@ class ChatTemplate:
             problem = f"{error!s:.200}" or type(error).__name__
             raise InvalidInputError("messages", f"the model's chat template rejects them: {problem}") from error
         return prompt
+
+
+def compile_template(source: str) -> Template:
+    """Compile a template, with the helpers that transformers gives to it. Raises ValueError or TemplateError: it is none."""
+    if len(source) > MAX_TEMPLATE_CHARACTERS:
+        raise ValueError(f"{len(source):,} characters, at most {MAX_TEMPLATE_CHARACTERS:,} are allowed")
+    extensions = [loopcontrols, _Generation]
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=extensions)
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: datetime.now().strftime(form)}
+    return environment.from_string(source)
 
 
 class _Generation(Extension):
