@@ -136,16 +136,20 @@ class TranslateJob:
         """Write pieces of each translation as they come."""
         for line in lines:
             try:
-                if not line.text.strip():
+                if line.text.strip():
+                    self._stream(line)
+                else:
                     self._write(line, *self._translate([line]))
-                for event in self.backend.stream(line.text) if line.text.strip() else ():
-                    self.output.write(_one_line(event) if isinstance(event, str) else "\n")
-                    self.output.flush()
-                    if not isinstance(event, str):
-                        self._warn(line, event)
             except InputError as error:
                 self._write(line, *self._in_parts([line], [error]))
             self.output.flush()
+
+    def _stream(self, line: InputLine) -> None:
+        for event in self.backend.stream(line.text):
+            self.output.write(_one_line(event) if isinstance(event, str) else "\n")
+            self.output.flush()
+            if not isinstance(event, str):
+                self._warn(line, event)
 
     def _translate(self, batch: Sequence[InputLine]) -> list[TextTranslation | InputError | None]:
         """Return None for blank lines."""

@@ -83,10 +83,9 @@ async def classify_tokens(query: Query) -> Any:
     strategy = query.parameters.take("aggregation_strategy", str, "simple")
     if strategy not in AGGREGATIONS:
         raise invalid(f"aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
-    label, with_outside = "entity_group", False  # aggregated tokens are never outside
-    if strategy == "none":
-        label, with_outside = "entity", query.parameters.get("ignore_labels") == []
-    query.parameters.refuse({"ignore_labels": ([], OUTSIDE) if strategy == "none" else (OUTSIDE,), "stride": (0,)})
+    label, neutral = ("entity", ([], OUTSIDE)) if strategy == "none" else ("entity_group", (OUTSIDE,))
+    query.parameters.refuse({"ignore_labels": neutral, "stride": (0,)})
+    ignored = query.parameters.take("ignore_labels", list, OUTSIDE)
     request = token_classification_pb2.ClassifyTokensRequest(
         contents=query.texts(), model=query.model, aggregation=AGGREGATIONS[strategy]
     )
@@ -95,7 +94,7 @@ async def classify_tokens(query: Query) -> Any:
         [
             {label: one.label, "word": one.text, **_members(one, "score", "start", "end")}
             for one in result.entities
-            if with_outside or one.label not in OUTSIDE
+            if one.label not in ignored
         ]
         for result in response.results
     ]

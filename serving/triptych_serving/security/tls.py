@@ -37,10 +37,10 @@ class Certificates:
 
     chain: bytes
     key: bytes = field(repr=False)
-    client_ca: bytes | None = None
-    subject: str = field(default="", compare=False)  # for the log
-    warnings: tuple[str, ...] = field(default=(), compare=False)
-    context: ssl.SSLContext | None = field(default=None, compare=False, repr=False)  # for a server without gRPC
+    client_ca: bytes | None
+    subject: str = field(compare=False)  # for the log
+    warnings: tuple[str, ...] = field(compare=False)
+    context: ssl.SSLContext = field(compare=False, repr=False)  # for a server without gRPC
 
 
 def server_credentials(options: SecurityOptions, host: str) -> grpc.ServerCredentials | None:
@@ -81,14 +81,12 @@ def server_context(options: SecurityOptions) -> ssl.SSLContext | None:
     files = _certificate_files(options)
     if files is None:
         return None
-
     first, changed = files.get(), False
-    assert first.context is not None
 
     def use_newest(connection: ssl.SSLObject | ssl.SSLSocket, _name: object, _context: ssl.SSLContext) -> int | None:
         nonlocal changed
         newest = files.get()
-        connection.context = cast("ssl.SSLContext", newest.context)
+        connection.context = newest.context
         changed = changed or newest.client_ca != first.client_ca
         # The first context keeps the sessions, and a resumed one (of TLS 1.2, see below) is not verified again.
         return ssl.ALERT_DESCRIPTION_HANDSHAKE_FAILURE if changed and connection.session_reused else None
