@@ -49,7 +49,16 @@ from triptych_export.onnx_files.adapters import (
 from triptych_export.onnx_files.checks import graph_inputs
 from triptych_export.onnx_files.layout import OnnxFile
 from triptych_export.onnx_files.trial import Arrays, try_run
-from triptych_export.parity.comparison import Floats, Outputs, check_answers, compare_answers, softmax, spread, with_neighbours
+from triptych_export.parity.comparison import (
+    QUANTIZED_BATCH,
+    Floats,
+    Outputs,
+    check_answers,
+    compare_answers,
+    softmax,
+    spread,
+    with_neighbours,
+)
 from triptych_export.parity.image import Pixels, answer_images_in_session, generate_images
 from triptych_export.parity.text import RowForm, TextRow, absent_ids, answer_in_session, make_rows, random_rows
 from triptych_serving.bundle.manifest import (
@@ -74,7 +83,6 @@ TASKS: Mapping[str, str] = {
 }
 COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
 COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert")  # their first position is the padding id + 1
-QUANTIZED_BATCH = 16
 
 
 def task_of(folder: Folder) -> str:
