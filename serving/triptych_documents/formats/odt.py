@@ -23,6 +23,7 @@ from triptych_documents.formats.office.parts import (
     opened,
     signatures,
 )
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlTokenKind, attribute_spans, prefix, with_attribute, written_text
 from triptych_documents.unit import Role
 
@@ -186,8 +187,13 @@ class OdtParagraphs:
         if side is not None:
             return Atom(((None, *span),), side[0], pair=side[1:], soft=True)
         shown = _BREAKS.get(name, "") or self._shown(element, name)
-        self._space = self._space and not shown
+        self._space = self._space and not shown and not self._ends_space(element, name)
         return Atom(((style, *span),), Role.ALONE, shown, fixed=name in _BREAKS)
+
+    def _ends_space(self, element: int, name: str) -> bool:
+        """Return whether white space behind an element stays, as LibreOffice does it: notes and drawings in the line."""
+        anchor = self._tree.attributes(element).get("text:anchor-type", "as-char")
+        return name in ("text:note", "office:annotation") or (name.startswith("draw:") and anchor == "as-char")
 
     def _spaces(self, element: int) -> str:
         attributes = self._tree.attributes(element)
@@ -241,11 +247,11 @@ _TEXT = "application/vnd.oasis.opendocument.text"
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See Format.read."""
-    archive = Archive(data)
+    archive, bound = Archive(data), UnitLimit(options)
     _check_type(archive)
-    content = opened(archive, _CONTENT)
-    styles = [opened(archive, _STYLES)] if _STYLES in archive.names else []
-    description = described(archive, _META)
+    content = opened(archive, _CONTENT, bound)
+    styles = [opened(archive, _STYLES, bound)] if _STYLES in archive.names else []
+    description = described(archive, _META, bound)
     _paragraphs(content, OdtStyles(*(part.tree for part in styles), content.tree))
     for part in styles:
         _paragraphs(part, OdtStyles(part.tree))
@@ -266,12 +272,14 @@ def _check_type(archive: Archive) -> None:
 
 
 def _paragraphs(part: XmlPart, styles: OdtStyles) -> None:
-    """Add all paragraphs and headings that are not deleted, nested ones after their enclosing paragraph."""
+    """Add all paragraphs and headings that are not deleted, nested ones after their enclosing one; and titles of indexes."""
     paragraphs = OdtParagraphs(part.tree, styles)
     for element in part.tree.found(_PARAGRAPHS, _UNTOUCHED):
         escape = escape_for(prefix(part.tree.tag(element)))
         nested = part.tree.contains(element, _PARAGRAPHS)
         part.add(*part.tree.inside(element), paragraphs.atoms(element), escape, nested)
+    for element in part.tree.found({"text:index-title-template"}):  # updating an index writes its title again
+        part.add_text(element)
 
 
 def _say_language(texts: list[XmlPart], description: list[XmlPart], options: ReadOptions) -> None:

@@ -84,7 +84,7 @@ def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect,
                 where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
                 units.append(Unit((cell.text,), where, keeps_space=True))
                 places.append(_Slot(cell.span, dialect, cell.quotes))
-                bound.check(units)
+                bound.count()
     columns.check()
     return TextDocument(text, encoding, units, places)
 

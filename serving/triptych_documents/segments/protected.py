@@ -72,6 +72,7 @@ _PATTERNS = (
     r"%[A-Za-z_]\w+%(?!%)",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
+    r"(?<!\d)(?<!\d\s)% [-+#0 ']{0,5}\d{0,9}(?:\.\d{1,9})?[dioxXeEfFgG](?![^\W\d_])",  # with a space for the sign; not 50 % i
     r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
     r"\$[A-Za-z_]\w*",  # shell
     r"</?(?:[A-Za-z][^<>\n]{0,500}|\d{1,3}/?)>",  # tags that pair with nothing
@@ -87,7 +88,7 @@ _PATTERNS = (
     r"(?<!\w)(?:[A-Za-z]\w*_\w+|__\w+__|_\w*[^\W_]_[^\W_]\w*)",  # names in code; _so_ is emphasis
 )
 _COUNT = re.compile(
-    rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"
+    rf"%(?:\d{{1,9}}\$)?[-+#0' ]{{0,6}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"
 )
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.

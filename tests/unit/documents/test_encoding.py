@@ -43,6 +43,15 @@ def test_invalid_bytes_are_reported_with_their_line() -> None:
         decode(b"one\nd\xe9j\xe0\n")
 
 
+@pytest.mark.parametrize("name", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_byte_order_mark_needs_a_name(name: str) -> None:
+    data = "A text.".encode(name)
+    assert decode(data, name)[0] == "A text."
+    with pytest.raises(DamagedDocumentError, match="UTF-16 without a byte order mark; name its encoding"):
+        decode(data)
+    assert decode(b"\0" * 9 + b"ab")[0] == "\0" * 9 + "ab"
+
+
 def test_irreversible_bytes_are_rejected() -> None:
     with pytest.raises(DamagedDocumentError, match="cannot write back unchanged"):
         decode("ä".encode("utf-7") + b"+-+-+AOQ", "utf-7")

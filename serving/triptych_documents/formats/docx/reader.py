@@ -15,7 +15,8 @@ from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
 from triptych_documents.formats.office.parts import Tree, XmlPart, ZippedDocument, described, opened, signatures
-from triptych_documents.formats.shared.xml import prefix, with_attribute, written_text
+from triptych_documents.formats.shared.text_document import UnitLimit
+from triptych_documents.formats.shared.xml import namespaces, prefix, with_attribute, written_text
 from triptych_documents.unit import Role
 
 _TYPES = "[Content_Types].xml"
@@ -23,7 +24,7 @@ _ROOT = "_rels/.rels"
 _DRAWN = ("chart", "diagramData", "diagramDrawing")  # last parts of relationship types
 _STORIES = ("footnotes", "endnotes", "comments", "header", "footer", *_DRAWN)
 _MAIN = "wordprocessingml.document.main+xml"
-_PARAGRAPH = {"w:p"}
+_PARAGRAPH = {"w:p", "mc:Choice", "mc:Fallback"}  # alternatives may have runs of their own
 _DELETED = {"w:del", "w:moveFrom"}  # tracked deletions
 _DRAWING_PROPERTIES = {"a:pPr", "a:endParaRPr"}
 _UNSEEN = {"lang", "altLang", "dirty", "err", "smtClean", "noProof", "bmk", "kern"}  # attributes of drawn runs
@@ -31,16 +32,19 @@ _UNSEEN = {"lang", "altLang", "dirty", "err", "smtClean", "noProof", "bmk", "ker
 
 def read(data: bytes, options: ReadOptions) -> Document:
     """See Format.read."""
-    archive = Archive(data)
+    archive, bound = Archive(data), UnitLimit(options)
     relations = list(_relations(archive, ""))
     main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
     _check_type(archive, main)
     target = office_language(options.target_language)
     stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
     names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
-    parts = [(_drawn if stories.get(name) in _DRAWN else _story)(archive, name, target) for name in dict.fromkeys(names)]
+    parts = [
+        (_drawn if stories.get(name) in _DRAWN else _story)(opened(archive, name, bound), target)
+        for name in dict.fromkeys(names)
+    ]
     core = next((name for kind, name in relations if kind == "core-properties"), "")
-    return ZippedDocument(archive, parts + described(archive, core), signatures(archive, "_xmlsignatures/"))
+    return ZippedDocument(archive, parts + described(archive, core, bound), signatures(archive, "_xmlsignatures/"))
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
@@ -68,8 +72,7 @@ def _check_type(archive: Archive, main: str) -> None:
         raise UnknownFormatError(f"document type {found!r} is not supported, only Word documents without macros (.docx)")
 
 
-def _story(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
-    part = opened(archive, name)
+def _story(part: XmlPart, target: OfficeLanguage | None) -> XmlPart:
     tree = part.tree
     paragraphs = DocxParagraphs(tree, target)
     stories: list[tuple[int, Fields]] = [(len(tree.tokens), Fields())]
@@ -77,16 +80,16 @@ def _story(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPar
         while element >= stories[-1][0]:
             stories.pop()
         nested = tree.contains(element, _PARAGRAPH)
-        escape = escape_for(prefix(tree.tag(element)))
+        run = next((inner for inner in tree.within(element) if tree.name(inner) == "w:r"), element)
+        escape = escape_for(prefix(tree.tag(run)))
         part.add(*paragraphs.content(element), paragraphs.atoms(element, stories[-1][1]), escape, nested)
         if nested:
             stories.append((tree.end(element), Fields()))
     return part
 
 
-def _drawn(archive: Archive, name: str, target: OfficeLanguage | None) -> XmlPart:
+def _drawn(part: XmlPart, target: OfficeLanguage | None) -> XmlPart:
     """Read the paragraphs of a chart or a diagram."""
-    part = opened(archive, name)
     tree = part.tree
     for paragraph in tree.found({"a:p"}):
         start, end = tree.inside(paragraph)
@@ -110,16 +113,16 @@ def _drawn_atoms(tree: Tree, paragraph: int, target: OfficeLanguage | None) -> I
 
 
 def _drawn_style(tree: Tree, run: int, target: OfficeLanguage | None) -> Style:
-    start = prefix(tree.tag(run))
+    start, declared = prefix(tree.tag(run)), namespaces(tree.tag(run))
     properties = next((child for child in tree.children(run) if tree.name(child) == "a:rPr"), None)
     if properties is None:
-        return Style("", f"<{start}r>", f"</{start}r>")
+        return Style("", f"<{start}r{declared}>", f"</{start}r>")
     attributes = tree.tokens[properties].attributes
     raw, tag = tree.raw(properties), tree.tag(properties)
     localized = with_attribute(tag, "lang", target.tag) if target else tag
     seen = " ".join(f"{name}={value}" for name, value in sorted(attributes.items()) if name not in _UNSEEN)
     inked = attributes.get("u", "none") != "none" or attributes.get("strike", "noStrike") != "noStrike"
-    return Style(seen + raw[len(tag) :], f"<{start}r>{localized}{raw[len(tag) :]}", f"</{start}r>", inked)
+    return Style(seen + raw[len(tag) :], f"<{start}r{declared}>{localized}{raw[len(tag) :]}", f"</{start}r>", inked)
 
 
 def _drawn_escape(start: str) -> Escape:

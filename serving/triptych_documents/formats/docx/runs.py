@@ -12,7 +12,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage
 from triptych_documents.formats.office.parts import Tree
-from triptych_documents.formats.shared.xml import XML, prefix, with_attribute, written_text
+from triptych_documents.formats.shared.xml import XML, namespaces, prefix, with_attribute, written_text
 from triptych_documents.unit import Role, nests
 
 MAX_DEPTH = 64  # nested fields
@@ -130,11 +130,12 @@ class DocxStyles:
         self._known: dict[tuple[str, str], Style] = {}
 
     def of(self, run: int, properties: int | None) -> Style:
-        start = prefix(self._tree.tag(run))
-        raw = "" if properties is None else self._tree.raw(properties)
-        known = self._known.get((start, raw))
+        tag = self._tree.tag(run)
+        start, declared = prefix(tag), namespaces(tag)
+        key = (f"{start}r{declared}", "" if properties is None else self._tree.raw(properties))
+        known = self._known.get(key)
         if known is None:
-            known = self._known[start, raw] = self._made(start, properties)
+            known = self._known[key] = self._made(start, declared, properties)
         return known
 
     def hidden(self, properties: int | None) -> bool:
@@ -144,12 +145,15 @@ class DocxStyles:
         )
         return any(_value(tree.attributes(child)).lower() in _TRUE for child in vanish)
 
-    def _made(self, start: str, properties: int | None) -> Style:
+    def _made(self, start: str, declared: str, properties: int | None) -> Style:
         children = [] if properties is None else list(self._tree.children(properties))
         names = [self._tree.name(child) for child in children]
         keys = [key for child, name in zip(children, names, strict=True) if (key := self._key(child, name))]
         inner = self._with_language(start, children, names)
-        opening = f"<{start}r><{start}rPr>{inner}</{start}rPr>" if inner else f"<{start}r>"
+        opening = f"<{start}r{declared}>"
+        if inner:
+            more = "" if properties is None else namespaces(self._tree.tag(properties))
+            opening += f"<{start}rPr{more}>{inner}</{start}rPr>"
         return Style("".join(sorted(keys)), opening, f"</{start}r>", not _INKED.isdisjoint(names))
 
     def _key(self, child: int, name: str) -> str:
@@ -186,6 +190,7 @@ def _is_fine(attributes: Mapping[str, str]) -> bool:
 _DROPPED = {"w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"}
 _AROUND = {"w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdtContent", "w:dir", "w:bdo"}
 _RANGES = {"w:bookmark", "w:commentRange", "w:perm", "w:moveFromRange", "w:moveToRange"}
+_FIELD = {"w:fldChar", "w:instrText", "w:delInstrText"}  # marks of complex fields
 _SHOWN = {"w:tab": "\t", "w:ptab": "\t", "w:br": "\n", "w:cr": "\n"}
 _HYPHEN = "\u2011"  # non-breaking hyphen; Word has an element for it, as fonts may lack it
 _PROPERTIES = {"w:pPr", "w:rPr", "w:smartTagPr", "w:customXmlPr", "w:sdtPr", "w:sdtEndPr", "w:rubyPr"}
@@ -276,14 +281,19 @@ class DocxParagraphs:
             name = self._tree.name(child)
             if name == "w:ruby":
                 yield from self._ruby(child)
+            elif name in _FIELD:
+                # A run with nothing else stays whole: some programs expect each mark in a run of its own.
+                whole = all(other in (child, properties) for other in children)
+                yield self._mark(child, name, self._code(run) if whole else self._code(child, style=style))
             elif name not in _DROPPED and name not in _PROPERTIES:
                 yield self._in_run(child, name, style, hidden)
 
-    def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
+    def _mark(self, element: int, name: str, atom: Atom) -> FieldStep:
         if name == "w:fldChar":
-            return FieldStep(self._code(element, style=style), self._tree.attributes(element).get("w:fldCharType", ""))
-        if name in ("w:instrText", "w:delInstrText"):
-            return FieldStep(self._code(element, style=style), "instruction", self._tree.characters(element))
+            return FieldStep(atom, self._tree.attributes(element).get("w:fldCharType", ""))
+        return FieldStep(atom, "instruction", self._tree.characters(element))
+
+    def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
         text = self._text(element) if name == "w:t" else _HYPHEN if name == "w:noBreakHyphen" else ""
         if hidden or not (text or name == "w:t"):
             shown = "" if hidden else _SHOWN.get(name, "")

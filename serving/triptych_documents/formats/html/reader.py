@@ -126,7 +126,9 @@ class HtmlReader:
         if self._frames[-1].translate:
             self._parts.extend(self._texts.parts(token.start, token.end))
         else:
-            self._code(token.start, token.end, self._texts.shown(token.start, token.end))
+            self._code(
+                token.start, token.end, self._texts.shown(token.start, token.end), fixed=True
+            )  # around translated elements
 
     def _code(self, start: int, end: int, shown: str = "", fixed: bool = False) -> None:
         self._parts.append(ScannedPart(ScannedTag(self.text[start:end], Role.ALONE, shown=shown, fixed=fixed), start, end))
@@ -215,7 +217,7 @@ class HtmlReader:
     def _add(self, pieces: tuple[Piece, ...], place: HtmlSlot) -> None:
         self.units.append(Unit(pieces, self._lines.where(place.span[0]), place.keeps_space))
         self.places.append(place)
-        self.bound.check(self.units)
+        self.bound.count()
 
 
 def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:

@@ -15,6 +15,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from triptych_documents.formats.html.text import template
+from triptych_documents.formats.html.tokens import VOID
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
 from triptych_documents.interruption import checkpoint
 from triptych_documents.unit import Role
@@ -31,7 +32,6 @@ _KEPT = frozenset({"<code", "<kbd", "<samp", "<var", "<script", "<style"})  # HT
 _LONGEST = 64  # maximum parts of such an element
 _BADGE = ["link_open", "image", "link_close"]  # the text of such an image belongs to no sentence
 _DEEPEST = 10  # brackets in brackets that are read as links
-_VOID = frozenset({"area", "br", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 
 
 class PlacedInline(ParserInline):
@@ -193,7 +193,7 @@ def _tag(token: Token, raw: str) -> ScannedTag:
 def _html(raw: str) -> ScannedTag:
     found = _ELEMENT.fullmatch(raw)
     name = found[2].lower() if found else ""
-    if found is None or found[3] or name in _VOID:
+    if found is None or found[3] or name in VOID:
         return ScannedTag(raw, Role.ALONE, shown="\n" if name == "br" else "", fixed=name == "br")
     return ScannedTag(raw, Role.CLOSE if found[1] else Role.OPEN, f"<{name}")
 

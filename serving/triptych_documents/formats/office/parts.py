@@ -9,6 +9,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import Atom, Copy, Escape, Inline, Style, inlined, written
+from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlText, XmlTokenKind, decoded, written_text
 from triptych_documents.formats.shared.xml_tree import XmlTree
 from triptych_documents.unit import Piece, Role, Unit
@@ -28,6 +29,8 @@ _PREFIXES = {
     f"{_STRICT}/officeDocument/math": "m",
     f"{_OPEN_XML}/drawingml/2006/main": "a",
     f"{_STRICT}/drawingml/main": "a",
+    "{http://schemas.openxmlformats.org/markup-compatibility/2006": "mc",
+    f"{_OASIS}drawing:1.0": "draw",
     f"{_OASIS}office:1.0": "office",
     f"{_OASIS}text:1.0": "text",
     f"{_OASIS}style:1.0": "style",
@@ -113,6 +116,7 @@ class XmlPart:
     name: str
     xml: XmlText
     tree: Tree
+    bound: UnitLimit | None  # limit on the units of the document; None: the member has none
     places: list[ParagraphSlot] = field(default_factory=list)  # units in order
     closing: list[Edit] = field(default_factory=list)  # changes to make along with any other
 
@@ -123,6 +127,8 @@ class XmlPart:
         inline = inlined(atoms, self._tag if nested else self._raw)
         unit = Unit(inline.pieces, f"{self.name}, paragraph {len(self.places) + 1}", keeps_space=True)
         if unit.text.strip():
+            if self.bound is not None:
+                self.bound.count()
             self.places.append(ParagraphSlot(start, end, inline, unit, escape))
 
     def add_text(self, element: int) -> None:
@@ -163,7 +169,7 @@ def _edited(text: str, edits: Sequence[Edit]) -> str:
     return copied(0, len(text), 0)
 
 
-def opened(archive: Archive, name: str) -> XmlPart:
+def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPart:
     """Parse a member of an archive. Raises DamagedDocumentError: it is missing, not XML, or too large."""
     data = archive.read(name)
     if len(data) > MAX_PART:
@@ -172,15 +178,15 @@ def opened(archive: Archive, name: str) -> XmlPart:
         raise DamagedDocumentError(f"{tags:,} tags, the maximum is {MAX_TAGS:,}", name)
     try:
         xml = decoded(data)
-        return XmlPart(name, xml, Tree(xml.text))
+        return XmlPart(name, xml, Tree(xml.text), bound)
     except DamagedDocumentError as error:
         raise DamagedDocumentError(str(error), name) from error
 
 
-def described(archive: Archive, name: str) -> list[XmlPart]:
+def described(archive: Archive, name: str, bound: UnitLimit) -> list[XmlPart]:
     """Parse the member with the document's title and subject; empty if missing or damaged, because it is not essential."""
     try:
-        part = opened(archive, name) if name in archive.names else None
+        part = opened(archive, name, bound) if name in archive.names else None
     except DamagedDocumentError:
         part = None
     if part is None:

@@ -100,16 +100,18 @@ class UnitLimit:
 
     def __init__(self, options: ReadOptions) -> None:
         self._most = options.max_units
+        self._count = 0
 
-    def check(self, units: Sequence[Unit]) -> None:
-        """Check the units found so far.
+    def count(self) -> None:
+        """Count a unit.
 
         Raises:
             DamagedDocumentError: there are too many.
             InterruptionError: nobody waits for the document any more.
         """
         checkpoint()
-        if self._most is not None and len(units) > self._most:
+        self._count += 1
+        if self._most is not None and self._count > self._most:
             raise DamagedDocumentError(f"more than {self._most:,} segments, the maximum; split the document")
 
     def check_marks(self, data: bytes, *signs: bytes, each: int = MARKS, lines: int = MARKS) -> None:
@@ -143,5 +145,5 @@ def collected(
     for unit, place in found:
         units.append(unit)
         places.append(place)
-        limit.check(units)
+        limit.count()
     return TextDocument(text, encoding, units, places, findings)

@@ -297,6 +297,13 @@ def with_attribute(tag: str, name: str, value: str) -> str:
     return f'{tag[:end]} {name}="{written_attribute(value)}"{tag[end:]}'
 
 
+def namespaces(tag: str) -> str:
+    """Return the namespace declarations of a tag as written, each with the white space before it."""
+    if "xmlns" not in tag:  # the common case, quick to check
+        return ""
+    return "".join(found[0] for found in _ATTRIBUTE.finditer(tag) if found[1].partition(":")[0] == "xmlns")
+
+
 def without_attribute(tag: str, name: str) -> str:
     for found in _ATTRIBUTE.finditer(tag):
         if found[1] == name:

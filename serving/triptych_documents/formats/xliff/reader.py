@@ -61,9 +61,15 @@ class _Xliff:
         changed = {at: joined(pieces) for at, pieces in translations.items()}
         changed = {at: pieces for at, pieces in changed.items() if pieces != self._entries[at].unit.pieces}
         edits: dict[Span, str] = {}
+        long: list[Finding] = []
         for place, numbers in self._slots:
-            if any(number in changed for number in numbers):
+            texts = [changed[number] for number in numbers if number in changed]
+            if texts:
                 edits |= self._edits(place, numbers, changed)
+                long += self._length_findings(
+                    place, sum(len(piece) for text in texts for piece in text if isinstance(piece, str))
+                )
+        self.findings = (*self._findings, *long)
         text = replaced(self._source.text, edits.items())
         return self._source.encoded(text)
 
@@ -92,6 +98,12 @@ class _Xliff:
         if languages_differ(languages.source, self._options.source_language):
             problem = f"declares its source to be in {languages.source}, not in {self._options.source_language}"
             yield Finding(Finds.FORMAT, Severity.WARNING, line, problem)
+
+    def _length_findings(self, place: SegmentSlot, length: int) -> Iterator[Finding]:
+        attributes = self._tree.tokens[place.holder].attributes
+        most = attributes.get("maxwidth", "")
+        if attributes.get("size-unit") == "char" and most.isdecimal() and len(most) < 10 and length > int(most):
+            yield Finding(Finds.LENGTH, Severity.WARNING, place.where, f"{length} characters, its maxwidth is {most}")
 
     def _entered(self, place: SegmentSlot, segment: SourceSegment) -> int | None:
         if segment.kept is not None and not self._options.retranslate:

@@ -115,6 +115,31 @@ def test_paragraphs_in_text_boxes_are_separate_units() -> None:
     assert re.sub("<.*?>", "|", new).replace("|", "") == "BEFORE INNER BOLD TEXTAFTER"
 
 
+MC = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+
+
+def test_runs_in_alternatives_are_separate_units() -> None:
+    link = f"<w:hyperlink>{run('a link')}</w:hyperlink>"
+    alternatives = f"<mc:AlternateContent {MC}><mc:Choice>{run('new')}</mc:Choice><mc:Fallback>{link}</mc:Fallback>"
+    body = paragraphs(run("before ") + f"{alternatives}</mc:AlternateContent>" + run(" after"))
+    assert units(body) == ["before {1:} after", "new", "a link"]
+    new = member(changed(read(docx(body), ReadOptions())), "word/document.xml")
+    assert re.findall("<(w:t).*?>(.*?)</w:t>", new) == [("w:t", text) for text in ("BEFORE ", "NEW", "A LINK", " AFTER")]
+
+
+def test_namespaces_that_a_run_declares_are_kept() -> None:
+    symbol = '<w:r xmlns:x="y"><w:rPr xmlns:z="v"><z:b/></w:rPr><x:sym/></w:r>'
+    assert '<w:r xmlns:x="y"><w:rPr xmlns:z="v"><z:b/></w:rPr><x:sym/></w:r>' in written(run("a ") + symbol + run(" b"))
+    units(paragraphs(run("a ") + symbol + run(" b")))
+
+
+def test_field_marks_stay_in_runs_of_their_own() -> None:
+    content = run("a ") + field("PAGE", run("1")) + run(" b")
+    assert written(content) == content.replace("a ", "A ").replace(" b", " B").replace(
+        run("1"), run("1", space=' xml:space="preserve"')
+    )
+
+
 def test_all_stories_are_read() -> None:
     one = "<w:{0} {1}>{2}</w:{0}>"
     parts = {

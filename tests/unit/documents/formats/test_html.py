@@ -145,6 +145,11 @@ def test_untranslatable_content(data: str, wanted: list[str]) -> None:
     turned(data)
 
 
+def test_untranslated_text_around_translated_text_keeps_its_place() -> None:
+    [unit] = read("html", "<p translate=no>A <u translate=yes>b</u>. C <u translate=yes>d</u></p>").units
+    assert [code.raw for code in unit.codes if code.fixed] == [". C "]  # that at the start is outside of the unit
+
+
 def test_white_space_of_translated_pre_stays() -> None:
     [unit] = read("html", "<pre translate=yes>a\n  b</pre>").units
     assert unit.pieces == ("a\n  b",)

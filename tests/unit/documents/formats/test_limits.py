@@ -1,6 +1,7 @@
 """Limits for documents that would take much more memory than they have bytes."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from triptych_documents.formats.office import parts
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.interruption import InterruptionError, interruptible
 
-from .office import docx
+from .office import docx, odt
 from .roundtrips import read, texts
 
 MOST = ReadOptions(max_units=20)
@@ -72,6 +73,15 @@ def test_members_with_too_many_tags_are_rejected(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(parts, "MAX_TAGS", 5)
     with pytest.raises(DamagedDocumentError, match="tags, the maximum is 5"):
         read("docx", data)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "paragraph"), [("docx", docx, "<w:p><w:r><w:t>a</w:t></w:r></w:p>"), ("odt", odt, "<text:p>a</text:p>")]
+)
+def test_office_documents_are_rejected_while_reading(name: str, make: Callable[[str], bytes], paragraph: str) -> None:
+    assert len(texts(read(name, make(paragraph * 20), MOST))) == 20
+    with pytest.raises(DamagedDocumentError, match="more than 20 segments, the maximum; split the document"):
+        read(name, make(paragraph * 21), MOST)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,8 @@ READ = [
     ("a <draw:frame><draw:text-box><text:p>inner</text:p></draw:text-box></draw:frame>b", ["a {1:}b", "inner"]),
     (f"a {RUBY}", ["a base"]),
     (f"<text:tab/>{span('<text:s/>')} Text<text:bookmark/> ", ["Text"]),
+    (f"a {NOTE.format('note')} b", ["a {1:} b", "note"]),
+    ('a <draw:frame text:anchor-type="as-char"/> b <draw:frame text:anchor-type="char"/> c', ["a {1:} b {2:}c"]),
     ("Te<!-- no text -->xt<![CDATA[ & so]]>", ["Text & so"]),
     ("<text:s/><text:tab/><text:page-number>3</text:page-number>", []),
 ]
@@ -81,8 +83,9 @@ def test_everything_except_deleted_text_is_read() -> None:
         "<text:tracked-changes><text:deletion><text:p>old</text:p></text:deletion></text:tracked-changes><text:h>Head</text:h>"
     )
     body += "<text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>"
+    body += "<text:index-title-template>Contents</text:index-title-template>"
     page = "<style:master-page><style:header><text:p>top</text:p></style:header></style:master-page>"
-    assert units(body, f"<office:master-styles>{page}</office:master-styles>") == ["Head", "item", "top"]
+    assert units(body, f"<office:master-styles>{page}</office:master-styles>") == ["Head", "item", "Contents", "top"]
 
 
 def test_a_paragraph_is_written() -> None:

@@ -46,6 +46,11 @@ def test_cues_are_units() -> None:
     assert changed[: changed.index("<v")] == FILM[: FILM.index("<v")]
 
 
+def test_each_voice_at_the_start_of_a_line_is_a_unit() -> None:
+    film = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Mary>The sea\nis blue\n<v Bob>The sky <v Ann>is too\n"
+    assert shown(read("vtt", film)) == ["The sea is blue", "The sky ⟦<v Ann>⟧is too"]
+
+
 def test_markup_characters_are_escaped() -> None:
     film = "WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n"
     assert translated("vtt", film, "a <b> --> & c") == film.replace("One", "a &lt;b&gt; --&gt; &amp; c")

@@ -282,6 +282,14 @@ def test_damaged_files_are_rejected_or_harmless(start: int, length: int, instead
         turned(data)
 
 
+@pytest.mark.parametrize(("most", "size_unit", "found"), [("5", "char", True), ("6", "char", False), ("5", "pixel", False)])
+def test_translations_longer_than_their_field_are_reported(most: str, size_unit: str, found: bool) -> None:
+    data = unit('a <x id="2"/>').replace("<trans-unit", f'<trans-unit maxwidth="{most}" size-unit="{size_unit}"')
+    document = read("xliff", data, GERMAN)
+    document.render({0: ("abcde ", *document.units[0].codes)})
+    assert [(finding.kind.value, finding.where) for finding in document.findings] == [("length", "unit 1")] * found
+
+
 def test_codes_may_change_their_order() -> None:
     document = read("xliff", unit('a <g id="1">b</g> c<x id="2"/>'), GERMAN)
     a, opened, b, closed, c, alone = document.units[0].pieces

@@ -29,6 +29,7 @@ FOUND = [
     ("cp <file> &nbsp; &#160; #tag @me", ["<file>", "&nbsp;", "&#160;", "#tag", "@me"]),
     ("and/or his / her a < b & c, e.g. well-known: 5 > 4 e-mail", []),
     ("It is 100% off, 50 % of it, 100%ige", []),
+    ("% d files, [% 5.1f], % done, 50 % d", ["% d", "% 5.1f"]),
     ("PyTorch's tensors, mBART, gRPC and ONNX; a TinyLlama", ["PyTorch", "mBART", "gRPC", "ONNX", "TinyLlama"]),
     ("WiFi, a PhD, MitarbeiterInnen, bhFrainc, isiZulu, US", []),
     ("ALL IS WELL", []),
