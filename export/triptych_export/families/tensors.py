@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, islice, product
+from math import prod
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -26,6 +27,7 @@ from triptych_serving.bundle.manifest import TENSORS
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
 
+MOST_VALUES = 1 << 24  # of generated inputs: with many free dimensions, large sizes would fill the memory
 # Sizes of free dimensions after the first that are tried where no samples are given: most graphs take any, some only multiples.
 SIZES = (16, 1, 32, 48, 64, 128, 224, 512)
 HIGHEST = (256, 2)  # integers below: bytes, then flags
@@ -128,7 +130,8 @@ class TensorsFamily:
 
     def _generated(self) -> tuple[list[dict[str, NDArray[Any]]], list[dict[str, NDArray[Any]]]]:
         """Return random inputs that the file accepts, and their outputs."""
-        samples, drawn = [], list(product(SIZES, HIGHEST))
+        fitting = (size for size in SIZES if size == 1 or self._values(size) <= MOST_VALUES)
+        samples, drawn = [], list(product(fitting, HIGHEST))
         for size, most in drawn:
             generator = np.random.default_rng(SEED)
             samples.append({name: _random(spec, size, most, generator) for name, spec in self.inputs.items()})
@@ -139,6 +142,10 @@ class TensorsFamily:
         last = len(found) - 1
         self.drawn = drawn[last]
         return [samples[last]], [found[last]]
+
+    def _values(self, size: int) -> int:
+        """Return the number of values of generated inputs."""
+        return sum(prod(_sizes(spec, size)) for spec in self.inputs.values())
 
     def _check_outputs(self) -> None:
         """Take the rank of outputs without a shape from the results, and compare declared shapes with them."""
@@ -195,7 +202,13 @@ def _differ(rows: Sequence[Mapping[str, NDArray[Any]]]) -> bool:
 
 
 def _alike(array: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
-    """Return other values of the same kind: some of the array's, in another order; those of floats are made smaller."""
+    """Return other values of the same kind: some of the array's, in another order; those of floats are made smaller.
+
+    If all integers or booleans are equal, the others are between this value and 0, or 0 and 1.
+    """
+    if array.size and array.dtype.kind in "biu" and (array == array.flat[0]).all():
+        value = int(array.flat[0])
+        return generator.integers(min(value, 0), max(value, 1), array.shape, array.dtype, endpoint=True)
     chosen = generator.choice(array.ravel(), array.shape) if array.size else array
     return chosen * generator.uniform(0.5, 1) if array.dtype.kind == "f" else chosen
 
@@ -243,8 +256,13 @@ def _text(spec: TensorSpec) -> str:
     return f"{spec.datatype} [{', '.join('any' if size < 0 else str(size) for size in spec.shape)}]"
 
 
+def _sizes(spec: TensorSpec, size: int) -> list[int]:
+    """Return the shape of one row, with this size in free dimensions."""
+    return [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(spec.shape)]
+
+
 def _random(spec: TensorSpec, size: int, most: int, generator: np.random.Generator) -> NDArray[Any]:
-    sizes = [one if one > 0 else 1 if axis == 0 else size for axis, one in enumerate(spec.shape)]
+    sizes = _sizes(spec, size)
     kind = np.dtype(NUMPY[spec.datatype])
     if kind.kind == "f":
         return generator.uniform(0, 1, sizes).astype(kind)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych_export.errors import SourceError
-from triptych_serving.errors import EngineError
+from triptych_serving.errors import EngineError, ServingError
 from triptych_serving.runtime.session import Session
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -95,4 +95,7 @@ def main(model: str, before: str, after: str, most_bytes: str, first: str = "") 
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except ServingError as error:
+        sys.exit(str(error))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from triptych_serving.encoding.engine import Runner
+from triptych_serving.errors import EngineError
 from triptych_serving.runtime.session import Array, Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
@@ -61,13 +62,16 @@ class TensorRunner(Runner):
 
     def finish(self, items: Sequence[Item], outputs: list[TensorBatch]) -> None:
         for part in outputs:
+            found = dict(zip(part.outputs, part.results, strict=True))
+            rows = sum(item.payload.rows for item in part.items)
+            if len(part.items) > 1 and any(array.shape[:1] != (rows,) for array in found.values()):
+                # A graph that keeps some rows only: nobody may get those of others. The engine runs each request alone.
+                raise EngineError(f"{rows} rows were run together, outputs have shapes {[a.shape for a in found.values()]}")
             first = 0
             for item in part.items:
                 row: TensorRows = item.payload
-                found = dict(zip(part.outputs, part.results, strict=True))
-                if len(part.items) > 1:
-                    found = {name: array[first : first + row.rows].copy() for name, array in found.items()}
-                item.result = {name: found[name] for name in row.outputs}
+                own = slice(first, first + row.rows)
+                item.result = {name: found[name][own].copy() if len(part.items) > 1 else found[name] for name in row.outputs}
                 first += row.rows
 
 

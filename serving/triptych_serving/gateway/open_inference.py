@@ -45,17 +45,21 @@ def _change(request: Callable[..., Any]) -> Any:
     """Make the function of a route that loads or unloads the model in its path; the body may have parameters."""
 
     async def change(call: HttpCall) -> dict[str, Any]:
-        data = await call.body() or b"{}"
-        given = await call.offload(len(data), parse_object, data, call.parts.json_tokens(False))
         message = request(**call.request.path_params)
-        _set_parameters(message.parameters, given.take("parameters", dict, {}))
+        _set_parameters(message.parameters, (await _given(call)).take("parameters", dict, {}))
         return to_dict(await call.ask(message), plain=True)
 
     return change
 
 
+async def _given(call: HttpCall) -> Json:
+    """Return the JSON of the body, which may be empty."""
+    data = await call.body() or b"{}"
+    return await call.offload(len(data), parse_object, data, call.parts.json_tokens(False))
+
+
 async def index(call: HttpCall) -> list[Any]:
-    found = await call.ask(pb.RepositoryIndexRequest(ready=(await call.json()).take("ready", bool, False)))
+    found = await call.ask(pb.RepositoryIndexRequest(ready=(await _given(call)).take("ready", bool, False)))
     return [to_dict(one, plain=True) for one in found.models]
 
 
@@ -82,7 +86,7 @@ def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tu
     given = parse_object(head, TENSOR_TOKENS)
     request = pb.ModelInferRequest(model_name=name, model_version=version, id=given.take("id", str, ""))
     parameters = given.take("parameters", dict, {})
-    by_default = bool(parameters.pop(BINARY_OUTPUT, False))
+    by_default = _take_flag(parameters, BINARY_OUTPUT, False)
     _set_parameters(request.parameters, parameters)
     rest = binary
     for number, one in enumerate(given.take("inputs", list)):
@@ -93,7 +97,7 @@ def request_from(head: bytes, binary: bytes, name: str, version: str = "") -> tu
     for number, one in enumerate(given.take("outputs", list, [])):
         output = as_object(one, f"outputs[{number}]")
         own = output.take("parameters", dict, {})
-        wanted[output.take("name", str)] = bool(own.pop(BINARY_DATA, by_default))
+        wanted[output.take("name", str)] = _take_flag(own, BINARY_DATA, by_default)
         _set_parameters(request.outputs.add(name=output["name"]).parameters, own)
     return request, lambda output: wanted.get(output, by_default)
 
@@ -130,7 +134,7 @@ def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes
     """Add an input tensor; returns the binary data that belongs to the inputs after it."""
     name, datatype = given.take("name", str), given.take("datatype", str)
     shape = given.take("shape", list)
-    if not all(isinstance(one, int) and 0 <= one < 2**31 for one in shape):
+    if not all(type(one) is int and 0 <= one < 2**31 for one in shape):
         raise invalid(f"{name}: shape: must be a list of sizes")
     tensor = request.inputs.add(name=name, datatype=datatype, shape=shape)
     parameters = given.take("parameters", dict, {})
@@ -139,10 +143,20 @@ def _add_input(request: pb.ModelInferRequest, given: Json, rest: bytes) -> bytes
     if size is None:
         request.raw_input_contents.append(_raw(name, datatype, given.take("data", list, [] if parameters else None)))
         return rest
-    if not isinstance(size, int) or not 0 <= size <= len(rest):
+    if "data" in given:
+        raise invalid(f"{name}: it has data and {BINARY_SIZE}, send one of them")
+    if type(size) is not int or not 0 <= size <= len(rest):
         raise invalid(f"{name}: {BINARY_SIZE}: {size!r:.40}, but {len(rest):,} bytes follow")
     request.raw_input_contents.append(rest[:size])
     return rest[size:]
+
+
+def _take_flag(parameters: dict[str, Any], name: str, default: bool) -> bool:
+    """Remove a parameter that is true or false. Raises RpcError: it is neither."""
+    value = parameters.pop(name, default)
+    if not isinstance(value, bool):
+        raise invalid(f"parameters.{name}: {value!r:.40}, must be true or false")
+    return value
 
 
 def _raw(name: str, datatype: str, data: list[Any]) -> bytes:

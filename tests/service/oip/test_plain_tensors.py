@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,6 +103,22 @@ def test_what_a_tensor_cannot_have_is_named(every_model: str) -> None:
         ):
             with pytest.raises(triton.InferenceServerException, match=problem):
                 client.infer("tensors", inputs, outputs=outputs)
+
+
+def test_parameters_and_outputs_are_checked_as_for_other_tasks(every_model: str) -> None:
+    given = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
+    with triton.InferenceServerClient(every_model) as client:
+        assert client.infer("tensors", [given], parameters={"task": "tensors"}).as_numpy("sum").size == 2
+        cases: list[tuple[Any, list[str], str]] = [
+            ({"task": "embedding"}, ["sum"], "the model does not have the task 'embedding'; it has: tensors"),
+            ({"top_k": 1}, ["sum"], r"parameters\.top_k: there is no such parameter; there are: task"),
+            ({}, ["sum", "bits", "sum"], r"outputs\[2\]\.name: duplicate name 'sum'"),
+        ]
+        for parameters, names, problem in cases:
+            with pytest.raises(triton.InferenceServerException, match=problem):
+                client.infer(
+                    "tensors", [given], outputs=[triton.InferRequestedOutput(one) for one in names], parameters=parameters
+                )
 
 
 def test_values_outside_of_their_datatype_are_rejected() -> None:

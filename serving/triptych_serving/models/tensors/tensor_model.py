@@ -12,14 +12,14 @@ from triptych_serving.bundle.manifest import TensorsManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
-from triptych_serving.encoding.tensor_runner import TensorRows, Tensors
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
+from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.images.decode import decode_image
 from triptych_serving.models.capabilities import describe
 from triptych_serving.models.encoder_model import OneShotModel
 from triptych_serving.models.labels import ScoredLabel, rank_labels
 from triptych_serving.models.request_cost import check_rows
-from triptych_serving.runtime.session import Array
+from triptych_serving.runtime.session import Array, Session
 from triptych_serving.scheduling.engine import run_rows
 from triptych_serving.scheduling.request import Item
 
@@ -39,8 +39,21 @@ class TensorModel(OneShotModel):
             options = replace(options, limits=replace(options.limits, batch_rows=1))
         super().__init__(name, version, bundle, options)
         self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
-        self._encoder = self._load_graph(bundle, options, self.manifest.precisions[self.precision])
+        file = self.manifest.precisions[self.precision]
+        self._encoder = self._load_graph(bundle, options, file, runner=lambda session: self._runner(session, bundle))
         self.engine = self._encoder.engine
+
+    def _runner(self, session: Session, bundle: Bundle) -> TensorRunner:
+        """Return a runner. Raises BundleError: an input has other sizes in the manifest than in the graph."""
+        faults = []
+        for name, spec in self.manifest.inputs.items():
+            taken = session.shape(name) if name in session.inputs else ()  # also () where the graph declares no shape
+            fits = all(not isinstance(size, int) or size in (0, own) for own, size in zip(spec.shape, taken, strict=False))
+            if not fits or len(taken) not in (0, len(spec.shape)):
+                faults.append(f"inputs.{name:.60}.shape is {list(spec.shape)}, the graph takes {list(taken)}")
+        if faults:
+            raise BundleError(bundle.folder, faults)
+        return TensorRunner(session)
 
     def prepare(self, inputs: Tensors, outputs: Sequence[str] = ()) -> Work[Mapping[str, Array]]:
         """Check the tensors of one request; the resulting work's item goes to `engine`.

@@ -119,13 +119,18 @@ def infer_call_from(request: pb.ModelInferRequest, model: Model, streams: bool =
         InvalidInputError: a part of the request is invalid; names it.
     """
     given = dict(request.parameters)
-    chosen = {TASK_PARAMETER: given.pop(TASK_PARAMETER)} if TASK_PARAMETER in given else {}
-    task = TASKS[task_from(parameters_from(chosen, {TASK_PARAMETER: TEXT}).get(TASK_PARAMETER), model)]
+    task = TASKS[_task_of(given, model)]
     values = parameters_from(given, {**task.parameters, TASK_PARAMETER: TEXT})
     check_outputs(request.outputs, (), "outputs take none; classification and shared memory are not supported")
     outputs = task.select([output.name for output in request.outputs], values, streams)
     query = InferQuery(model.name, str(model.version), inputs_from(request, task.inputs), values, outputs)
     return InferCall(request, task, query)
+
+
+def _task_of(given: dict[str, pb.InferParameter], model: Model) -> str:
+    """Remove the task from a request's parameters and return it. Raises InvalidInputError: the model does not have it."""
+    chosen = {TASK_PARAMETER: given.pop(TASK_PARAMETER)} if TASK_PARAMETER in given else {}
+    return task_from(parameters_from(chosen, {TASK_PARAMETER: TEXT}).get(TASK_PARAMETER), model)
 
 
 class Inference:
@@ -210,6 +215,9 @@ class Inference:
         form: Callable[[pb.ModelInferResponse, list[Buffer]], Response],
     ) -> Response:
         """Run a model of plain tensors; `form` makes what is returned of the response and its raw contents."""
+        given = dict(request.parameters)
+        _task_of(given, model)
+        parameters_from(given, {TASK_PARAMETER: TEXT})  # there are no others
         response, contents = await infer_tensors(model, request, context, self._limit)
         return await self._offload.run(sum(map(len, contents)), form, response, contents)
 

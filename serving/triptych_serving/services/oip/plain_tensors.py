@@ -19,7 +19,6 @@ from triptych_serving.rpc.call_context import GrpcContext, UseModel
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
-from triptych_serving.services.oip.parameters import EMPTY_FINAL
 from triptych_serving.services.oip.tensors import (
     BYTES,
     Buffer,
@@ -52,12 +51,10 @@ async def infer_tensors(
     """Return the response to a request without contents, and the raw contents of its tensors.
 
     Raises:
-        InvalidInputError: a tensor or parameter is unknown, missing or malformed; names it.
+        InvalidInputError: a tensor is unknown, missing or malformed; names it.
         TooLargeError: the response would be above the limit.
     """
     arrival = Arrival.now(context)
-    if unknown := next((name for name in request.parameters if name != EMPTY_FINAL), ""):
-        raise InvalidInputError(f"parameters.{unknown}", "models of plain tensors take no parameters")
     check_outputs(request.outputs, (CLASSES,), f"there may be {CLASSES!r}; shared memory is not supported")
     inputs, files = inputs_from(request)
     with UseModel(model) as use:

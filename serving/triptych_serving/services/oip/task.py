@@ -82,7 +82,7 @@ class InferTask:
             streams: the request came on a stream.
 
         Raises:
-            InvalidInputError: an output is unknown or named twice.
+            InvalidInputError: an output is unknown.
         """
         known = {output.name: output for output in (*self.outputs, *(self.pieces if streams else ()))}
         if not names:
@@ -90,8 +90,6 @@ class InferTask:
         for index, name in enumerate(names):
             if name not in known:
                 raise InvalidInputError(f"outputs[{index}].name", self._unknown(name, known))
-            if name in names[:index]:
-                raise InvalidInputError(f"outputs[{index}].name", f"duplicate name {name!r}")
         return [known[name] for name in names]
 
     def _unknown(self, name: str, known: Mapping[str, OutputTensor]) -> str:

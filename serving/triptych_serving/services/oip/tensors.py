@@ -171,8 +171,12 @@ def check_parameters(tensor: InferInputTensor) -> None:
 
 
 def check_outputs(outputs: Iterable[InferOutput], known: Container[str], rule: str) -> None:
-    """Check that outputs have known parameters alone. Raises InvalidInputError: one has another; `rule` is told."""
+    """Check that outputs are named once and have known parameters alone. Raises InvalidInputError: one is not; tells `rule`."""
+    seen = set[str]()
     for index, output in enumerate(outputs):
+        if output.name in seen:
+            raise InvalidInputError(f"outputs[{index}].name", f"duplicate name {output.name!r:.60}")
+        seen.add(output.name)
         if unknown := next((name for name in output.parameters if name not in known), None):
             raise InvalidInputError(f"outputs[{index}].parameters", f"there is {unknown!r}, {rule}")
 

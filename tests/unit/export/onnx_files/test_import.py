@@ -19,10 +19,13 @@ from triptych_cli.encoders.tensors import command as infer
 from triptych_client.tensors import INFER, infer_request
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import tensors
+from triptych_export.huggingface.folder import Folder
 from triptych_export.onnx_files import trial
+from triptych_export.onnx_files.layout import find_graphs
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import read_manifest
-from triptych_serving.errors import InvalidInputError
+from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK, QUESTION_ANSWERING_TASK, TEXT_CLASSIFICATION_TASK
 from triptych_serving.models.text.text_model import TextModel
@@ -268,6 +271,43 @@ def test_rows_of_one_value_show_that_they_depend_on_each_other(shape: list[Any],
         )
         options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
     assert read_manifest(export(path, options, lambda _: None)).batches is False
+
+
+@pytest.mark.parametrize("value", [np.int64([[7, 7]]), np.int64([[0, 0]]), np.bool_([[True, True]])])
+def test_constant_integers_of_samples_are_varied(value: Any, tmp_path: Path) -> None:
+    path = plain(tmp_path / "copy.onnx", [("Identity", "x", "y")], {"x": ["rows", 2]}, {"y": ["rows", 2]})
+    model = onnx.load(path)
+    for tensor in (*model.graph.input, *model.graph.output):
+        tensor.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(value.dtype)
+    onnx.save(model, path)
+    np.savez(tmp_path / "sample.npz", x=value)
+    options = ExportOptions(tmp_path / "models", valid=(str(tmp_path / "sample.npz"),))
+    assert read_manifest(export(path, options, lambda _: None)).batches
+
+
+def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", "width"]}, {"y": ["rows", "width"]})
+    tried: list[Any] = []
+    monkeypatch.setattr(tensors, "MOST_VALUES", 20)
+    monkeypatch.setattr(tensors, "try_run", lambda _, samples, *__, **___: tried.extend(samples) or [{}])
+    tensors.TensorsFamily(find_graphs(path), (), Folder(tmp_path))._generated()
+    assert {one["x"].shape for one in tried} == {(1, 16), (1, 1)}
+
+
+def test_a_manifest_that_allows_more_than_its_graph_is_rejected(tmp_path: Path) -> None:
+    path = plain(tmp_path / "relu.onnx", RELU, {"x": [2, 3]}, {"y": [2, 3]})
+    folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
+    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
+    manifest["inputs"]["x"]["shape"] = [-1, 3]
+    (folder / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"inputs\.x\.shape is \[-1, 3\], the graph takes \[2, 3\]"):
+        TensorModel("relu", 1, open_bundle(folder))
+
+
+def test_what_the_runtime_rejects_is_told_without_a_traceback(tmp_path: Path) -> None:
+    path = plain(tmp_path / "odd.onnx", [("Relu", "z", "y")], {"x": ["rows", 3]}, {"y": ["rows", 3]})
+    with pytest.raises(SourceError, match=r"CPU time failed: \S*odd\.onnx: the runtime cannot load it"):
+        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
 
 
 @pytest.mark.parametrize(("value", "batches"), [(0.5, True), (0.0, False)])
