@@ -20,6 +20,13 @@ from triptych_serving.runtime.device_selection import AUTO
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
+# Values of arguments by the type of the default.
+KINDS: Mapping[type, str] = {
+    bool: "true or false",
+    float: "a number of at least 0",
+    int: "an integer of at least 0",
+    str: "a string; write numbers in quotes",
+}
 ANYWHERE = "0.0.0.0"  # Ray's proxies listen on all addresses
 
 
@@ -46,11 +53,12 @@ class ReplicaOptions:
     allow_plaintext_keys: bool = False  # Ray's proxies do not support TLS: confirm that something in front of them does
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value, kind = getattr(self, field.name), type(field.default)
+            wrong = type(value) is not kind and (kind, type(value)) != (float, int)
+            if wrong or (kind in (int, float) and not value >= 0):
+                raise ValueError(f"{field.name}: {value!r} is not {KINDS[kind]}")
         self.security.check_host(ANYWHERE)
-        for name in ("workers", "slots", "poll_interval_secs", "response_cache_bytes"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or value < 0:
-                raise ValueError(f"{name}: {value!r} is not a number of at least 0")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> ReplicaOptions:

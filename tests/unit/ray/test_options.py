@@ -39,8 +39,12 @@ def test_arguments() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"model_path": "/models"}, "unknown arguments: model_path; there are: models, "),
-    ({"slots": -1}, "slots: -1 is not a number of at least 0"),
-    ({"workers": "two"}, "workers: 'two' is not a number of at least 0"),
+    ({"slots": -1}, "slots: -1 is not an integer of at least 0"),
+    ({"workers": "two"}, "workers: 'two' is not an integer of at least 0"),
+    ({"workers": 1.5}, "workers: 1.5 is not an integer of at least 0"),
+    ({"workers": True}, "workers: True is not an integer"),
+    ({"gpu_memory_limit": 0.5}, "gpu_memory_limit: 0.5 is not a string; write numbers in quotes"),
+    ({"models": None}, "models: None is not a string"),
     ({"poll_interval_secs": -1}, "poll_interval_secs: -1 is not"),
 ]
 
