@@ -46,6 +46,8 @@ def export_web(folder: Path, out: Path) -> None:
         model = onnx.load(str(bundle.path(file)), load_external_data=False)
         if name == "step":
             replace_cross_attention(model)
+        defaults = {one.name for one in model.graph.initializer}  # of optional inputs, which the page does not give
+        replace_fields(model.graph, input=[one for one in model.graph.input if one.name not in defaults])
         onnx.save(model, str(target / file))
     for file in {*settings["weights"], *settings.get("tokenizers", ())}:
         shutil.copyfile(bundle.path(file), target / file)

@@ -159,7 +159,6 @@ def envelopes(body: bytes) -> Iterator[tuple[int, Any]]:
         (TRANSLATE, {"contents": TEXTS}, {"content_type": "text/plain"}, 400, "invalid_argument"),
         ("/triptych.v1.TranslationService/TranslateDocument", {}, {}, 501, "unimplemented"),
         ("/triptych.v1.TranslationService/Transliterate", {}, {}, 501, "unimplemented"),
-        ("/no/route", {}, {}, 404, "not_found"),
     ],
 )
 def test_connect_reports_errors(served: Served, path: str, body: Any, headers: dict[str, str], status: int, code: str) -> None:
@@ -557,6 +556,9 @@ def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
         assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200
 
 
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a [MASK]"]}
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_triton_client(served: Served, binary: bool) -> None:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{served.port}")
@@ -588,11 +590,31 @@ def test_open_inference_loads_the_named_version(tmp_path: Path) -> None:
 
         assert served.post("/v2/repository/models/toy/load", {"parameters": {"version": "9"}})[0] == 404
         assert served.post("/v2/repository/models/toy/load", {"parameters": {"version": "1"}})[0] == 200
+        assert versions() == [one["version"] for one in served.post("/v2/repository/index", b"")[1] if one["state"] == "READY"]
         assert versions() == ["1"]
         assert served.post("/v2/repository/models/toy/load", b"")[0] == 200
         assert versions() == ["2"]
         status, error, _ = served.post("/v2/repository/models/toy/unload", {"parameters": {"version": 2.5}})
         assert (status, error["error"].partition(":")[0]) == (400, "parameters.version")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"parameters": {"binary_data_output": "false"}}, "parameters.binary_data_output: 'false', must be true or false"),
+        (
+            {"outputs": [{"name": "score", "parameters": {"binary_data": 1}}]},
+            "parameters.binary_data: 1, must be true or false",
+        ),
+        ({"inputs": [{**TENSOR, "shape": [True]}]}, "text: shape: must be a list of sizes"),
+        (
+            {"inputs": [{**TENSOR, "parameters": {"binary_data_size": 0}}]},
+            "text: it has data and binary_data_size, send one of them",
+        ),
+    ],
+)
+def test_members_of_tensors_are_checked(served: Served, body: dict[str, Any], problem: str) -> None:
+    assert served.post("/v2/models/bert-en/infer", {"inputs": [TENSOR], **body})[:2] == (400, {"error": problem})
 
 
 @pytest.mark.parametrize("length", ["-1", "9", "9" * 5_000])
@@ -613,8 +635,8 @@ def test_unknown_paths_and_methods_say_what_there_is(served: Served) -> None:
     no_route = "there is no such route; GET /openapi.json describes all routes"
     status, body, _ = served.get("/nothing")
     assert (status, body["error"]) == (404, f"GET /nothing: {no_route}")
-    status, body, _ = served.post("/nothing/else", {})
-    assert (status, body["message"]) == (404, f"POST /nothing/else: {no_route}")
+    for method, (status, body, _) in {"POST": served.post("/nothing/else", {}), "GET": served.get("/nothing/else")}.items():
+        assert (status, body["error"]) == (404, f"{method} /nothing/else: {no_route}")
     status, body, headers = served.get("/translate")
     assert (status, headers["allow"]) == (405, "POST")
     assert body["error"].startswith("GET /translate: the route takes POST; ")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
 
 from triptych_embedded.request import embedded_repository
 from triptych_serving.gateway.options import GatewayOptions
@@ -149,9 +149,44 @@ def test_errors_are_shown(page: Page) -> None:
     expect(page.locator("#status.error")).to_have_text("The server does not answer. Is it still running?")
 
 
+def test_a_key_is_asked_for_and_can_be_changed(page: Page) -> None:
+    def check(route: Route) -> None:
+        is_known = route.request.headers.get("authorization") == "Bearer known"
+        error = {"code": "unauthenticated", "message": "unknown API key"}
+        route.fallback() if is_known else route.fulfill(status=401, json=error)
+
+    page.route("**/triptych.v1.*/*", check)
+    page.reload()
+    expect(page.locator("#status.error")).to_contain_text("needs an API key")
+    for key in ("wrong", "schlüssel"):  # a header cannot carry the second one
+        page.fill("#key", key)
+        page.keyboard.press("Enter")
+        expect(page.locator("#status.error")).to_have_text("unknown API key")
+    page.fill("#key", " known ")
+    page.keyboard.press("Enter")
+    expect(page.locator("#target .word").first).to_be_visible()
+    expect(page.locator("#key")).to_be_visible()  # for when it expires
+
+
+def test_a_generation_can_be_stopped(page: Page, served: tuple[Server, Pace]) -> None:
+    server, pace = served
+    choose(page, "Generate")
+    pace.slow.set()
+    try:
+        page.get_by_role("button", name="Generate").click()
+        expect(page.locator("#generated.busy")).to_have_text(re.compile(r"Once upon a time\W*\w"))
+        page.get_by_role("button", name="Stop").click()
+        eventually(lambda: server.calls.count == 0)
+    finally:
+        pace.slow.clear()
+    expect(page.get_by_role("button", name="Generate")).to_be_visible()
+    expect(page.locator("#generated.busy")).to_have_count(0)
+
+
 def test_documents_are_translated(page: Page, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes\n\nI have a cat.\n")
     page.get_by_label("File", exact=True).check()
+    expect(page.locator("#request")).to_be_hidden()  # it is about the text
     page.set_input_files("#file", tmp_path / "notes.md")
     with page.expect_download() as download:
         page.get_by_role("link", name="notes_de.md").click()
@@ -164,7 +199,7 @@ def test_words_are_hidden_and_filled_in(page: Page) -> None:
     with page.expect_response("**/FillMask"):
         page.locator("#fill-words button", has_text="war").click()
     expect(page.locator("#fill-words [aria-pressed=true]")).to_have_text("[MASK]")
-    page.wait_for_timeout(100)  # for the new candidates
+    expect(page.locator("#fill-result .result button").first).not_to_have_text("19th")  # the word that was hidden before
     name = page.locator("#fill-result .result button").first.text_content()
     page.locator("#fill-result .result button").first.click()
     assert name in page.input_value("#fill-text")
@@ -194,14 +229,14 @@ def test_attention_is_shown(page: Page, tmp_path: Path) -> None:
     page.locator("#attention summary").click()
     expect(page.locator(".attention-columns span").first).to_have_text("The")
     page.fill("#source", "The weather is nice today. Where did you leave the keys of my new car?")
+    expect(page.locator(".attention-columns span", has_text="weather")).to_be_visible()
     page.wait_for_function(
         "[...document.querySelectorAll('.attention-rows span')].map((one) => one.textContent).join('').replace('</s>', '')"
         " === document.getElementById('target').textContent.replaceAll(/\\s/g, '')"
     )
-    page.fill("#source", "The old bridge was destroyed by a flood.")
-    expect(page.locator(".attention-columns span", has_text="bridge")).to_be_visible()
     page.get_by_role("button", name="Lines").click()
-    page.locator(".attention-lines text", has_text="bridge").focus()
+    page.fill("#source", "The old bridge was destroyed by a flood.")
+    page.locator(".attention-lines text", has_text="bridge").focus()  # the chosen view stays
     expect(page.locator(".attention-lines line:not(.hidden-line)").first).to_be_attached()
     page.get_by_role("button", name="All heads").click()
     page.get_by_role("button", name="Layer 1, head 2").click()
@@ -220,6 +255,9 @@ def test_sentences_are_compared(page: Page) -> None:
     expect(page.locator("#embed-result tr")).to_have_count(4)
     cells = page.locator("#embed-result tr").nth(1).locator("td").all_text_contents()
     assert (cells[0], cells[2]) == ("1.00", "1.00")
+    page.fill("#sentences", "word " * 2_000)
+    expect(page.locator("#status.error")).to_contain_text("contents[0]")
+    expect(page.locator("#embed-result")).to_be_empty()
 
 
 def test_the_keyboard_is_enough(page: Page) -> None:

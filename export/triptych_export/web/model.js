@@ -13,12 +13,22 @@ export async function open(ort, Tokenizer, read) {
     graphs[name] = await ort.InferenceSession.create(await read(file), { executionProviders: ["wasm"], externalData });
   }
   const files = await Promise.all((settings.tokenizers ?? []).map(json));
-  const tokenizers = files.map((file) => new Tokenizer(file, {}));
+  const tokenizers = files.length ? [textTokenizer(Tokenizer, files[0], settings.mask_token), new Tokenizer(files.at(-1), {})] : [];
   const tensor = (type, values, dims = [values.length]) => new ort.Tensor(type, values, dims);
   return { settings, run: TASKS[settings.task]({ settings, graphs, tokenizers, tensor }) };
 }
 
+/** A tokenizer that takes special tokens in a text for text, as the server does, but for the mask. */
+function textTokenizer(Tokenizer, file, mask) {
+  const kept = file.added_tokens.filter(({ special, content }) => !special || content === mask);
+  const tokenizer = new Tokenizer({ ...file, added_tokens: kept }, {});
+  for (const { content, id } of file.added_tokens) tokenizer.model.tokens_to_ids.set(content, id); // those that it adds itself
+  return tokenizer;
+}
+
 const TASKS = { translation, "fill-mask": fillMask, "image-classification": classifyImage };
+
+const UNFINISHED = /(?:^|[^\p{L}\p{N}])(?:\p{L}|Dr|Mrs?|Ms|Prof|St)\. +$/u; // initials and titles, where Intl.Segmenter ends a sentence
 
 const wide = (values) => BigInt64Array.from(values, BigInt);
 
@@ -26,6 +36,9 @@ const wide = (values) => BigInt64Array.from(values, BigInt);
 function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor }) {
   const { layers, heads, head_dim: width, start, end, most_source: mostSource, most_target: mostTarget } = settings;
   const splitter = settings.language && new Intl.Segmenter(settings.language, { granularity: "sentence" });
+
+  // The clean-up would take out spaces before marks that a language wants there, as French does.
+  const decode = (tokens) => (tokens.length ? target.decode(tokens, { skip_special_tokens: true, clean_up_tokenization_spaces: false }) : "");
 
   async function firstInputs(sentence) {
     const ids = tokenizer.encode(sentence).ids;
@@ -42,6 +55,17 @@ function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor
     return inputs;
   }
 
+  function* sentencesOf(text) {
+    let held = "";
+    for (const { segment } of splitter ? splitter.segment(text) : []) {
+      held += segment;
+      if (UNFINISHED.test(held)) continue;
+      yield held;
+      held = "";
+    }
+    yield splitter ? held : text;
+  }
+
   async function translateSentence(sentence, onText, signal) {
     const inputs = await firstInputs(sentence);
     const tokens = [];
@@ -54,24 +78,26 @@ function translation({ settings, graphs, tokenizers: [tokenizer, target], tensor
       if (token === BigInt(end)) break;
       for (const name of Object.keys(outputs)) if (name !== "next") inputs[name.replace("present", "cache")] = outputs[name];
       tokens.push(Number(token));
-      onText(target.decode(tokens, { skip_special_tokens: true }));
+      onText(decode(tokens));
     }
-    return target.decode(tokens, { skip_special_tokens: true });
+    return decode(tokens);
   }
 
   return async (text, onText = () => {}, signal) => {
     let done = "";
-    for (const { segment } of splitter ? splitter.segment(text) : [{ segment: text }]) {
+    for (const segment of sentencesOf(text)) {
       const sentence = segment.trim();
+      const at = sentence ? segment.indexOf(sentence) : segment.length;
+      done += segment.slice(0, at);
       if (sentence) done += await translateSentence(sentence, (part) => onText(done + part), signal);
-      done += segment.slice(segment.trimEnd().length);
+      done += segment.slice(at + sentence.length);
     }
     return done;
   };
 }
 
 /** Rank the words for each mask of a text. */
-function fillMask({ settings, graphs, tokenizers: [tokenizer], tensor }) {
+function fillMask({ settings, graphs, tokenizers: [tokenizer, target], tensor }) {
   return async (text, count = 5) => {
     const ids = tokenizer.encode(text).ids;
     if (ids.length > settings.most_tokens) throw new Error(`the text has ${ids.length} tokens; the model takes at most ${settings.most_tokens}`);
@@ -85,7 +111,7 @@ function fillMask({ settings, graphs, tokenizers: [tokenizer], tensor }) {
       k: tensor("int64", BigInt64Array.of(BigInt(count))),
     };
     const { scores, tokens } = await graphs.graph.run(inputs, ["scores", "tokens"]);
-    const words = [...tokens.data].map((token, index) => ({ label: tokenizer.decode([Number(token)]), score: scores.data[index] }));
+    const words = [...tokens.data].map((token, index) => ({ label: target.decode([Number(token)]), score: scores.data[index] }));
     return places.map((_, mask) => words.slice(mask * count, (mask + 1) * count));
   };
 }

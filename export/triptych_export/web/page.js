@@ -7,12 +7,12 @@ const TYPING_MILLISECONDS = 300;
 const EXAMPLES = { translation: "The old bridge was rebuilt three years later.", "fill-mask": "The war ended in the [MASK] century." };
 
 async function read(name) {
-  const response = await fetch(`model/${name}`);
+  const response = await fetch(`model/${name}`).catch((error) => Promise.reject(new Error(`model/${name}: ${error.message}`)));
   if (!response.ok) throw new Error(`model/${name}: ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }
 
-const lines = (ranked) => ranked.map(({ label, score }) => `${(100 * score).toFixed(1)} %  ${label}`).join("\n");
+const lines = (ranked) => ranked.map(({ label, score }) => `${(100 * score).toFixed(1).padStart(4, "\u2007")} %  ${label}`).join("\n");
 
 /** Scale a picture as the model was trained: to a fixed size, or the middle of it. */
 async function pixelsOf(file, { width, height, shortest_edge: edge }) {
@@ -30,7 +30,7 @@ async function show(work) {
   const began = performance.now();
   try {
     byId("result").textContent = await work();
-    byId("status").textContent = `${Math.round(performance.now() - began)} ms`;
+    byId("status").textContent = byId("result").textContent && `${Math.round(performance.now() - began)} ms`;
   } catch (error) {
     byId("result").textContent = ""; // it would be taken for the result of this input
     byId("status").textContent = error.message;
@@ -39,13 +39,16 @@ async function show(work) {
 
 function start({ settings, run }) {
   document.querySelector("main").hidden = false;
-  byId("title").textContent = settings.name;
+  document.title = byId("title").textContent = settings.name;
   if (settings.task === "image-classification") {
     byId("text-label").hidden = true;
     byId("image-label").hidden = false;
     byId("image").addEventListener("change", () => {
       const [file] = byId("image").files;
-      if (file) show(async () => lines(await run(await pixelsOf(file, settings))));
+      if (!file) return;
+      byId("picture").src = URL.createObjectURL(file);
+      byId("picture").hidden = false;
+      show(async () => lines(await run(await pixelsOf(file, settings))));
     });
     byId("status").textContent = "Ready";
     return;

@@ -47,9 +47,9 @@ def command(models: Path | None, port: int, browser: bool) -> None:
         host=LOCAL,
         port=0,
         observability=ObservabilityOptions(metrics_port=None),
-        gateway=GatewayOptions(LOCAL, port, playground=True),
+        gateway=GatewayOptions(LOCAL, port, playground=True, port_flag="--port"),
     )
     try:
         asyncio.run(serve(settings, show))
     except ServingError as error:
-        raise click.ClickException(str(error).replace("--http-port", "--port")) from error
+        raise click.ClickException(str(error)) from error

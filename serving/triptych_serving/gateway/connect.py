@@ -14,12 +14,13 @@ import grpc
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.gateway.call import HttpCall, check_json, invalid
 from triptych_serving.gateway.messages import to_dict
-from triptych_serving.gateway.route import NO_ROUTE, Api, ApiRoute, stream_error
+from triptych_serving.gateway.route import Api, ApiRoute, stream_error
 from triptych_serving.rpc.descriptors import DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.limits import BINARY, MessageLimit
@@ -77,8 +78,6 @@ def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
 
 async def _call(call: HttpCall) -> Response:
     service, name = (call.request.path_params[key] for key in ("service", "method"))
-    if "." not in service:
-        raise RpcError.of(grpc.StatusCode.NOT_FOUND, f"POST /{service}/{name}: {NO_ROUTE}")
     try:
         method = DESCRIPTORS.FindServiceByName(service).methods_by_name[name]
     except KeyError:
@@ -151,4 +150,11 @@ def _debug(detail: Any) -> Any:
     return value
 
 
-API = Api("Connect", (ApiRoute("/{service:str}/{method:str}", _call),), error_body)
+class _ServiceName(StringConvertor):
+    """The name of a service in a path. It has a dot, unlike the first part of paths of other APIs, such as /v2/glossaries."""
+
+    regex = r"[^/]+\.[^/]+"
+
+
+register_url_convertor("service", _ServiceName())
+API = Api("Connect", (ApiRoute("/{service:service}/{method:str}", _call),), error_body)

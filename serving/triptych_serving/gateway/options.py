@@ -13,3 +13,4 @@ class GatewayOptions:
     playground: bool = False
     connections: int = 1_024  # further ones replace idle ones, or get 503
     stored_bytes: int = 256 << 20  # translated documents that wait to be fetched
+    port_flag: str = "--http-port"  # names the port in errors

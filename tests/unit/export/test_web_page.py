@@ -26,6 +26,7 @@ def test_the_step_without_padding_gives_the_servers_tokens(tmp_path: Path) -> No
     tokenizer = TranslationTokenizer(BUNDLE / "tokenizer.json", settings["most_source"])
     encoder, step = (onnxruntime.InferenceSession(folder / settings["graphs"][name]) for name in ("encoder", "step"))
     [ids] = tokenizer.encode(["I have a cat."])
+    assert [one.name for one in encoder.get_inputs()] == ["source", "lengths"]
     [memory] = encoder.run(None, {"source": np.array([ids]), "lengths": np.array([len(ids)], np.int32)})
     inputs = {"forced": np.array([-1])}
     for index in range(2 * settings["layers"]):

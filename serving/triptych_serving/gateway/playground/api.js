@@ -13,7 +13,7 @@ export class CallError extends Error {
 let key = "";
 
 export function useKey(value) {
-  key = value;
+  key = value.trim().replace(/[^\x21-\x7e]/g, "?"); // a header takes no other characters, and no key has them
 }
 
 export function hasKey() {

@@ -14,6 +14,7 @@ const MESSAGES = {
 };
 
 let last = null;
+let viewer = null;
 let controller = null;
 let timer = 0;
 
@@ -22,7 +23,7 @@ async function load(signal) {
   const views = byId("attention-views");
   try {
     const message = await call("AttentionService", "Attend", { ...MESSAGES[method](request, target), model: request.model }, signal);
-    showAttention(views, message, method === "ClassifyImage" ? byId("picture").src : "");
+    viewer = showAttention(views, message, method === "ClassifyImage" ? byId("picture").src : "", viewer);
   } catch (error) {
     if (!signal.aborted) views.replaceChildren(error.message);
   }
@@ -41,6 +42,7 @@ export function start() {
     byId("attention").hidden = !(detail.method in MESSAGES);
     if (byId("attention").hidden) return;
     if (last?.method !== detail.method) byId("attention-views").replaceChildren();
+    if (last?.method !== detail.method || last.request.model !== detail.request.model) viewer = null;
     last = detail;
     update(PAUSE_MILLISECONDS);
   });

@@ -231,7 +231,7 @@ class Viewer {
 
   controls() {
     const weights = this.weights[this.kind];
-    const numbered = (count, word) => all(count).map((index) => [index, `${word} ${index + 1}`]);
+    const numbered = (count) => Object.fromEntries(all(count).map((index) => [index, index + 1]));
     const heads = { all: "all", ...(this.kind === "cross" && this.message.alignment && { alignment: "of the alignment" }) };
     const parts = Object.entries(this.views).filter(([, name]) => name).map(([view, name]) => {
       const button = make("button", { type: "button", "aria-pressed": String(view === this.view) }, name);
@@ -244,8 +244,8 @@ class Viewer {
       parts.push(choice("Attention", kinds, this.kind, (kind) => this.use(kind)));
     }
     if (isShown("map", "lines", "head")) {
-      parts.push(choice("Layer", Object.fromEntries(numbered(weights.layers, "")), this.layer, (layer) => this.set({ layer: Number(layer), heads: "all" })));
-      const options = { ...Object.fromEntries(Object.entries(heads)), ...Object.fromEntries(numbered(weights.heads, "").map(([key, name]) => [`${key}`, name])) };
+      parts.push(choice("Layer", numbered(weights.layers), this.layer, (layer) => this.set({ layer: Number(layer), heads: "all" })));
+      const options = { ...heads, ...numbered(weights.heads) };
       parts.push(choice("Heads", options, this.heads, (value) => this.set(value === "alignment" ? { heads: value, layer: this.message.alignment.layer ?? 0 } : { heads: value })));
     }
     return make("div", { class: "bar", role: "group", "aria-label": "View of attention" }, ...parts);
@@ -282,11 +282,16 @@ class Viewer {
   }
 }
 
-/** Show the attention of a response in an element; `image` is the address of the image that it is about. */
-export function showAttention(container, message, image = "") {
+/**
+ * Show the attention of a response in an element; `image` is the address of the image that it is about.
+ * The choices of `last`, the viewer of another response of the same model, stay.
+ */
+export function showAttention(container, message, image = "", last = null) {
   if (image && !message.patchRows) {
     container.replaceChildren("The patches of this model have no known places in the image.");
     return null;
   }
-  return new Viewer(container, message, image);
+  const viewer = new Viewer(container, message, image);
+  if (last) viewer.set({ view: last.view, kind: last.kind, layer: last.layer, heads: last.heads });
+  return viewer;
 }

@@ -36,7 +36,7 @@ export function startFill() {
       bars(candidates.map(({ tokenStr, score, sequence }) => ({ label: tokenStr, score: score ?? 0, action: () => use(sequence) }))),
     );
     result.replaceChildren(...rows, element("p", { class: "note" }, timeOf(found.timing, began)));
-  });
+  }, 0, byId("fill-result"));
 
   function use(sequence) {
     byId("fill-text").value = sequence;
@@ -138,7 +138,7 @@ export function startEmbed() {
     const part = given.length > sentences.length ? ` of the first ${sentences.length} sentences of ${given.length}` : "";
     const caption = element("caption", { class: "note" }, `Cosine similarity${part}. ${timeOf(found.timing, began)}`);
     byId("embed-result").replaceChildren(element("table", {}, caption, head, ...rows));
-  }, TYPING_MILLISECONDS);
+  }, TYPING_MILLISECONDS, byId("embed-result"));
 }
 
 export function startAnswer() {
@@ -151,5 +151,5 @@ export function startAnswer() {
     const found = await call("QuestionAnsweringService", "AnswerQuestion", message, signal);
     const answers = (found.results[0].answers ?? []).map(({ text, score }) => ({ label: text ?? "", score: score ?? 0 }));
     byId("answer-result").replaceChildren(...bars(answers), element("p", { class: "note" }, timeOf(found.timing, began)));
-  }, TYPING_MILLISECONDS);
+  }, TYPING_MILLISECONDS, byId("answer-result"));
 }

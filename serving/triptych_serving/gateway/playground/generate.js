@@ -27,20 +27,29 @@ async function generate(signal) {
   let shown = isChat ? "" : text;
   result.textContent = shown;
   byId("generate-time").textContent = "";
-  result.classList.add("busy");
-  try {
-    for await (const event of stream("TextGenerationService", "GenerateStream", message, signal)) {
-      if (signal.aborted) return;
-      if (event.piece) result.textContent = shown += event.piece.text ?? "";
-      if (event.summary) byId("generate-time").textContent = timeOf(event.summary.timing, began);
-    }
-  } finally {
-    result.classList.remove("busy");
+  for await (const event of stream("TextGenerationService", "GenerateStream", message, signal)) {
+    if (signal.aborted) return;
+    if (event.piece) result.textContent = shown += event.piece.text ?? "";
+    if (event.summary) byId("generate-time").textContent = timeOf(event.summary.timing, began);
   }
 }
 
 export function startGenerate() {
-  const update = latest(generate);
+  let isRunning = false;
+  const run = (isOn) => {
+    isRunning = isOn;
+    byId("generate-run").textContent = isOn ? "Stop" : "Generate";
+    byId("generated").classList.toggle("busy", isOn);
+  };
+  const update = latest(async (signal) => {
+    if (isRunning) return run(false); // this call has aborted it
+    run(true);
+    try {
+      await generate(signal);
+    } finally {
+      if (!signal.aborted) run(false);
+    }
+  });
   byId("generate-run").addEventListener("click", update);
   return () => {}; // on request alone: a generation takes long
 }

@@ -1,6 +1,6 @@
 // The page: tabs for the tasks of the loaded models.
 
-import { call, useKey } from "./api.js";
+import { call, hasKey, useKey } from "./api.js";
 import { start as startAttention } from "./attend.js";
 import { startAnswer, startClassify, startEmbed, startFill } from "./encoders.js";
 import { startGenerate } from "./generate.js";
@@ -81,10 +81,11 @@ async function load() {
   try {
     const { models = [] } = await call("ModelService", "ListModels", {});
     const ready = models.filter((model) => model.state === "MODEL_STATE_READY" && model.defaultVersion);
-    document.querySelector(".key").hidden = true;
+    document.querySelector(".key").hidden = !hasKey(); // it may expire
     show(ready);
   } catch (error) {
-    say(error.message, true);
+    const isKeyMissing = error.code === "unauthenticated" && !hasKey();
+    say(isKeyMissing ? "The server needs an API key: type it above and press Enter." : error.message, true);
     if (error.code === "unauthenticated") document.querySelector(".key").hidden = false;
     if (error.code === "unavailable") setTimeout(load, 1000);
   }
@@ -94,7 +95,9 @@ byId("tabs").addEventListener("keydown", moveBetweenTabs);
 document.querySelector(".key").addEventListener("submit", (event) => {
   event.preventDefault();
   useKey(byId("key").value);
-  load();
+  const chosen = byId("tabs").querySelector("[aria-selected=true]");
+  if (chosen) chosen.click(); // asks again
+  else load();
 });
 request.start();
 startAttention();

@@ -38,9 +38,9 @@ export function bars(results) {
 
 /**
  * Run `work(signal)` for the newest input only: a call aborts the one before it, which ends silently.
- * Errors are shown to the user.
+ * Errors are shown to the user, and `result` becomes empty: what it has would be taken for the result of this input.
  */
-export function latest(work, delay = 0) {
+export function latest(work, delay = 0, result = null) {
   let controller = null;
   let timer = 0;
   let hasFailed = false;
@@ -57,6 +57,7 @@ export function latest(work, delay = 0) {
       } catch (error) {
         if (own.signal.aborted) return;
         hasFailed = true;
+        result?.replaceChildren();
         say(error.message, true);
       }
     }, delay);

@@ -218,8 +218,11 @@ export function start(found) {
   });
   for (const input of document.querySelectorAll("input[name=input]")) {
     input.addEventListener("change", () => {
-      byId("translate-text").hidden = input.value === "file";
-      byId("translate-file").hidden = input.value === "text";
+      const isFile = input.value === "file";
+      byId("translate-text").hidden = isFile;
+      byId("translate-file").hidden = !isFile;
+      if (!isFile) return update();
+      for (const id of ["request", "attention"]) byId(id).hidden = true; // they are about the text
     });
   }
   byId("file").addEventListener("change", () => byId("file").files[0] && translateDocument(byId("file").files[0]));
