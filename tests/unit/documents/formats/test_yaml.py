@@ -10,6 +10,8 @@ from triptych_documents.format import ReadOptions
 
 from .roundtrips import read, texts, translated, turned
 
+TOO_DEEP = r"^line 1: (nested deeper than 1000|not YAML: exceeded maximum nesting depth)"  # the second is PyYAML's, from 6.0.4 on
+
 MESSAGES = """\
 %YAML 1.1
 ---
@@ -145,9 +147,9 @@ def test_aliases_are_not_expanded_and_depth_needs_no_stack() -> None:
     bomb = "a0: &a0 [text here]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20))
     assert texts(read("yaml", bomb)) == ["text here"]
     assert texts(read("yaml", "[" * 900 + "some text" + "]" * 900)) == ["some text"]
-    with pytest.raises(DamagedDocumentError, match=r"^line 1: nested deeper than 1000"):
+    with pytest.raises(DamagedDocumentError, match=TOO_DEEP):
         read("yaml", "[" * 50_000)
-    with pytest.raises(DamagedDocumentError, match=r"^line 1: nested deeper than 1000"):
+    with pytest.raises(DamagedDocumentError, match=TOO_DEEP):
         read("yaml", "[" * 1_500 + "some text" + "]" * 1_500)
 
 
