@@ -10,7 +10,7 @@ from triptych_documents.format import ReadOptions
 
 from .roundtrips import read, texts, translated, turned
 
-TOO_DEEP = r"^line 1: (nested deeper than 1000|not YAML: exceeded maximum nesting depth)"  # the second is PyYAML's, from 6.0.4 on
+TOO_DEEP = r"^line 1: (nested deeper than 1000|not YAML: exceeded maximum nesting depth)"  # or PyYAML 6.0.4's
 
 MESSAGES = """\
 %YAML 1.1
