@@ -75,6 +75,8 @@ def bench(task: str, values: dict[str, Any]) -> None:
         click.ClickException: the server cannot be measured, or flags contradict each other.
     """
     _check(task, values)
+    if task == "infer":
+        values["protocol"] = "oip"
     shown = _shown(values)
     files = {name: values.pop(name) for name in ("json_file", "csv_file", "html_file")}
     _check_files(files.values())
@@ -108,7 +110,7 @@ def _check(task: str, values: Mapping[str, Any]) -> None:
         raise click.UsageError("--scenario server needs --latency-limit, to search the highest rate within it, or --rate")
     if values["rate"] and is_given("resolution_percent"):
         raise click.UsageError("--resolution-percent has no effect with --rate: it is for the search")
-    if task == "infer" and values["protocol"] != "oip":
+    if task == "infer" and is_given("protocol") and values["protocol"] != "oip":
         raise click.UsageError("infer is for --protocol oip: Triptych's own services take no tensors")
     if values.get("references") and not values.get("source"):
         raise click.UsageError("--references needs --input: the bundled inputs have none")

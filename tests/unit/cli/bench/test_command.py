@@ -86,9 +86,9 @@ def test_each_file_can_be_standard_output(name: str, begins: str, capsys: pytest
 
 
 def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> None:
-    result = run("bench", "infer", "--server", "localhost:1")
+    result = run("bench", "infer", "--protocol", "triptych", "--server", "localhost:1")
     assert (result.code, "infer is for --protocol oip" in result.error) == (2, True)
-    result = run("bench", "infer", "--protocol", "oip", "--server", "localhost:1", "--shape", "a:b")
+    result = run("bench", "infer", "--server", "localhost:1", "--shape", "a:b")
     assert (result.code, "'a:b' is not a name with a shape" in result.error) == (2, True)
     result = run("bench", "translate", "--input", tmp_path / "nothing.txt")
     assert result.code == 1
