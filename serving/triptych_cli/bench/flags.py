@@ -76,7 +76,12 @@ server_flags = several(
     optional("--server", default="", metavar="HOST:PORT", help="Server to measure.  [default: start one]"),
     options.connection,
     options.running,
-    option("--protocol", type=click.Choice(PROTOCOLS), default="triptych", help="Triptych's own protocol, or Open Inference (infer: always)."),
+    option(
+        "--protocol",
+        type=click.Choice(PROTOCOLS),
+        default="triptych",
+        help="Triptych's own, or Open Inference (of infer).",
+    ),
     optional(
         "--serve-flags",
         default="",

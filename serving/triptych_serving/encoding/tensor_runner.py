@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from triptych_serving.encoding.engine import Runner
-from triptych_serving.errors import EngineError
-from triptych_serving.runtime.session import Array, Session
+from triptych_serving.errors import EngineError, InvalidInputError
+from triptych_serving.runtime.session import Array, InvalidArgument, Session
 from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.request import Item
 
@@ -57,7 +57,12 @@ class TensorRunner(Runner):
 
     def run(self, batch: list[TensorBatch]) -> list[TensorBatch]:
         for part in batch:
-            part.results = self._session.run(part.inputs, part.outputs)
+            try:
+                part.results = self._session.run(part.inputs, part.outputs)
+            except EngineError as error:
+                if isinstance(error.__cause__, InvalidArgument) and len(batch) == len(part.items) == 1:
+                    raise InvalidInputError("inputs", f"the graph rejects them: {error.__cause__}") from error
+                raise
         return batch
 
     def finish(self, items: Sequence[Item], outputs: list[TensorBatch]) -> None:

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 Array = NDArray[Any]
 Bindable = Array | DeviceArray
 UNCAPTURED = -1  # as a graph's number: run it operator by operator
+InvalidArgument = ort.capi.onnxruntime_pybind11_state.InvalidArgument  # such as an index out of range
 RUNTIME_ERRORS = tuple(
     getattr(ort.capi.onnxruntime_pybind11_state, name)
     for name in (

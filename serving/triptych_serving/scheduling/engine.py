@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
-from triptych_serving.errors import EngineError, ServingError, UnavailableError
+from triptych_serving.errors import EngineError, InvalidInputError, ServingError, UnavailableError
 from triptych_serving.runtime.process import NICENESS, forget_frames, give_way
 from triptych_serving.scheduling.admission import CallQueue, Counters
 from triptych_serving.scheduling.request import Call, Listener, RowT
@@ -230,8 +230,10 @@ class Engine(ABC, Generic[RowT]):
 
     def _retry(self, worker: Worker, rows: Sequence[RowT], error: Exception) -> None:
         """Retry each row of a failed batch once more, alone; fail the calls of rows that were alone. Holds the lock."""
-        logger.error("batch failed: %d rows: %s", len(rows), error, exc_info=error)
-        self._fail([row.call for row in rows if row.alone], EngineError.of(error))
+        if not isinstance(error, InvalidInputError):
+            logger.error("batch failed: %d rows: %s", len(rows), error, exc_info=error)
+            error = EngineError.of(error)
+        self._fail([row.call for row in rows if row.alone], error)
         self._queue.retry(row for row in rows if not row.alone and not row.call.over)
         worker.held.difference_update(rows)
         self._wake_all()

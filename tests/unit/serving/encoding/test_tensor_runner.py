@@ -1,5 +1,6 @@
 """Batches of plain tensors."""
 
+import logging
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
-from triptych_serving.errors import EngineError
+from triptych_serving.errors import EngineError, InvalidInputError
+from triptych_serving.runtime.session import InvalidArgument
+from triptych_serving.scheduling.engine import run_rows
+from triptych_serving.scheduling.request import Item
 
 
 class Positive:
@@ -30,3 +35,21 @@ def test_nobody_gets_the_rows_of_others() -> None:
     assert run_together([-1, 2]) == [[2]]
     with pytest.raises(EngineError, match=r"^4 rows were run together, outputs have shapes \[\(3,\)\]"):
         run_together([-1, 2], [3, 4])  # the engine then runs each alone
+
+
+class Refusing:
+    """A graph that takes no negative numbers, as Gather takes no index that is out of range."""
+
+    def run(self, inputs: Tensors, outputs: Sequence[str]) -> list[Any]:
+        if (inputs["x"] < 0).any():
+            raise EngineError("the runtime failed") from InvalidArgument("index -1 out of range")
+        return [inputs["x"]]
+
+
+def test_values_that_a_graph_rejects_are_the_callers_fault(caplog: pytest.LogCaptureFixture) -> None:
+    engine = OneShotEngine(TensorRunner(Refusing()), OneShotOptions())  # type: ignore[arg-type]
+    engine.start()
+    with pytest.raises(InvalidInputError, match=r"^inputs: the graph rejects them: index -1 out of range"):
+        run_rows(engine, [Item(TensorRows({"x": np.array([-1])}, 1, ("y",)), 1)])
+    engine.close(drain=False)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
