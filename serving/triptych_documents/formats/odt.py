@@ -32,6 +32,7 @@ _UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
 _LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # also with -asian, -complex; in fo: and style:
 _INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
 _SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
+_CODE = {"Preformatted_20_Text", "Source_20_Text", "Example", "Teletype", "User_20_Entry", "Variable"}  # of LibreOffice
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
@@ -41,10 +42,15 @@ class OdtStyles:
     def __init__(self, *trees: Tree) -> None:
         self._looks: dict[str, str] = {}
         self._inked: set[str] = set()
+        self._code = set(_CODE)
         for tree in trees:
             for section in ("office:styles", "office:automatic-styles"):
                 for style in _styles(tree, section):
                     self._learn(tree, style, named=section == "office:styles")
+
+    def is_code(self, tree: Tree, element: int) -> bool:
+        """Return whether a paragraph or span has a style for code."""
+        return tree.attributes(element).get("text:style-name", "") in self._code
 
     def within(self, outer: Style, tree: Tree, span: int) -> Style:
         """Return the style of the text directly inside of a span that is inside of another style."""
@@ -59,9 +65,11 @@ class OdtStyles:
 
     def _learn(self, tree: Tree, style: int, named: bool) -> None:
         attributes = tree.attributes(style)
+        name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
+        if parent in self._code:
+            self._code.add(name)
         if attributes.get("style:family") != "text":
             return
-        name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
         properties = dict(_properties(tree, style))
         # The appearance of an automatic style; "" if it only sets a language or records an edit.
         look = " ".join((*([parent] if parent else []), *(f"{key}={value}" for key, value in sorted(properties.items()))))
@@ -157,7 +165,7 @@ class OdtParagraphs:
 
     def _element(self, element: int, name: str, style: Style) -> Iterator[Atom]:
         filled = self._tree.end(element) != element
-        if name == "text:span":
+        if name == "text:span" and not self._styles.is_code(self._tree, element):
             yield from self._atoms(element, self._styles.within(style, self._tree, element))
         elif name == "text:ruby":
             yield from self._ruby(element, style)
@@ -277,7 +285,8 @@ def _paragraphs(part: XmlPart, styles: OdtStyles) -> None:
     for element in part.tree.found(_PARAGRAPHS, _UNTOUCHED):
         escape = escape_for(prefix(part.tree.tag(element)))
         nested = part.tree.contains(element, _PARAGRAPHS)
-        part.add(*part.tree.inside(element), paragraphs.atoms(element), escape, nested)
+        if not styles.is_code(part.tree, element):
+            part.add(*part.tree.inside(element), paragraphs.atoms(element), escape, nested)
     for element in part.tree.found({"text:index-title-template"}):  # updating an index writes its title again
         part.add_text(element)
 

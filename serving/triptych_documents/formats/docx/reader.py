@@ -5,12 +5,12 @@ boxes; diagrams and chart titles; and the document's title and subject.
 """
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from urllib.parse import unquote
 
 from triptych_documents.errors import DamagedDocumentError, UnknownFormatError
 from triptych_documents.format import Document, ReadOptions
-from triptych_documents.formats.docx.runs import DocxParagraphs, Fields, escape_for
+from triptych_documents.formats.docx.runs import DocxParagraphs, Fields, code_styles, escape_for
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage, office_language
@@ -37,12 +37,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
     main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
     _check_type(archive, main)
     target = office_language(options.target_language)
-    stories = {name: kind for kind, name in _relations(archive, main) if kind in _STORIES and name in archive.names}
+    known = {name: kind for kind, name in _relations(archive, main) if name in archive.names}
+    code = {ident for name, kind in known.items() if kind == "styles" for ident in code_styles(opened(archive, name).tree)}
+    stories = {name: kind for name, kind in known.items() if kind in _STORIES}
     names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
-    parts = [
-        (_drawn if stories.get(name) in _DRAWN else _story)(opened(archive, name, bound), target)
-        for name in dict.fromkeys(names)
-    ]
+    parts = []
+    for name in dict.fromkeys(names):
+        part = opened(archive, name, bound)
+        parts.append(_drawn(part, target) if stories.get(name) in _DRAWN else _story(part, target, code))
     core = next((name for kind, name in relations if kind == "core-properties"), "")
     return ZippedDocument(archive, parts + described(archive, core, bound), signatures(archive, "_xmlsignatures/"))
 
@@ -72,9 +74,9 @@ def _check_type(archive: Archive, main: str) -> None:
         raise UnknownFormatError(f"document type {found!r} is not supported, only Word documents without macros (.docx)")
 
 
-def _story(part: XmlPart, target: OfficeLanguage | None) -> XmlPart:
+def _story(part: XmlPart, target: OfficeLanguage | None, code: Container[str]) -> XmlPart:
     tree = part.tree
-    paragraphs = DocxParagraphs(tree, target)
+    paragraphs = DocxParagraphs(tree, target, code)
     stories: list[tuple[int, Fields]] = [(len(tree.tokens), Fields())]
     for element in tree.found(_PARAGRAPH, _DELETED):
         while element >= stories[-1][0]:
@@ -82,7 +84,9 @@ def _story(part: XmlPart, target: OfficeLanguage | None) -> XmlPart:
         nested = tree.contains(element, _PARAGRAPH)
         run = next((inner for inner in tree.within(element) if tree.name(inner) == "w:r"), element)
         escape = escape_for(prefix(tree.tag(run)))
-        part.add(*paragraphs.content(element), paragraphs.atoms(element, stories[-1][1]), escape, nested)
+        atoms = paragraphs.atoms(element, stories[-1][1])
+        if not paragraphs.is_code(element):
+            part.add(*paragraphs.content(element), atoms, escape, nested)
         if nested:
             stories.append((tree.end(element), Fields()))
     return part

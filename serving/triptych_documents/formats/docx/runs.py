@@ -5,7 +5,7 @@ paragraphs, as a table of contents does.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from triptych_documents.errors import DamagedDocumentError
@@ -122,6 +122,26 @@ _ATTRIBUTES = {"western": "val", "asian": "eastAsia", "complex": "bidi"}
 _FINE = 10  # twentieths of a point: smaller letter spacing comes from justified lines of converted documents
 
 
+# Names of Word's and pandoc's styles for code, in lower case; identifiers can be in the author's language (HTMLVorformatiert).
+_CODE = {*(f"html {kind}" for kind in ("code", "keyboard", "preformatted", "sample", "typewriter", "variable"))}
+_CODE |= {"source code", "verbatim char"}
+_MOST_BASED = 11  # levels of styles that are based on each other, as in Word
+
+
+def code_styles(tree: Tree) -> set[str]:
+    """Return the identifiers of the styles for code, and of those that are based on them."""
+    found, based = set[str](), dict[str, str]()
+    for style in tree.children(tree.root()):
+        ident = tree.attributes(style).get("w:styleId", "")
+        values = {tree.name(child): _value(tree.attributes(child)) for child in tree.children(style)}
+        based[ident] = values.get("w:basedOn", "")
+        if values.get("w:name", "").lower() in _CODE:
+            found.add(ident)
+    for _ in range(_MOST_BASED if found else 0):
+        found |= {ident for ident, parent in based.items() if parent in found}
+    return found
+
+
 class DocxStyles:
     """Styles of the runs of a part, with the language of the translation; None keeps their languages."""
 
@@ -139,11 +159,12 @@ class DocxStyles:
         return known
 
     def hidden(self, properties: int | None) -> bool:
-        tree = self._tree
-        vanish = (
-            child for child in (() if properties is None else tree.children(properties)) if tree.name(child) == "w:vanish"
-        )
-        return any(_value(tree.attributes(child)).lower() in _TRUE for child in vanish)
+        return any(value.lower() in _TRUE for value in self.values(properties, "w:vanish"))
+
+    def values(self, properties: int | None, name: str) -> list[str]:
+        """Return the values of the properties with this name."""
+        children = () if properties is None else self._tree.children(properties)
+        return [_value(self._tree.attributes(child)) for child in children if self._tree.name(child) == name]
 
     def _made(self, start: str, declared: str, properties: int | None) -> Style:
         children = [] if properties is None else list(self._tree.children(properties))
@@ -201,8 +222,8 @@ _LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n]\s*")  # matches once per run of 
 class DocxParagraphs:
     """Reads the paragraphs of a part in order, because fields span several."""
 
-    def __init__(self, tree: Tree, target: OfficeLanguage | None) -> None:
-        self._tree, self._styles = tree, DocxStyles(tree, target)
+    def __init__(self, tree: Tree, target: OfficeLanguage | None, code: Container[str] = ()) -> None:
+        self._tree, self._styles, self._code_styles = tree, DocxStyles(tree, target), code
         self._cursor: str | None = None  # identifier of the bookmark of the last cursor position
         self._kept = tree.tokens[tree.root()].attributes.get(f"{XML}space") == "preserve"
 
@@ -213,6 +234,14 @@ class DocxParagraphs:
         if first is not None and self._tree.name(first) == "w:pPr":
             start = self._tree.span(first)[1]
         return start, end
+
+    def is_code(self, paragraph: int) -> bool:
+        first = next(self._tree.children(paragraph), None)
+        return first is not None and self._styled(first, "w:pStyle")
+
+    def _styled(self, properties: int | None, name: str) -> bool:
+        """Return whether properties name a style for code."""
+        return any(value in self._code_styles for value in self._styles.values(properties, name))
 
     def atoms(self, paragraph: int, fields: Fields) -> list[Atom]:
         """Return the content of a paragraph, with fields as codes."""
@@ -277,6 +306,7 @@ class DocxParagraphs:
         children = list(self._tree.children(run))
         properties = next((child for child in children if self._tree.name(child) == "w:rPr"), None)
         style, hidden = self._styles.of(run, properties), self._styles.hidden(properties)
+        code = self._styled(properties, "w:rStyle")
         for child in children:
             name = self._tree.name(child)
             if name == "w:ruby":
@@ -286,18 +316,18 @@ class DocxParagraphs:
                 whole = all(other in (child, properties) for other in children)
                 yield self._mark(child, name, self._code(run) if whole else self._code(child, style=style))
             elif name not in _DROPPED and name not in _PROPERTIES:
-                yield self._in_run(child, name, style, hidden)
+                yield self._in_run(child, name, style, hidden, code)
 
     def _mark(self, element: int, name: str, atom: Atom) -> FieldStep:
         if name == "w:fldChar":
             return FieldStep(atom, self._tree.attributes(element).get("w:fldCharType", ""))
         return FieldStep(atom, "instruction", self._tree.characters(element))
 
-    def _in_run(self, element: int, name: str, style: Style, hidden: bool) -> FieldStep:
+    def _in_run(self, element: int, name: str, style: Style, hidden: bool, code: bool) -> FieldStep:
         text = self._text(element) if name == "w:t" else _HYPHEN if name == "w:noBreakHyphen" else ""
-        if hidden or not (text or name == "w:t"):
-            shown = "" if hidden else _SHOWN.get(name, "")
-            return FieldStep(self._code(element, shown, style, fixed=bool(shown)))
+        if hidden or code or not (text or name == "w:t"):
+            shown = "" if hidden else text or _SHOWN.get(name, "")
+            return FieldStep(self._code(element, shown, style, fixed=bool(shown) and not text))
         return FieldStep(Atom(((style, *self._tree.span(element)),), None, text))
 
     def _text(self, element: int) -> str:

@@ -140,6 +140,19 @@ def test_field_marks_stay_in_runs_of_their_own() -> None:
     )
 
 
+def test_text_in_styles_for_code_stays() -> None:
+    named = '<w:style w:styleId="{}"><w:name w:val="{}"/><w:basedOn w:val="{}"/></w:style>'
+    styles = (
+        ("Keyword", "keyword", "Verbatim"),
+        ("Verbatim", "Verbatim Char", ""),
+        ("HTMLVorformatiert", "HTML Preformatted", "x"),
+    )
+    parts = {"styles": f"<w:styles {W}>{''.join(named.format(*one) for one in styles)}</w:styles>"}
+    code = f'<w:p><w:pPr><w:pStyle w:val="HTMLVorformatiert"/></w:pPr>{run("x = 1")}</w:p>'
+    inline = run("Call ") + run("sort()", '<w:rStyle w:val="Keyword"/>') + run(" first.")
+    assert units(code + paragraphs(inline), **parts) == ["Call {1:sort()} first."]
+
+
 def test_all_stories_are_read() -> None:
     one = "<w:{0} {1}>{2}</w:{0}>"
     parts = {

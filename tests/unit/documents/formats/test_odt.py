@@ -88,6 +88,13 @@ def test_everything_except_deleted_text_is_read() -> None:
     assert units(body, f"<office:master-styles>{page}</office:master-styles>") == ["Head", "item", "Contents", "top"]
 
 
+def test_text_in_styles_for_code_stays() -> None:
+    automatic = '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Preformatted_20_Text"/>'
+    body = f'<text:p text:style-name="P1">x = 1</text:p><text:p>Call {span("sort()", "Source_20_Text")} first.</text:p>'
+    document = read(odt(body, "", automatic), ReadOptions())
+    assert [signs(unit.pieces) for unit in document.units] == ["Call {1:sort()} first."]
+
+
 def test_a_paragraph_is_written() -> None:
     content = f"<text:s/>a <text:s/>{span('b')}<text:tab/>&lt;c"
     bold = '<text:span text:style-name="Bold">B</text:span>'
