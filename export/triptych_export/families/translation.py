@@ -128,7 +128,8 @@ class TranslationFamily:
 
     def write(self, folder: Path, say: Say) -> None:
         say("decoding in PyTorch")
-        sample = self._calibration() if "int8" in self.precisions and not self.kept else None
+        # Before the graphs, whatever the precisions: there may be too few sentences for the parity check.
+        sample = self._calibration() if "int8" in self.precisions and not self.kept else self._sample
         short = SHORT_PRECISION in self.default_precisions
         self._alignment = write_translation(self.source, folder, say, sample, self.lexicon_pairs, self.precisions, short)
 

@@ -57,7 +57,10 @@ def join(pack: Path, checkpoint: Path) -> None:
 @click.option("--beam-size", default=4, show_default=True)
 @click.option("--length-penalty", default=1.0, show_default=True)
 @click.option(
-    "--out", type=click.File("w", encoding="utf-8"), default=None, help="Write the translations to this file, one per line."
+    "--out",
+    type=click.File("w", encoding="utf-8", lazy=False),  # an error comes before the work
+    default=None,
+    help="Write the translations to this file, one per line.",
 )
 @options.as_json
 def score(

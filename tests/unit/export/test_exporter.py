@@ -104,6 +104,15 @@ def test_data_paths_are_reduced_to_file_names() -> None:
     assert exporter._without_folders({}) == {}
 
 
+def test_too_few_sentences_are_noticed_before_the_graphs_are_written(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "pairs.tsv").write_text("A dog.\tEin Hund.\n")
+    options = ExportOptions(tmp_path / "models", precisions=("fp32",), valid=(str(tmp_path / "pairs.tsv"),))
+    with pytest.raises(SourceError, match="parity: 1 sentences given, at least 200 are needed"):
+        export(CHECKPOINT, options, said.append)
+    assert said == ["decoding in PyTorch"]
+
+
 @pytest.mark.usefixtures("brief")
 def test_one_precision_ships_alone_under_the_next_free_version(tmp_path: Path) -> None:
     (tmp_path / "toy" / "7").mkdir(parents=True)

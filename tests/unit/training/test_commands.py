@@ -18,6 +18,7 @@ from triptych_training.checkpoints.encoder import load_bert_checkpoint, load_ima
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint, save_checkpoint
 from triptych_training.checkpoints.vae import load_vae_checkpoint
 from triptych_training.data.corpus import read_pairs
+from triptych_training.data.languages import ModelLanguages
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.models.pvt import Pvt
@@ -333,8 +334,23 @@ def test_checkpoints_are_scored_in_both_conventions(tmp_path: Path, teacher: Pat
     assert shown[1] == f"BLEU {found['literature']:.2f}  ({found['literature_signature']})"
 
 
+def test_scored_and_distilled_pairs_may_name_their_languages(tmp_path: Path) -> None:
+    teacher, languages = tmp_path / "teacher", ModelLanguages(("en",), {"de": 4, "fr": 5})
+    save_checkpoint(Checkpoint(make_model(vocabulary_size=290), TOKENIZER, "en", "de", languages=languages), teacher)
+    pairs = write_pairs(tmp_path / "pairs.tsv", PAIRS[:3])
+    distill = ("distill", teacher, "--out", tmp_path / "out.tsv", "--beam-size", 1, "--pairs", f"en:fr={pairs}")
+    assert_failed(invoke(*distill, "--pairs", f"en:de={pairs}"), "target_language: fr, de are several")
+    assert invoke(*distill).exit_code == 0
+    score = ("checkpoint", "score", teacher, "--beam-size", 1, "--json")
+    named, given = invoke(*score, f"en:fr={pairs}"), invoke(*score, pairs, "--target-language", "fr")
+    assert (named.exit_code, named.stdout) == (0, given.stdout)
+    assert_failed(invoke(*score, f"en:fr={pairs}", "--target-language", "de"), "target_language: de, fr are several")
+
+
 def test_scoring_errors_are_printed_as_one_line(tmp_path: Path, teacher: Path) -> None:
     long = write_pairs(tmp_path / "long.tsv", [(" ".join(["three"] * 40), "long")])
     assert_failed(invoke("checkpoint", "score", teacher, long), "the model takes at most 32")
+    out = invoke("checkpoint", "score", teacher, long, "--out", tmp_path / "none/out.txt")
+    assert (out.exit_code, "none/out.txt" in out.stderr) == (2, True)
     save_file({"x": torch.zeros(1)}, str(teacher / "model.safetensors"))
     assert_failed(invoke("checkpoint", "score", teacher, write_pairs(tmp_path / "pairs.tsv")), "unexpected x")

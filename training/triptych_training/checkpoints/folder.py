@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from triptych_training.data.files import replace_text, replacing
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, CorpusError
 
@@ -42,12 +43,13 @@ def save_folder(
     """Write a checkpoint folder: `members` are those of config.json, `samples` the contents of other files by path."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"format": FORMAT, "architecture": architecture, **members}
-    (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     if tokenizer is not None:
         save_tokenizer(tokenizer, folder / TOKENIZER)
     for name, content in samples.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(content)
+        with replacing(folder / name) as partial:
+            partial.write_bytes(content)
     save_weights(model, folder)
 
 
@@ -160,9 +162,8 @@ def _read_object(path: Path) -> Config:
 
 def save_weights(model: nn.Module, folder: Path) -> None:
     """Write `folder/model.safetensors`."""
-    partial = folder / f"{WEIGHTS}.partial"
-    save_file(_unique_weights(model), str(partial), metadata={"format": "pt"})
-    partial.replace(folder / WEIGHTS)
+    with replacing(folder / WEIGHTS) as partial:
+        save_file(_unique_weights(model), str(partial), metadata={"format": "pt"})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

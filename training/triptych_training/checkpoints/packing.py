@@ -6,9 +6,7 @@ tar file of the checkpoint folder. Matrices may be stored in 16 bits; readers of
 
 import io
 import json
-import shutil
 import tarfile
-from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +16,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from triptych_training.checkpoints.folder import CONFIG, WEIGHTS, need_files, read_weights
+from triptych_training.data.files import replace_text, replacing
 from triptych_training.errors import CheckpointError, RecipeError
 
 FORMAT = 1
@@ -28,8 +27,10 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 def pack_checkpoint(folder: Path, out: Path, precision: str = "fp16", piece_mib: float = 15.0) -> list[Path]:
     """Write a pack; `out` is its path without suffix. Returns the files, the list of pieces first.
 
+    It replaces an older pack of that name, whose other pieces are removed.
+
     Raises:
-        CheckpointError: `folder` is not a checkpoint.
+        CheckpointError: `folder` is not a checkpoint, or `<out>.json` is not the list of a pack.
         RecipeError: an option is out of range.
     """
     if precision not in DTYPES:
@@ -38,16 +39,21 @@ def pack_checkpoint(folder: Path, out: Path, precision: str = "fp16", piece_mib:
         raise RecipeError(f"piece_mib: {piece_mib} is not above 0")
     need_files(folder, (CONFIG, WEIGHTS))
     out.parent.mkdir(parents=True, exist_ok=True)
+    listing = out.with_name(f"{out.name}.json")
+    old = {path for path, _ in _read_listing(listing)} if listing.exists() else set[Path]()
     content = _archive(folder, precision)
     size = max(1, int(min(len(content), piece_mib * MEBIBYTE)))
-    pieces: list[dict[str, Any]] = []
+    paths, pieces = [], list[dict[str, Any]]()
     for number, start in enumerate(range(0, len(content), size), start=1):
         piece, path = content[start : start + size], out.with_name(f"{out.name}.{number:02d}")
-        path.write_bytes(piece)
+        with replacing(path) as partial:
+            partial.write_bytes(piece)
+        paths.append(path)
         pieces.append({"file": path.name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()})
-    listing = out.with_name(f"{out.name}.json")
-    listing.write_text(json.dumps({"format": FORMAT, "precision": precision, "pieces": pieces}, indent=2) + "\n", "utf-8")
-    return [listing, *(out.with_name(str(piece["file"])) for piece in pieces)]
+    replace_text(listing, json.dumps({"format": FORMAT, "precision": precision, "pieces": pieces}, indent=2) + "\n")
+    for path in old - set(paths):
+        path.unlink(missing_ok=True)
+    return [listing, *paths]
 
 
 def join_checkpoint(listing: Path, out: Path) -> Path:
@@ -59,12 +65,11 @@ def join_checkpoint(listing: Path, out: Path) -> Path:
     if out.exists():
         raise CheckpointError(f"{out}: exists already")
     pieces, faults = [], []
-    for piece in _read_listing(listing):
-        path = listing.with_name(PurePosixPath(str(piece.get("file", ""))).name)
+    for path, expected in _read_listing(listing):
         data = path.read_bytes() if path.is_file() else None
         if data is None:
             faults.append(f"{path}: missing")
-        elif sha256(data).hexdigest() != piece.get("sha256"):
+        elif sha256(data).hexdigest() != expected:
             faults.append(f"{path}: damaged, or part of another pack")
         pieces.append(data or b"")
     if faults:
@@ -73,15 +78,16 @@ def join_checkpoint(listing: Path, out: Path) -> Path:
     return out
 
 
-def _read_listing(path: Path) -> Sequence[Mapping[str, Any]]:
+def _read_listing(path: Path) -> list[tuple[Path, str]]:
+    """Read paths and digests of a pack's pieces, which lie beside the list whatever it says."""
     try:
         listing = json.loads(path.read_text(encoding="utf-8"))
         if listing["format"] != FORMAT:
             raise CheckpointError(f"{path}: format {listing['format']!r}; supported: {FORMAT}")
-        pieces: Sequence[Mapping[str, Any]] = [dict(piece) for piece in listing["pieces"]]
+        names = [(PurePosixPath(str(piece["file"])).name, str(piece["sha256"])) for piece in listing["pieces"]]
+        return [(path.with_name(name), expected) for name, expected in names]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path}: not the list of a pack, the .json file ({type(error).__name__})") from error
-    return pieces
 
 
 def _archive(folder: Path, precision: str) -> bytes:
@@ -107,12 +113,10 @@ def _round(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _unpack(content: bytes, out: Path, origin: Path) -> None:
-    partial = out.with_name(f"{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of an earlier, interrupted one
-    try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-            archive.extractall(partial, filter="data")
-    except (tarfile.TarError, OSError) as error:
-        raise CheckpointError(f"{origin}: its pieces are no archive ({error})") from error
-    need_files(partial, (CONFIG, WEIGHTS))
-    partial.replace(out)
+    with replacing(out) as partial:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                archive.extractall(partial, filter="data")
+        except tarfile.TarError as error:
+            raise CheckpointError(f"{origin}: its pieces are no archive ({error})") from error
+        need_files(partial, (CONFIG, WEIGHTS))

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from triptych_text.languages import UNDETERMINED
 from triptych_text.sentences import Splitter
 from triptych_training.data.corpus import need_items, read_lines
+from triptych_training.data.files import replacing
 from triptych_training.errors import CorpusError
 
 SPLITTER = Splitter(UNDETERMINED, lambda _: True)  # its rules for unknown languages cover the ends of sentences in all scripts
@@ -71,9 +72,8 @@ def encode_documents(tokenizer: Tokenizer, documents: Iterator[list[str]]) -> Do
 
 def save_documents(documents: Documents, path: Path) -> None:
     """Write a file in one move, for the other processes of a training and for a resumed one."""
-    partial = path.with_name(f"{path.name}.partial.npz")
-    np.savez(partial, ids=documents.ids, sentences=documents.sentences, documents=documents.documents)
-    partial.replace(path)
+    with replacing(path) as partial, open(partial, "wb") as file:  # numpy would append a suffix to a path
+        np.savez(file, ids=documents.ids, sentences=documents.sentences, documents=documents.documents)
 
 
 def load_documents(path: Path) -> Documents:

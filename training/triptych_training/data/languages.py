@@ -62,6 +62,19 @@ def directed_files(paths: Sequence[str], default: Direction) -> list[DirectedFil
     return files
 
 
+def files_of_one_target(paths: Sequence[str], target: str) -> tuple[tuple[str, ...], str]:
+    """Parse `FILE` and `en:de=FILE`; return the files, and their target language or else `target`, which may be empty.
+
+    Raises:
+        RecipeError: files name other target languages than each other or `target`.
+    """
+    found = [DIRECTED.fullmatch(path) or path for path in paths]
+    targets = dict.fromkeys([target] * bool(target) + [each[2] for each in found if not isinstance(each, str)])
+    if len(targets) > 1:
+        raise RecipeError(f"target_language: {', '.join(targets)} are several; take the files of one target at a time")
+    return tuple(each if isinstance(each, str) else each[3] for each in found), next(iter(targets), "")
+
+
 def language_token(code: str) -> str:
     """Return the special token of a target language; text that looks like it stays ordinary text."""
     return f"<2{code}>"

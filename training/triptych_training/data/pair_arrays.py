@@ -6,7 +6,6 @@ pairs.json    what the arrays were made from, as a digest; type of the ids; numb
 """
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych_training.data.batches import Example, Indices, Sizes
+from triptych_training.data.files import replacing
 
 IDS, OFFSETS, LISTING = "ids.bin", "offsets.npy", "pairs.json"
 AT_ONCE = 10_000  # pairs
@@ -51,22 +51,19 @@ class PairArrays:
 
 def write_pairs(folder: Path, pairs: Iterator[Example], limit: int, vocabulary_size: int, digest: str) -> None:
     """Write the pairs with at most `limit` tokens a side; the folder appears in one move, complete."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    for path in (folder, partial):
-        shutil.rmtree(path, ignore_errors=True)
-    partial.mkdir()
     kind = np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
     lengths, left_out = [np.zeros(0, np.int32)], 0
-    with open(partial / IDS, "wb") as file:
-        while part := list(islice(pairs, AT_ONCE)):
-            sides = [side for pair in part if pair.size() <= limit for side in (pair.source, pair.target)]
-            left_out += len(part) - len(sides) // 2
-            np.fromiter(chain.from_iterable(sides), kind).tofile(file)
-            lengths.append(np.array(list(map(len, sides)), np.int32))
-    np.save(partial / OFFSETS, np.concatenate(([0], np.concatenate(lengths).cumsum(dtype=np.int64))))
-    listing = {"digest": digest, "type": np.dtype(kind).name, "left_out": left_out}
-    (partial / LISTING).write_text(json.dumps(listing), encoding="utf-8")
-    partial.replace(folder)
+    with replacing(folder) as partial:
+        partial.mkdir()
+        with open(partial / IDS, "wb") as file:
+            while part := list(islice(pairs, AT_ONCE)):
+                sides = [side for pair in part if pair.size() <= limit for side in (pair.source, pair.target)]
+                left_out += len(part) - len(sides) // 2
+                np.fromiter(chain.from_iterable(sides), kind).tofile(file)
+                lengths.append(np.array(list(map(len, sides)), np.int32))
+        np.save(partial / OFFSETS, np.concatenate(([0], np.concatenate(lengths).cumsum(dtype=np.int64))))
+        listing = {"digest": digest, "type": np.dtype(kind).name, "left_out": left_out}
+        (partial / LISTING).write_text(json.dumps(listing), encoding="utf-8")
 
 
 def open_pairs(folder: Path, digest: str) -> PairArrays | None:

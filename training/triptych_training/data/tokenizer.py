@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from triptych_training.data.files import replace_text
 from triptych_training.errors import CheckpointError
 
 PAD, BOS, EOS, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
@@ -60,9 +61,7 @@ def _byte_level(
 
 def save_tokenizer(tokenizer: Tokenizer, path: Path) -> None:
     """Write `tokenizer.json` in one move: an existing file is always complete."""
-    partial = path.with_name(f"{path.name}.partial")
-    tokenizer.save(str(partial))
-    partial.replace(path)
+    replace_text(path, tokenizer.to_str(pretty=True))
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

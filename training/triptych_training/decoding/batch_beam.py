@@ -39,6 +39,8 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         at_least(1, self, "beam_size", "hypotheses", "max_length", "batch_tokens")
+        if not math.isfinite(self.length_penalty):
+            raise ValueError(f"length_penalty: {self.length_penalty} is not a finite number")
         if self.hypotheses > self.beam_size:
             raise ValueError(f"hypotheses: {self.hypotheses} is above beam_size {self.beam_size}")
 

@@ -9,6 +9,7 @@ import torch
 from triptych_text.translation_scores import TranslationScores, score_translations
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
+from triptych_training.data.languages import files_of_one_target
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import CorpusError
 from triptych_training.evaluation.bleu import Score, literature_score
@@ -31,7 +32,8 @@ def score_checkpoint(folder: Path, paths: Sequence[str], options: SearchOptions,
     Raises:
         TrainingError: checkpoint or pairs cannot be used.
     """
-    checkpoint, pairs = load_checkpoint(folder), read_pairs(paths)
+    files, target_language = files_of_one_target(paths, target_language)
+    checkpoint, pairs = load_checkpoint(folder), read_pairs(files)
     prefix, limit = checkpoint.prefix(target_language), checkpoint.model.config.max_positions
     ids = [[*prefix, *encoding.ids] for encoding in checkpoint.tokenizer.encode_batch([source for source, _ in pairs])]
     if (longest := max(map(len, ids))) > limit:

@@ -30,6 +30,7 @@ from tokenizers import Tokenizer
 from triptych_training.checkpoints.folder import CONFIG, WEIGHTS
 from triptych_training.data.corpus import digest
 from triptych_training.data.documents import Documents, encode_documents, load_documents, save_documents
+from triptych_training.data.files import replace_text, replacing
 from triptych_training.data.tokenizer import load_tokenizer, save_tokenizer
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.recipe import Recipe
@@ -103,7 +104,7 @@ class RunFolder:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
             shutil.rmtree(self.pairs, ignore_errors=True)
-        _replace(self.options, json.dumps({**self._settings, "run": run, "data": self._digests}, indent=2) + "\n")
+        replace_text(self.options, json.dumps({**self._settings, "run": run, "data": self._digests}, indent=2) + "\n")
 
     @cached_property
     def _digests(self) -> dict[str, str]:
@@ -178,19 +179,12 @@ class RunFolder:
         """Remove the records of steps after `step` and of the final validation, which will be repeated."""
         if self.metrics.exists():
             kept = [r for r in self.records() if r["step"] <= step and r["kind"] != "final"]
-            _replace(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
+            replace_text(self.metrics, "".join(json.dumps(record) + "\n" for record in kept))
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Replace state.pt in one move: a kill at any moment leaves the old or the new file complete."""
-        partial = self.state.with_suffix(".partial")
-        try:
+        with replacing(self.state) as partial:
             torch.save({**state, "run": self.run}, partial)
-        except (OSError, RuntimeError) as error:  # torch's, on a full disk
-            partial.unlink(missing_ok=True)
-            raise CheckpointError(
-                f"{self.state}: cannot be written; is the disk full? ({str(error).splitlines()[0]})"
-            ) from error
-        partial.replace(self.state)
 
     def load_state(self) -> dict[str, Any] | None:
         """Read the last saved state; None in a new folder.
@@ -240,10 +234,3 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], architecture:
     ]
     if changed:
         raise RecipeError(f"resume: {root} was started with other options: {'; '.join(changed)}")
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write in one move: other processes and a kill see either the old or the new file."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -279,6 +279,9 @@ class Trainer:
 
     def _finish(self, progress: TrainingProgress) -> Path:
         last = self.folder.saved(self.position.epoch)[-self.recipe.averaged :]
+        made = len({record["epoch"] for record in self.folder.records() if record["kind"] == "epoch"})
+        if len(last) < (wanted := min(self.recipe.averaged, made)):
+            progress.say(f"average: {len(last)} of {wanted} checkpoints are left in {self.folder.epoch(1).parent}")
         load_weights(self.task.model, average_weights([self.folder.epoch(n) for n in last]), self.folder.model)
         if len(last) > 1 or not self._metrics:  # a single checkpoint has been validated
             with uncompiled(self.recipe.compile):

@@ -26,6 +26,8 @@ from triptych_training.checkpoints.folder import WEIGHTS
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.checks import at_least, one_of
 from triptych_training.data.corpus import Pair, need_items, read_lines, read_pairs
+from triptych_training.data.files import replacing
+from triptych_training.data.languages import files_of_one_target
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import RecipeError
 from triptych_training.tasks.translation import ENCODED_AT_ONCE
@@ -41,7 +43,7 @@ Candidates = list[tuple[str, bool]]  # translations of a source, best first, and
 class DistillationRecipe:
     """Data and options of a distillation; raises RecipeError if a value is out of range."""
 
-    pairs: tuple[str, ...] = ()  # files of sentence pairs, whose sources are translated
+    pairs: tuple[str, ...] = ()  # files of sentence pairs, whose sources are translated; en:de=FILE names the target language
     texts: tuple[str, ...] = ()  # files of sentences; of lines with tabs the first column is used
     original: bool = True  # write each pair before its translation
     pick: str = "best"  # or "closest": the hypothesis most similar to the pair's target
@@ -111,7 +113,8 @@ def distill(
     """
     if out.exists():
         raise RecipeError(f"out: {out} exists already")
-    checkpoint = load_checkpoint(teacher)
+    files, target = files_of_one_target(recipe.pairs, recipe.target_language)
+    recipe, checkpoint = replace(recipe, pairs=files, target_language=target), load_checkpoint(teacher)
     originals, texts = read_pairs(recipe.pairs), list(_read_texts(recipe.texts))
     sources = list(dict.fromkeys(chain((source for source, _ in originals), texts)))
     work = _WorkFolder(out, recipe.chunk, _settings(teacher, recipe, sources))
@@ -243,10 +246,8 @@ def _write(
         for pair, is_translation in found:
             known += pair in lines
             lines.setdefault(pair, is_translation)
-    partial = out.with_name(f"{out.name}.partial")
-    with open(partial, "wb") as file, _compressed(file, out.suffix) as text:
+    with replacing(out) as partial, open(partial, "wb") as file, _compressed(file, out.suffix) as text:
         text.writelines("{}\t{}\n".format(source.replace("\t", " "), target).encode() for source, target in lines)
-    partial.replace(out)
     return DistillationResult(len(lines), sum(lines.values()), too_long, unusable, known)
 
 

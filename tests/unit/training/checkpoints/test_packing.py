@@ -1,6 +1,7 @@
 """Packing and joining checkpoints."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,10 @@ def test_faulty_packs_are_named(tmp_path: Path, folder: Path) -> None:
         join_checkpoint(listing, tmp_path / "joined")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 2, "pieces": []}', '{"format": 1, "pieces": [1]}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"format": 2, "pieces": []}', *(f'{{"format": 1, "pieces": [{piece}]}}' for piece in ("1", "{}"))],
+)
 def test_an_invalid_list_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "pack.json").write_text(content)
     with pytest.raises(TrainingError, match=r"pack\.json: (not the list of a pack|format 2; supported: 1)"):
@@ -95,3 +99,25 @@ def test_invalid_arguments_are_rejected(tmp_path: Path, folder: Path) -> None:
         pack_checkpoint(tmp_path, tmp_path / "pack")
     with pytest.raises(CheckpointError, match="exists already"):
         join_checkpoint(tmp_path / "pack.json", folder)
+
+
+def test_a_smaller_pack_replaces_a_larger_one(tmp_path: Path, folder: Path) -> None:
+    assert len(pack_checkpoint(folder, tmp_path / "pack", "fp16", PIECE)) > 3
+    other = tmp_path / "pack.99"
+    other.touch()  # of something else
+    files = pack_checkpoint(folder, tmp_path / "pack")
+    assert {*tmp_path.iterdir()} == {*files, folder, other}
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"other\.json: not the list of a pack"):
+        pack_checkpoint(folder, tmp_path / "other")
+
+
+def test_a_failed_join_leaves_nothing_behind(tmp_path: Path, folder: Path) -> None:
+    listing, piece = pack_checkpoint(folder, tmp_path / "pack")
+    content = json.loads(listing.read_text())
+    piece.write_bytes(bytes(20_480))  # an empty archive
+    content["pieces"][0]["sha256"] = sha256(piece.read_bytes()).hexdigest()
+    listing.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="not a checkpoint folder"):
+        join_checkpoint(listing, tmp_path / "joined")
+    assert {*tmp_path.iterdir()} == {listing, piece, folder}

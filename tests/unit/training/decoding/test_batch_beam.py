@@ -1,5 +1,6 @@
 """Batched beam search finds the same translations as the reference."""
 
+import math
 from typing import Any
 
 import pytest
@@ -79,9 +80,10 @@ def test_scores_are_log_probabilities_by_length_and_one_beam_is_greedy() -> None
     [
         ({"beam_size": 0}, "beam_size: 0 is below 1"),
         ({"max_length": 0}, "max_length: 0 is below 1"),
+        ({"length_penalty": math.nan}, "length_penalty: nan is not a finite number"),
         ({"beam_size": 2, "hypotheses": 3}, "hypotheses: 3 is above beam_size 2"),
     ],
 )
-def test_invalid_options_are_rejected(options: dict[str, int], message: str) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SearchOptions(**options)

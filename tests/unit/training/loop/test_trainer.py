@@ -150,6 +150,16 @@ def test_checkpoints_and_states_of_other_runs_are_not_used(finished: tuple[Trans
         train_translation(replace(recipe, validate_every=2), SHAPE, tmp_path / "run", resume=True)
 
 
+def test_removed_checkpoints_are_noticed(
+    finished: tuple[TranslationRecipe, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, whole = finished
+    shutil.copytree(whole, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    assert f"average: 1 of 2 checkpoints are left in {tmp_path}/run/checkpoints\n" in capsys.readouterr().err
+
+
 def test_changed_training_files_are_noticed(recipe: TranslationRecipe, tmp_path: Path) -> None:
     train_translation(recipe, SHAPE, tmp_path / "run")
     write_pairs(Path(recipe.train[0]), PAIRS[1:])
