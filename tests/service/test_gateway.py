@@ -339,6 +339,13 @@ def test_hugging_face_client(served: Served) -> None:
     assert [one.token_str for one in client("bert-en").fill_mask(text, top_k=2)] == [one.token_str for one in expected]
     translated = served.client.translate(TEXTS[1], beam_size=2).text
     assert client("en-de").translation(TEXTS[1], generate_parameters={"num_beams": 2}).translation_text == translated
+    t2t: Any = client("en-de/pipeline/summarization").summarization(TEXTS[1], generate_parameters={"num_beams": 2})
+    assert t2t["summary_text"] == translated
+    sampled = served.client.generate("I am", max_tokens=5, seed=3, sampling_topk=0, sampling_temperature=0.9).text
+    given: Any = {"max_new_tokens": 5, "seed": 3, "temperature": 0.9}
+    assert client("gpt-en").text_generation("I am", **given) == sampled
+    best = served.client.generate("I am", max_tokens=5, sampling_topk=1, echo=True).text
+    assert client("gpt-en").text_generation("I am", **given, do_sample=False, return_full_text=True) == best
     vectors = np.array([one.values for one in served.client.embed_many(TEXTS, normalize=True)])
     found = client("bert-en/pipeline/feature-extraction").feature_extraction(TEXTS, normalize=True, truncate=True)
     np.testing.assert_allclose(found, vectors, atol=0.05)
@@ -385,6 +392,8 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"num_beams": -1}}}, 400, "parameters: "),
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"where": 1}}}, 400, "parameters: "),
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"target_prefix": "ab"}}}, 400, "parameters: "),
+        ("/models/gpt-en", {"inputs": "a", "stream": True}, 400, "stream: True is not supported"),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"typical_p": 0.5}}, 400, "typical_p: 0.5 is not supported"),
         ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
         ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
         ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),
@@ -416,6 +425,8 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
             "parameters.generate_parameters.num_beams: ",
         ),
         ("/models/en-de", {"inputs": "a", "parameters": {"tgt_lang": "!"}}, "parameters.tgt_lang: "),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"max_new_tokens": 5000}}, "parameters.max_new_tokens: "),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"top_p": 2}}, "parameters.top_p: "),
         ("/v1/completions", {"prompt": ["a", ""], "model": "gpt-en", "top_p": 2}, "top_p: "),
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "temperature": -1}, "temperature: "),
         ("/v1/completions", {"prompt": "a", "model": "gpt-en", "logprobs": 21}, "logprobs: "),

@@ -6,6 +6,7 @@ The task of `POST /models/NAME` is that of the model; `POST /models/NAME/pipelin
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from triptych.v1 import (
@@ -14,12 +15,14 @@ from triptych.v1 import (
     image_classification_pb2,
     question_answering_pb2,
     text_classification_pb2,
+    text_generation_pb2,
     token_classification_pb2,
     translation_pb2,
 )
 from triptych_serving.gateway import tei
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
-from triptych_serving.gateway.route import Api, ApiRoute
+from triptych_serving.gateway.route import Api, ApiRoute, renamed
+from triptych_serving.rpc.direct_calls import RpcError
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 AGGREGATIONS = {"none": token_classification_pb2.AGGREGATION_NONE, "simple": token_classification_pb2.AGGREGATION_SIMPLE}
@@ -33,6 +36,29 @@ GENERATION = {
     "temperature": "sampling_temperature",
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
+}
+# Parameters of generated texts, and those that are not supported with their values without effect.
+SAMPLING: Mapping[str, tuple[str, type]] = {
+    "repetition_penalty": ("repetition_penalty", float),
+    "seed": ("seed", int),
+    "temperature": ("sampling_temperature", float),
+    "top_k": ("sampling_topk", int),
+    "top_p": ("sampling_topp", float),
+}
+SAMPLED = ("sampling_temperature", "sampling_topk", "sampling_topp")  # given: the text is sampled
+PARAMETERS = {
+    "prompts": "inputs",
+    "stop": "parameters.stop",
+    "max_tokens": "parameters.max_new_tokens",
+    "options.max_length": "parameters.max_new_tokens",
+    **{f"options.{field}": f"parameters.{name}" for name, (field, _) in SAMPLING.items()},
+}
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("details", "decoder_input_details", "watermark"), (False,)),
+    **dict.fromkeys(("adapter_id", "grammar", "top_n_tokens", "truncate"), ()),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "typical_p": (1,),
 }
 
 
@@ -112,7 +138,7 @@ async def answer_question(query: Query) -> Any:
     return answers if options.get("top_k", 1) > 1 else next(iter(answers), NO_ANSWER)
 
 
-async def translate(query: Query) -> Any:
+async def translate(query: Query, member: str = "translation_text") -> Any:
     query.parameters.refuse({"clean_up_tokenization_spaces": (True, False), "truncation": ("do_not_truncate",)})
     given = query.parameters.take("generate_parameters", dict, {})
     options = {GENERATION.get(name, name): value for name, value in given.items() if value is not None}
@@ -124,7 +150,30 @@ async def translate(query: Query) -> Any:
         options=options_of("generate_parameters", options),
     )
     response = await query.call.ask(request)
-    return [{"translation_text": one.translated_text} for one in response.translations]
+    return [{member: one.translated_text} for one in response.translations]
+
+
+async def generate(query: Query) -> Any:
+    given = query.parameters
+    given.refuse(UNSUPPORTED)
+    options = given.take_given(SAMPLING)
+    if given.get("do_sample") is not None and not given.take("do_sample", bool):
+        options = {**{name: value for name, value in options.items() if name not in SAMPLED}, "sampling_topk": 1}
+    elif given.get("do_sample") or not options.keys().isdisjoint(SAMPLED):  # otherwise the bundle's default
+        options.setdefault("sampling_topk", 0)
+    request = text_generation_pb2.GenerateRequest(
+        prompts=query.texts(),
+        model=query.model,
+        stop=given.take_texts("stop")[0] if given.get("stop") else [],
+        echo=given.take("return_full_text", bool, False),
+        options=options_of("parameters", options),
+        **given.take_given({"max_new_tokens": ("max_tokens", int)}),
+    )
+    try:
+        response = await query.call.ask(request)
+    except RpcError as error:
+        raise renamed(error, PARAMETERS) from None
+    return query.each([[{"generated_text": one.choices[0].text}] for one in response.generations])
 
 
 async def compare_sentences(query: Query) -> Any:
@@ -159,6 +208,9 @@ TASKS: dict[str, Callable[[Query], Awaitable[Any]]] = {
     "token-classification": classify_tokens,
     "question-answering": answer_question,
     "translation": translate,
+    "summarization": partial(translate, member="summary_text"),
+    "text2text-generation": partial(translate, member="generated_text"),
+    "text-generation": generate,
     "image-classification": classify_image,
     "feature-extraction": lambda query: tei.embed_texts(query.call, query.parameters, query.model),
     "sentence-similarity": compare_sentences,
@@ -174,6 +226,7 @@ async def infer(call: HttpCall) -> Any:
         task = task or "image-classification"
     else:
         given = await call.json(has_images=True)
+        given.refuse({"stream": (False,)})
         inputs = given.get("inputs")
         task = task or await _task_of(call, model, inputs)
         beside = task == "feature-extraction"  # its parameters are beside the inputs
