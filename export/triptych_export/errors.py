@@ -9,6 +9,10 @@ class SourceError(ExportError):
     """The checkpoint, its files or the export options cannot be used."""
 
 
+class WeightsError(SourceError):
+    """The weights do not fit the model that config.json describes."""
+
+
 class GraphError(ExportError):
     """The tracer produced a graph that cannot be served; this is a defect of Triptych."""
 

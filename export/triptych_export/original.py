@@ -82,7 +82,7 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
 
 def _open(transformers: Any, folder: Folder, loaded: Loaded) -> Any:
     """Load the class that config.json names, or the bare encoder of sentence encoders."""
-    name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture
+    name = "AutoModelForSeq2SeqLM" if isinstance(loaded, TranslationSource) else folder.architecture or "AutoModelForCausalLM"
     if isinstance(loaded, TextCheckpoint) and isinstance(loaded.model, BertForEmbedding):
         name = "AutoModel"
     transformers.utils.logging.set_verbosity_error()

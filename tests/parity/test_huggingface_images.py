@@ -287,7 +287,7 @@ def checkpoint(saved: Path, tmp_path: Path) -> Path:
             {"architectures": ["ViTModel"]},
             r"config\.json: ViTModel is not supported; supported of vit: ViTFor",
         ),
-        ({"architectures": None}, "no architecture is not supported; supported of vit"),
+        ({"architectures": None}, "architectures: missing, name the model's class; supported of vit"),
         ({"model_type": "beit"}, r"model_type 'beit' \(ViTForImageClassification\) is not supported"),
         ({"problem_type": "multi_label_classification"}, "problem_type: 'multi_label_classification' is not"),
         ({"num_channels": 1}, "num_channels: 1; images have 3"),

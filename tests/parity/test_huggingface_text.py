@@ -445,9 +445,9 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (
             {"architectures": ["BertForMultipleChoice"]},
-            "architecture 'BertForMultipleChoice' is not supported; supported: BertModel, BertForMaskedLM, BertForPre",
+            "BertForMultipleChoice is not supported; supported: BertModel, BertForMaskedLM, BertForPre",
         ),
-        ({"architectures": None}, "no architecture is not supported; supported: BertModel"),
+        ({"architectures": None}, "architectures: missing, name the model's class; supported: BertModel"),
         ({"problem_type": "regression"}, "problem_type: 'regression' is not supported, its scores are not probabilities"),
         ({"hidden_act": "mish"}, "hidden_act: 'mish' is not supported; supported: relu, gelu"),
         ({"is_decoder": True}, "is_decoder: True is not supported; supported: False"),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
@@ -18,10 +19,19 @@ from triptych_export.errors import SourceError
 CONFIG = "config.json"
 # Files to download. Safetensors are preferred; pickles are fetched only if there are none.
 WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
+PLACES = (f"*/{CONFIG}", f"snapshots/*/{CONFIG}")  # in folders of Trainer's, and of the hub's cache
+ADAPTER = "adapter_config.json"
+REMEDIES = {  # of folders without weights, by a file
+    ADAPTER: "it holds a PEFT adapter: merge it into its base model (merge_and_unload), and save that with its tokenizer",
+    "tf_model.h5": "load it in transformers 4 with from_tf=True, and save it",
+    "flax_model.msgpack": "load it in transformers 4 with from_flax=True, and save it",
+    "zero_to_fp32.py": "DeepSpeed's weights are put together by this script",
+}
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NO_ANSWER = (TransportError, ConnectionError, TimeoutError, OfflineModeIsEnabled, LocalEntryNotFoundError)
 PICKLES = ("pytorch_model*.bin",)
 GRAPHS = ("model.onnx*", "onnx/model.onnx*", "onnx/model_quantized.onnx*")  # fetched only if there are no weights
+LFS = b"version https://git-lfs.github.com/"
 Neutral = Mapping[str, tuple[object, ...]]  # by name: the values that change no result; none: all of them
 
 
@@ -64,7 +74,7 @@ class Folder:
         """Members of config.json; raises SourceError if it is missing, or not a JSON object."""
         config = self.read_json(CONFIG)
         if config is None:
-            raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}")
+            raise SourceError(f"{self.path}: not a checkpoint folder, missing {CONFIG}{self._elsewhere()}")
         return Members(config)
 
     @property
@@ -77,6 +87,21 @@ class Folder:
         """Saved class, such as "BertForMaskedLM"; empty if config.json names none."""
         names = self.config.get("architectures") or [""]
         return str(names[0])
+
+    @property
+    def architecture_fault(self) -> str:
+        """Say that the saved class is not supported, or missing, for an error."""
+        named = self.architecture
+        return f"{named} is not supported" if named else "architectures: missing, name the model's class"
+
+    def _elsewhere(self) -> str:
+        """Say what a folder without config.json is instead, for an error."""
+        if self.has(ADAPTER):
+            return f"; {REMEDIES[ADAPTER]}"
+        if self.has("modules.json"):
+            return ", as sentence-transformers wrote it before version 2.0: load and save it with a newer version"
+        places = sorted(place.parent for pattern in PLACES for place in self.path.glob(pattern))
+        return f"; there is one in: {', '.join(map(str, places))}" if places else ""
 
     def config_error(self, problem: str) -> SourceError:
         """Make an error about a member of config.json."""
@@ -97,7 +122,8 @@ class Folder:
         try:
             members = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise SourceError(f"{self.path / name}: cannot be read as JSON: {error}") from error
+            remedy = pointer_remedy(self.path / name)
+            raise SourceError(f"{self.path / name}: cannot be read as JSON: {error}{remedy}") from error
         if not isinstance(members, dict):
             raise SourceError(f"{self.path / name}: not a JSON object")
         return members
@@ -155,6 +181,14 @@ def _download(name: str, revision: str) -> Folder:
     except Exception as error:  # whatever the hub's client raises
         cause = error.__context__ if isinstance(error.__context__, NO_ANSWER) else error
         raise SourceError(f"{name}: not a folder, and not available from the Hugging Face hub: {one_line(cause)}") from error
+
+
+def pointer_remedy(path: Path) -> str:
+    """Say what to do about a file that cannot be read, if it is a pointer of git-lfs; otherwise nothing."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(LFS)) == LFS:
+            return "; it is only a pointer of git-lfs, fetch the file: git lfs pull"
+    return ""
 
 
 def one_line(error: BaseException) -> str:

@@ -143,7 +143,7 @@ def _llama_members(folder: Folder) -> dict[str, Any]:
 
 def _mistral_members(folder: Folder) -> dict[str, Any]:
     members = _llama_members(folder)
-    window = integer(folder, "sliding_window", 0)
+    window = integer(folder, "sliding_window", 0 if "sliding_window" in folder.config else 4_096)  # null: none
     return {**members, "window": window, "window_layers": range(members["layers"] if window else 0)}
 
 
@@ -219,7 +219,7 @@ LLAMA_RULES = (
     Rule("projection", "lm_head"),
 )
 GPT2_MAPPING = DecoderMapping(
-    "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("h.*.attn.bias", "h.*.attn.masked_bias")
+    "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("*h.*.attn.bias", "*h.*.attn.masked_bias")
 )
 CONSTANTS = ("*.rotary_emb.inv_freq",)
 DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {

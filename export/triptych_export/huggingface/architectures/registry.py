@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from triptych_export.errors import WeightsError
 from triptych_export.generation_source import GenerationSource
 from triptych_export.huggingface.architectures import bart, bert, image_classifiers, image_gpt, t5
 from triptych_export.huggingface.architectures.decoders import DECODERS, load_decoder
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.seq2seq import BART_NEUTRAL
-from triptych_export.huggingface.checkpoint.text import load_text
+from triptych_export.huggingface.checkpoint.text import MODULES, load_text
 from triptych_export.huggingface.folder import Folder, Neutral
 from triptych_export.translation_source import TranslationSource
 from triptych_training.checkpoints.encoder import ImageCheckpoint, TextCheckpoint
@@ -52,23 +53,35 @@ def load(folder: Folder, source_language: str = "", target_language: str = "") -
         SourceError: the architecture or a member of config.json is not supported; files are missing, damaged or contradict each
             other; or languages are given for a model that does not translate.
     """
-    if folder.model_type in TRANSLATION_LOADERS:
-        translate, neutral = TRANSLATION_LOADERS[folder.model_type]
-        loaded: Loaded = translate(folder, source_language, target_language)
-    elif folder.model_type not in {**LOADERS, **DECODERS}:
+    neutral, open_model = _loader(folder, source_language, target_language)
+    try:
+        loaded = open_model()
+    except WeightsError:
+        check_members(folder, neutral)  # an unsupported member says why they do not fit
+        raise
+    check_members(folder, neutral)
+    return loaded
+
+
+def _loader(folder: Folder, source_language: str, target_language: str) -> tuple[Neutral, Callable[[], Loaded]]:
+    """Find the neutral members of the folder's `model_type`, and what loads it."""
+    if folder.model_type not in {**TRANSLATION_LOADERS, **LOADERS, **DECODERS}:
         groups = {"encoder-decoders": TRANSLATION_LOADERS, "decoders": DECODERS, "encoders": LOADERS}
         supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
         raise folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")
-    elif source_language or target_language:
+    if folder.model_type not in LOADERS and folder.has(MODULES):
+        known = "bert, roberta, distilbert, xlm-roberta, camembert, modernbert"
+        raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
+    if folder.model_type in TRANSLATION_LOADERS:
+        translate, neutral = TRANSLATION_LOADERS[folder.model_type]
+        return neutral, lambda: translate(folder, source_language, target_language)
+    if source_language or target_language:
         raise folder.config_error(f"{_kind(folder)} does not translate; remove source_language and target_language")
-    elif folder.model_type in DECODERS:
+    if folder.model_type in DECODERS:
         mapping, neutral = DECODERS[folder.model_type]
-        loaded = load_decoder(folder, mapping)
-    else:
-        encode, neutral = LOADERS[folder.model_type]
-        loaded = encode(folder)
-    check_members(folder, neutral)
-    return loaded
+        return neutral, lambda: load_decoder(folder, mapping)
+    encode, neutral = LOADERS[folder.model_type]
+    return neutral, lambda: encode(folder)
 
 
 def _kind(folder: Folder) -> str:

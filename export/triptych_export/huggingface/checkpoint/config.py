@@ -104,5 +104,5 @@ def check_architecture(folder: Folder, *supported: str, required: bool = False) 
         SourceError: names the class found and those supported.
     """
     if folder.architecture not in (*supported, *(() if required else ("",))):
-        found, known = folder.architecture or "no architecture", ", ".join(supported)
-        raise folder.config_error(f"{found} is not supported; supported of {folder.model_type}: {known}")
+        found, known = folder.architecture_fault, ", ".join(supported)
+        raise folder.config_error(f"{found}; supported of {folder.model_type}: {known}")

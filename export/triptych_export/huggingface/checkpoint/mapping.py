@@ -13,8 +13,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.weights import StoredWeights
+from triptych_export.errors import WeightsError
+from triptych_export.huggingface.checkpoint.weights import WRAPPERS, StoredWeights
 from triptych_export.huggingface.folder import Folder
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -99,9 +99,13 @@ def load_rules(
     "*.position_ids"; `prefixes` are optional leading parts of the checkpoint's names, such as "bert.".
 
     Raises:
-        SourceError: lists every missing, unexpected and misshapen weight.
+        WeightsError: lists every missing, unexpected and misshapen weight.
         ValueError: a parameter of the model has no rule.
     """
+    for prefix, wrapper in WRAPPERS.items():
+        if all(name.startswith(prefix) for name in weights):
+            remedy = f"save the model that is in it, or remove {prefix!r}"
+            raise WeightsError(f"{weights.paths[0]}: the names of all weights begin with {prefix!r}, of {wrapper}; {remedy}")
     stored = {_plain(name, prefixes): name for name in weights}
     sources = {name: _source(name, rules, prefixes) for name, _ in model.named_parameters()}
     faults: list[str] = []
@@ -116,7 +120,7 @@ def load_rules(
         faults.append(f"unexpected {', '.join(unexpected[:SHOWN_FAULTS])}{more}")
     if faults:
         places = ", ".join(path.name for path in weights.paths[:3]) + ("..." if len(weights.paths) > 3 else "")
-        raise SourceError(f"{weights.paths[0].parent} ({places}): {'; '.join(faults)}")
+        raise WeightsError(f"{weights.paths[0].parent} ({places}): {'; '.join(faults)}")
     _assign(model, sources, weights, stored)
 
 

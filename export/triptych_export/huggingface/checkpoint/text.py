@@ -299,9 +299,8 @@ def _head(folder: Folder, mapping: TextMapping) -> str:
     for name in mapping.classes:
         if (head := folder.architecture.removeprefix(name)) != folder.architecture and head in mapping.heads:
             return head
-    found = f"architecture {folder.architecture!r}" if folder.architecture else "no architecture"
     supported = ", ".join(f"{mapping.classes[0]}{head}" for head in mapping.heads)
-    raise folder.config_error(f"{found} is not supported; supported: {supported}")
+    raise folder.config_error(f"{folder.architecture_fault}; supported: {supported}")
 
 
 def read_labels(folder: Folder) -> tuple[str, ...]:

@@ -16,10 +16,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import REMEDIES, one_line, pointer_remedy
 from triptych_export.onnx_files.weights import open_graphs, weight_graphs
 
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"
 INDEX = ".index.json"
+# First part of all names in weights that were saved from inside a wrapper: the wrapper.
+WRAPPERS = {"_orig_mod.": "torch.compile", "module.": "DataParallel", "base_model.model.": "PEFT"}
 OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # suffixes of norms in checkpoints converted from TensorFlow
 
 
@@ -71,9 +74,10 @@ def open_weights(folder: Path) -> StoredWeights:
     if graphs := weight_graphs(folder):
         return StoredWeights(open_graphs(graphs))
     there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_file())) or "nothing"
+    remedy = next((f"; {name}: {remedy}" for name, remedy in REMEDIES.items() if (folder / name).exists()), "")
     raise SourceError(
         f"{folder}: holds no weights; supported: {SAFETENSORS} and {PICKLE}, or shards of either with {SAFETENSORS}{INDEX} "
-        f"or {PICKLE}{INDEX}; there are: {there}"
+        f"or {PICKLE}{INDEX}; there are: {there}{remedy}"
     )
 
 
@@ -116,9 +120,10 @@ def _open(paths: list[Path], opener: type[_SafeShard] | type[_PickleShard]) -> d
         except FileNotFoundError:
             faults.append(f"{path.name} is missing")
         except pickle.UnpicklingError:
-            faults.append(f"{path.name} holds more than weights, or is damaged: pickles are loaded weights-only")
+            rule = "pickles are loaded weights-only"
+            faults.append(f"{path.name} holds more than weights, or is damaged: {rule}{pointer_remedy(path)}")
         except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-            faults.append(f"{path.name} is damaged or cut short ({' '.join(str(error).split())})")
+            faults.append(f"{path.name} is damaged or cut short ({one_line(error)}){pointer_remedy(path)}")
     if faults:
         raise SourceError(f"{paths[0].parent}: {'; '.join(faults)}")
     return shards

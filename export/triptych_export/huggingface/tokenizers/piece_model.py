@@ -16,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.folder import pointer_remedy
 
 SPACE = "\u2581"  # represents a space in pieces
 BPE, UNIGRAM = "bpe", "unigram"
@@ -95,7 +96,7 @@ def read_piece_model(path: Path) -> PieceModel:
         model.ParseFromString(path.read_bytes())
         pieces = tuple(Piece(piece.piece, piece.score, PieceType(piece.type)) for piece in model.pieces)
     except (OSError, DecodeError, ValueError) as error:
-        raise SourceError(f"{path}: not a SentencePiece model: {error}") from error
+        raise SourceError(f"{path}: not a SentencePiece model: {error}{pointer_remedy(path)}") from error
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     if not any(piece.kind == PieceType.UNKNOWN for piece in pieces):
         raise SourceError(f"{path}: not a SentencePiece model: none of its {len(pieces)} pieces is the unknown piece")

@@ -60,8 +60,14 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary, strips: bool = Fa
     tokenizer.normalizer = normalizers.Sequence([*_normalizers(model), *_unknown_runs(model, foreign)])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_pre_tokenizers(model, vocabulary))
     tokenizer.decoder = decoders.Sequence(_decoders(model, bool(hidden), strips))
-    tokenizer.add_tokens([*vocabulary.special, *vocabulary.behind])
+    tokenizer.add_tokens([_literal(token) for token in (*vocabulary.special, *vocabulary.behind)])
     return tokenizer
+
+
+def _literal(token: AddedToken) -> AddedToken:
+    """Let a token be found as it is written; a normalized one begins with a space, and is only found at the start of words."""
+    flags = {name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip", "special")}
+    return AddedToken(token.content, normalized=False, **flags)
 
 
 def cuts(names: Iterable[str], found: Iterable[str]) -> str:

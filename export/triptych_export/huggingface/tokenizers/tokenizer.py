@@ -70,7 +70,12 @@ def decoder_tokenizer(folder: Folder) -> Tokenizer:
         return fast_tokenizer(folder, tokens)
     if folder.model_type != "gpt2":  # others cut texts in ways that only this file says
         raise SourceError(f"{folder.path}: no {FAST}; save the tokenizer with transformers, which writes it")
-    return byte_level(folder, tokens)
+    tokenizer = byte_level(folder, tokens)
+    first = tokens.name("bos_token")
+    if folder.members(CONFIG).get("add_bos_token") and first:
+        pair, ids = [first, "$A", first, "$B"], [(first, _id(tokenizer, folder, first))]
+        tokenizer.post_processor = processors.TemplateProcessing(single=pair[:2], pair=pair, special_tokens=ids)
+    return tokenizer
 
 
 def translation_tokenizers(folder: Folder) -> TranslationTokenizers:

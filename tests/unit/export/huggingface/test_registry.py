@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from triptych_export.errors import SourceError
+from triptych_export.huggingface.architectures.decoders import DECODERS, GPT2_MAPPING, load_gpt
 from triptych_export.huggingface.architectures.registry import LOADERS, TRANSLATION_LOADERS, load
 from triptych_export.huggingface.checkpoint.config import check_members
 from triptych_export.huggingface.checkpoint.generation import read_generation
 from triptych_export.huggingface.checkpoint.image import read_image_processor
+from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import Folder
 from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
@@ -104,6 +108,41 @@ def test_unsupported_members_are_named(model: str, changes: dict[str, Any], mess
     found = fault(folder, config)
     assert message in found
     assert found.startswith(str(folder))
+
+
+def test_a_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]", encoding="utf-8")
+    message = fault(tmp_path, {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]})
+    assert (
+        "model_type 'qwen2' (Qwen2ForCausalLM) is not supported as a sentence encoder (modules.json); supported: bert"
+        in message
+    )
+
+
+def test_an_unsupported_member_explains_weights_that_do_not_fit(tmp_path: Path) -> None:
+    folder = small_model("bart", "tied", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    found = fault(folder, {**config, "quantization_config": {"bits": 4}, "encoder_layers": 3})
+    assert "config.json: quantization_config: {'bits': 4} is not supported" in found
+
+
+def test_the_masks_that_older_versions_stored_with_gpt2_are_ignored(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, n_positions=8)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    masks = {f"transformer.h.0.attn.{name}": torch.ones(1, 1, 8, 8) for name in ("bias", "masked_bias")}
+    save_file({**stored, **masks}, tmp_path / "model.safetensors")
+    model = load_gpt(Folder(tmp_path), GPT2_MAPPING, open_weights(tmp_path))
+    assert torch.equal(model.tokens.weight, stored["transformer.wte.weight"])
+
+
+@pytest.mark.parametrize(("given", "window"), [({}, 4_096), ({"sliding_window": None}, 0), ({"sliding_window": 16}, 16)])
+def test_mistral_has_a_window_unless_it_is_null(given: dict[str, Any], window: int, tmp_path: Path) -> None:
+    shape = {"num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    config = {**shape, "max_position_embeddings": 9_000, **given}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    members = DECODERS["mistral"][0].members(Folder(tmp_path))
+    assert (members["window"], list(members["window_layers"])) == (window, [0] if window else [])
 
 
 def test_neutral_members_may_have_their_neutral_values_and_null(tmp_path: Path) -> None:

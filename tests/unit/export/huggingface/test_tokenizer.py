@@ -17,7 +17,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.tokenizers import language_codes
 from triptych_export.huggingface.tokenizers.piece_model import BPE, UNIGRAM, PieceType, read_piece_model
 from triptych_export.huggingface.tokenizers.piece_tokenizer import cuts
-from triptych_export.huggingface.tokenizers.tokenizer import text_tokenizer, translation_tokenizers
+from triptych_export.huggingface.tokenizers.tokenizer import decoder_tokenizer, text_tokenizer, translation_tokenizers
 from triptych_serving.text.tokenizers import make_tokenizer
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
@@ -261,6 +261,7 @@ def test_added_tokens_keep_their_ids(tmp_path: Path, unigram: bytes) -> None:
     tokenizer = _text(tmp_path)
     assert [tokenizer.token_to_id(name) for name in ("<mask>", "<brand>", "<ours>")] == [size - 1, size, size + 1]
     assert size in tokenizer.encode("a <brand> of its own").ids
+    assert size in tokenizer.encode("a<brand>").ids
     assert size + 1 not in tokenizer.encode("<ours>").ids
     assert tokenizer.decode([size, size + 1]).strip() == "<brand>"
     _write(tmp_path / "added_tokens.json", {"<brand>": size + 3})
@@ -369,6 +370,15 @@ def test_byte_level_equals_transformers(tmp_path: Path, byte_files: Path, spaced
     assert mine.encode(masked).ids == theirs(masked)["input_ids"]
     rows = [theirs(line)["input_ids"] for line in lines]
     assert [mine.decode(row) for row in rows] == [_their_text(theirs, row) for row in rows]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_gpt2_may_begin_texts_with_a_token(tmp_path: Path, byte_files: Path, begins: bool) -> None:
+    shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
+    _write(tmp_path / "config.json", {"model_type": "gpt2"})
+    _write(tmp_path / "tokenizer_config.json", {"add_bos_token": begins, "bos_token": "<s>"})
+    theirs, mine = transformers.GPT2Tokenizer.from_pretrained(tmp_path), decoder_tokenizer(Folder(tmp_path))
+    assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
 
 
 def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:

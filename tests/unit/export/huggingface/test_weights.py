@@ -15,6 +15,7 @@ from triptych_export.errors import SourceError
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules
 from triptych_export.huggingface.checkpoint.weights import StoredWeights, open_weights
 from triptych_export.huggingface.folder import Folder, open_folder
+from triptych_export.huggingface.tokenizers.piece_model import read_piece_model
 
 ROWS, WIDTH, LAYERS = 7, 4, 2
 
@@ -180,6 +181,12 @@ def test_all_faults_are_listed_under_the_checkpoints_names(tmp_path: Path) -> No
     assert "position_ids" not in message
 
 
+def test_a_wrapper_around_the_model_is_named(tmp_path: Path) -> None:
+    weights = write(tmp_path, {f"_orig_mod.{name}": tensor for name, tensor in tensors().items()}, "safetensors")
+    expected = f"{tmp_path / 'model.safetensors'}: the names of all weights begin with '_orig_mod.', of torch.compile; "
+    assert fault(weights).startswith(expected)
+
+
 def test_a_parameter_without_a_rule_is_a_bug(tmp_path: Path) -> None:
     with torch.device("meta"):
         model = Model()
@@ -250,12 +257,31 @@ def test_a_malformed_index_is_rejected(tmp_path: Path, index: str) -> None:
 
 def test_other_formats_are_reported_with_the_files_found(tmp_path: Path) -> None:
     (tmp_path / "tf_model.h5").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"holds no weights; supported: model\.safetensors and .*; there are: tf_model\.h5$"):
+    with pytest.raises(
+        SourceError, match=r"holds no weights; supported: model\.safetensors .*; there are: tf_model\.h5; .*from_tf"
+    ):
         open_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "tokenizer.json", "source.spm"])
+def test_a_pointer_of_git_lfs_is_recognised(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n", encoding="utf-8")
+    readers = {".json": lambda: Folder(tmp_path).read_json(name), ".spm": lambda: read_piece_model(path)}
+    with pytest.raises(SourceError, match=rf"{re.escape(name)}.*; it is only a pointer of git-lfs, .*: git lfs pull$"):
+        readers.get(path.suffix, lambda: open_weights(tmp_path))()
 
 
 def test_a_folder_needs_a_valid_config(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r": not a checkpoint folder, missing config\.json$"):
+        _ = Folder(tmp_path).config
+    for place in ("checkpoint-500", "snapshots/abc"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"missing config\.json; there is one in: .*checkpoint-500, .*snapshots.abc$"):
+        _ = Folder(tmp_path).config
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"missing config\.json; it holds a PEFT adapter: merge it"):
         _ = Folder(tmp_path).config
     for content in ("[]", "{", "\0"):
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
