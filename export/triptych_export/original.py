@@ -65,6 +65,8 @@ def _compare(folder: Folder, library: str, outputs: Iterable[Compared], allowed:
     count, largest = 0, 0.0
     with torch.inference_mode():
         for name, wanted, found in outputs:
+            if wanted.isnan().any():
+                raise ParityError(f"{folder.path}: {name} of {library} have NaN: the weights are damaged, save them again")
             fault = f"{found.shape} instead of {wanted.shape}" if wanted.shape != found.shape else ""
             if not fault:
                 difference, limit = float((wanted - found).abs().max()), TOLERANCE * max(1.0, float(wanted.abs().max()))

@@ -49,3 +49,12 @@ def test_other_weights_are_found(kind: str, tmp_path: Path, monkeypatch: pytest.
     assert "cannot load the checkpoint: " in compare_with_original(folder, loaded)
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert compare_with_original(folder, loaded) == "not compared, transformers is not installed"
+
+
+def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
+    model = build(DISTILBERT, "ForMaskedLM")
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    save_checkpoint(model, DISTILBERT.tokenizer(), tmp_path)
+    with pytest.raises(ParityError, match=r"have NaN: the weights are damaged, save them again"):
+        compare_with_original(Folder(tmp_path), load(Folder(tmp_path)))
