@@ -102,9 +102,7 @@ def quality_of(metric: QualityMetric, outputs: Sequence[str], references: Sequen
         try:
             scores = score_translations(outputs, references, language)
         except ModuleNotFoundError as error:
-            raise QualityError(
-                'no BLEU: sacrebleu is not installed; run: pip install "triptych[train]", or sacrebleu alone'
-            ) from error
+            raise QualityError("no BLEU: sacrebleu is not installed; run: pip install sacrebleu") from error
         return Quality(metric="BLEU", value=scores.bleu, signature=f"n:{scores.sentences}|{scores.signature}")
     right = sum(_normalized(output) == _normalized(reference) for output, reference in zip(outputs, references, strict=True))
     return Quality(metric=metric.value, value=right / len(references), signature=f"n:{len(references)}")

@@ -132,8 +132,10 @@ class Settings:
     def __post_init__(self) -> None:
         check_timeout(self.timeout_seconds)
         self._settle_address()
-        if not all("!" <= letter <= "~" for letter in self.api_key):  # a header cannot carry it; errors do not show it
-            raise ValueError("api_key has white space or non-ASCII characters")
+        for place, letter in enumerate(self.api_key, 1):
+            if not "!" <= letter <= "~":  # a header cannot carry it; errors do not show the key
+                problem = f"character {place} of {len(self.api_key)} is U+{ord(letter):04X}"
+                raise ValueError(f"api_key: {problem}, keys are printable ASCII without spaces; copy the key again")
         if self.api_key and self.credentials is None and not (self.allow_plaintext_keys or is_local(self.address)):
             raise ValueError(
                 f"without TLS the API key could be read on its way to {self.address}: use TLS (credentials; "

@@ -52,7 +52,10 @@ TLS_HINTS = {
     "WRONG_VERSION_NUMBER": "the server does not speak TLS",
 }
 CLOSED = ("failed to connect to all addresses", "Socket closed")
-CLOSED_HINT = "if the server is running, it requires TLS or a trusted client certificate: see `tls_credentials`"
+CLOSED_HINT = (
+    "if the server is running, it requires TLS or a trusted client certificate: see `tls_credentials`, or --tls, --tls-ca and "
+    "--tls-client-cert"
+)
 LASTING_TLS_FAILURES = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed", "WRONG_VERSION_NUMBER")
 
 # Indices of texts and images in the server's messages count from the start of the request.

@@ -470,6 +470,7 @@ def test_hugging_face_errors(served: Served, path: str, body: Any, status: int, 
         ),
         ("/v1/chat/completions", {"messages": CHAT, "chat_template_kwargs": {"a": 1}}, "chat_template_kwargs: "),
         ("/v1/chat/completions", {"messages": CHAT, "add_generation_prompt": False}, "add_generation_prompt: "),
+        ("/v1/chat/completions", {"messages": CHAT, "top_logprobs": 2}, "top_logprobs: needs logprobs"),
         ("/v1/chat/completions", {"messages": CHAT, "continue_final_message": True}, "continue_final_message: "),
     ],
 )

@@ -45,9 +45,7 @@ def _rank(texts: Sequence[str], codes: Collection[str], html: bool) -> Steps[lis
     try:
         from py3langid import rank  # noqa: PLC0415 - not at start-up
     except ImportError:
-        message = (
-            'no language detector is installed: name the source language, or run pip install "triptych[http]" on the server'
-        )
+        message = "no language detector is installed: name the source language, or run pip install py3langid on the server"
         raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, message) from None
     found = []
     for text in texts:

@@ -125,7 +125,9 @@ async def chat_completions(call: HttpCall) -> Response:
     messages = [_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
     if not messages:
         raise invalid("messages: the list is empty, must have at least one message")
-    top = {"top_logprobs": given.take("top_logprobs", int, 0)} if given.take("logprobs", bool, False) else {}
+    top = {"top_logprobs": given.take("top_logprobs", int, 0)}
+    if not given.take("logprobs", bool, False) and top.pop("top_logprobs"):
+        raise invalid("top_logprobs: needs logprobs: true")
     return await _answer(call, given, True, messages=messages, **top)
 
 

@@ -2,13 +2,14 @@
 
 import gzip
 import io
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from triptych_bench.inputs.reading import SIDE, bundled, masked, read_inputs
-from triptych_bench.quality import quality_of
+from triptych_bench.quality import QualityError, quality_of
 from triptych_bench.target import Sample, TargetError
 from triptych_bench.tasks import TASKS, InputKind, QualityMetric
 
@@ -124,3 +125,9 @@ def test_quality_needs_references() -> None:
     assert "version:" in found.signature
     assert quality_of(QualityMetric.BLEU, [], []) is None
     assert quality_of(QualityMetric.NONE, ["a"], ["b"]) is None
+
+
+def test_bleu_without_sacrebleu_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    with pytest.raises(QualityError, match=r"run: pip install sacrebleu$"):
+        quality_of(QualityMetric.BLEU, ["a"], ["a"])
