@@ -1,6 +1,7 @@
 """The gRPC server: binds its ports, loads models, serves, and drains at shutdown."""
 
 import asyncio
+import contextvars
 import gc
 import logging
 import os
@@ -336,7 +337,7 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
 @contextmanager
 def _stopped_by_signals(server: Server) -> Iterator[None]:
     """Stop a server on SIGTERM or SIGINT; afterwards the signals do what they did before."""
-    loop = asyncio.get_running_loop()
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     first: float | None = None
 
     def stop(*_: object) -> None:  # asyncio's own handlers are lost when its pipe is full; the interpreter calls this one
@@ -346,7 +347,7 @@ def _stopped_by_signals(server: Server) -> Iterator[None]:
             first = now
         elif now - first < SAME_SIGNAL_SECONDS:
             return
-        loop.call_soon_threadsafe(_on_signal, server)
+        loop.call_soon_threadsafe(_on_signal, server, context=context)  # not that of the call which the signal interrupts
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -122,7 +122,8 @@ class PromptLaneFactory(LaneGraphs):
 
     def close(self) -> None:
         super().close()
-        self._lanes.clear()
+        for lanes in self._lanes.values():
+            lanes.clear()  # lanes refer to those beside them, and so to themselves
 
     def _make_session(self, graph: str, place: SessionPlace | None) -> Session:
         kernels = native_kernels() if place is None else None

@@ -1,5 +1,6 @@
 """Routes of the gateway: a function for each, and how an API reports errors."""
 
+import asyncio
 import logging
 import math
 import re
@@ -37,6 +38,7 @@ HTTP_STATUS = {
 ALL_ROUTES = "GET /openapi.json describes all routes"
 NO_ROUTE = f"there is no such route; {ALL_ROUTES}"
 INTERNAL = RpcError.of(grpc.StatusCode.INTERNAL, "internal error; the server's log has the details")
+STOPPING = RpcError.of(grpc.StatusCode.UNAVAILABLE, "the server is shutting down")
 
 OPTIONS = "options."
 NAME = re.compile(r"[a-z_.]+")
@@ -79,6 +81,8 @@ class Api:
                 return Response(status_code=499)
             except RpcError as error:
                 response = self._failed(error)
+            except asyncio.CancelledError:  # by the port, which waits for no request any more
+                response = self._failed(STOPPING)
             except Exception:
                 logger.exception("gateway error: path=%s", request.url.path)
                 response = self._failed(INTERNAL)

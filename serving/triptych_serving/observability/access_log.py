@@ -13,7 +13,8 @@ from triptych_serving.rpc.call_context import CallContext, ModelUse, Observer
 
 access = logging.getLogger("triptych_serving.access")
 
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")  # W3C Trace Context
+# W3C Trace Context: version ff and ids of zeros are invalid.
+TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from triptych_serving.observability.options import JSON, ObservabilityOptions
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 REPEATING_LOGGER = "opentelemetry"  # its exporter repeats a line over and over while the collector is down
 REPEAT_SECONDS = 60.0
+AMBIGUOUS = re.compile('[ "=]')  # in the value of a field
 # Control characters and line separators of Unicode.
 CONTROLS = {code: ascii(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
@@ -77,7 +79,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json.dumps(line, default=str)  # in ASCII: whole lines on every terminal and in every encoding
 
 
 class RepeatFilter(logging.Filter):
@@ -127,4 +129,6 @@ def _on_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
 
 
 def _pairs(values: Mapping[str, object]) -> list[str]:
-    return [f"{name}={value}" for name, value in values.items()]
+    """Return `name=value` of each; a value that could be taken for several is quoted."""
+    shown = {name: str(value) for name, value in values.items()}
+    return [f"{name}={json.dumps(text) if AMBIGUOUS.search(text) else text}" for name, text in shown.items()]

@@ -67,7 +67,8 @@ class Loader:
             BundleError: something is missing, damaged, not loadable by the runtime, or not for the devices.
             DeviceError: a device failed, or has no room.
         """
-        model = self._make(entry, open_bundle(entry.folder))
+        # A link may point to other files when a graph is read later, or at any moment in between.
+        model = self._make(entry, open_bundle(entry.folder.resolve()))
         try:
             warm(model, self.warm_up)
         except BaseException:

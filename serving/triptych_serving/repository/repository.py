@@ -22,6 +22,9 @@ BARE_GRAPH = (
 )
 
 
+UNREADABLE = "unreadable"  # an attempt to load it tells why
+
+
 @dataclass(frozen=True, order=True)
 class VersionFolder:
     """One version of one model on disk."""
@@ -35,7 +38,7 @@ class VersionFolder:
 class FolderStamp:
     """State of a version's folder, as far as it can be seen without reading all files."""
 
-    manifest: str = ""  # its SHA-256, which covers all files that it lists; empty if there is none
+    manifest: str = ""  # its SHA-256, which covers all files that it lists; UNREADABLE, or empty if there is none
     files: frozenset[tuple[str, int, int, int]] = frozenset()  # name, bytes, time of change in ns, inode
 
 
@@ -103,19 +106,21 @@ def chosen_models(root: Path, only: str = "") -> dict[str, ModelFolder]:
 
 
 def stamp_of(folder: Path) -> FolderStamp:
-    """Return the stamp of a version's folder; an empty one if it cannot be read."""
+    """Return the stamp of a version's folder; an empty one if it does not exist."""
     try:
         with os.scandir(folder) as items:
             stats = [(item.name, item.stat(follow_symlinks=False)) for item in items]
         files = frozenset((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
         return FolderStamp(_digest(folder / FILE_NAME), files)
-    except OSError:
+    except FileNotFoundError:
         return FolderStamp()
+    except OSError:
+        return FolderStamp(UNREADABLE)
 
 
 def _digest(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
-        return ""
+        return UNREADABLE if os.path.lexists(path) else ""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

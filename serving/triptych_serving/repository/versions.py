@@ -5,6 +5,7 @@ Everything except loading and closing models runs in the event loop, and callers
 """
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -189,6 +190,8 @@ class VersionTable:
         else:
             self._swap(version, model, stamp)
         self.publish()
+        if model is None:
+            await asyncio.to_thread(_free_memory)  # of what was loaded before the fault was found
 
     def _swap(self, version: VersionRecord, model: Model, stamp: FolderStamp) -> None:
         if version.model is not None:
@@ -235,7 +238,7 @@ class VersionTable:
                 self.publish()
         logger.info("model %s version %d is unloaded", version.entry.name, version.entry.version)
         del model
-        await asyncio.to_thread(trim_heap)
+        await asyncio.to_thread(_free_memory)
 
     async def _wait_until_idle(self, model: Model) -> None:
         """Wait for requests, but not forever for callers that do not read their responses; running requests still finish."""
@@ -246,6 +249,11 @@ class VersionTable:
 
     async def _run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _free_memory() -> None:
+    gc.collect()  # sessions and caches are in reference cycles, and the collector rarely looks at objects as old as they are
+    trim_heap()
 
 
 def _should_try(version: VersionRecord, settled: bool) -> bool:

@@ -4,9 +4,13 @@ import asyncio
 import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
 
 from triptych_serving.gateway.http_server import HEAD_SECONDS, HttpPort
 from triptych_serving.gateway.options import GatewayOptions
+from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.security.options import SecurityOptions
 
 from ....fixtures.certificates import LOCAL, Authority
@@ -71,3 +75,29 @@ async def connect_silently(authority: Authority) -> None:
     for _, each in (*silent, (reader, writer)):
         each.close()
     await port.stop(1)
+
+
+def test_requests_that_outlast_the_stop_are_told() -> None:
+    asyncio.run(stop_while_a_request_runs())
+
+
+async def stop_while_a_request_runs() -> None:
+    running = asyncio.Event()
+
+    async def wait(_: Any) -> dict[str, Any]:
+        running.set()
+        await asyncio.sleep(3600)
+        return {}
+
+    parts: Any = None
+    application = Starlette(routes=Api("test", (ApiRoute("/slow", wait, ("GET",)),)).mount(parts))
+    port = HttpPort(GatewayOptions("127.0.0.1", 0), SecurityOptions(), application, lambda: None)
+    await port.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+    writer.write(REQUEST % b"slow")
+    await running.wait()
+    await port.stop(0.01)
+    answer = (await reader.read()).decode()
+    assert answer.startswith("HTTP/1.1 503")
+    assert answer.endswith('{"error":"the server is shutting down"}')
+    writer.close()

@@ -92,7 +92,16 @@ def test_without_lines_only_the_ids_are_set(logged: io.StringIO) -> None:
 
 @pytest.mark.parametrize(
     ("header", "trace"),
-    [(TRACEPARENT, TRACE), (TRACEPARENT.upper(), ""), ("00-short-b7ad6b7169203331-01", ""), ("", ""), (b"bytes", "")],
+    [
+        (TRACEPARENT, TRACE),
+        (TRACEPARENT.upper(), ""),
+        (TRACEPARENT.replace("00", "ff", 1), ""),
+        (TRACEPARENT.replace(TRACE, "0" * 32), ""),
+        (f"{TRACEPARENT}x", ""),
+        ("00-short-b7ad6b7169203331-01", ""),
+        ("", ""),
+        (b"bytes", ""),
+    ],
 )
 def test_trace_id_of_the_caller(header: str | bytes, trace: str) -> None:
     assert trace_id_of(a_call(metadata={"traceparent": header})) == trace

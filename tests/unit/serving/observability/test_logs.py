@@ -52,6 +52,20 @@ def test_control_characters_are_escaped() -> None:
     assert line.endswith(": bad\\nvalue\\r\\x1b[31m\\x9b31m\\u2028 peer=a\\nb")
 
 
+def test_values_cannot_be_taken_for_other_fields() -> None:
+    fields = {"principal": "a code=OK", "peer": "ipv6:[::1]:5", "rows": 3}
+    assert TEXT.format(a_record("ended", fields=fields)).endswith(' ended principal="a code=OK" peer=ipv6:[::1]:5 rows=3')
+    token = current_ids.set(CallIds('x trace_id=1] "y'))
+    assert TEXT.format(a_record("ended")).endswith(r' ended [request_id="x trace_id=1] \"y"]')
+    current_ids.reset(token)
+
+
+def test_json_is_ascii() -> None:
+    line = JSON.format(a_record("über\u2028\x9b31m\udc80", fields={"principal": "名"}))
+    assert line.isascii()
+    assert json.loads(line)["message"] == "über\u2028\x9b31m\udc80"
+
+
 @pytest.mark.usefixtures("in_call")
 def test_json_is_one_object_per_line() -> None:
     line = JSON.format(a_record("two\nlines", fields={"rows": 3}))

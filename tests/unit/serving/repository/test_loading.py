@@ -1,8 +1,9 @@
-"""Loading for GPUs: options of models, and rejections before anything is allocated."""
+"""Loading: links, options of models for GPUs, and rejections before anything is allocated."""
 
 import logging
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from triptych_serving.repository import loading
 from triptych_serving.repository.loading import Loader
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.repository import VersionFolder
+from triptych_serving.repository.warmup import WarmUp, warm
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.memory.budget import Budgets, parse_limit
 from triptych_serving.runtime.memory.cudart import GpuMemory
@@ -125,3 +127,13 @@ def test_a_model_that_does_not_fit_is_rejected_with_numbers(entry_of: MakeEntry)
     assert loader.budgets.of(GPU).reserved_bytes == other.bytes
     _, fault = loader_of("0.9").attempt(entry)
     assert "--gpu-memory-limit 0.9 is 14.4 GiB of cuda:0, of whose 16 GiB only 8 GiB are free" in fault
+
+
+def test_a_swapped_link_does_not_mix_two_bundles(entry_of: MakeEntry, tmp_path: Path) -> None:
+    entry, link = entry_of("toy", half=False), tmp_path / "link"
+    link.symlink_to(entry.folder)
+    model, fault = Loader(DecodeModelOptions(), EncoderOptions()).attempt(replace(entry, folder=link))
+    assert model is not None, fault
+    link.unlink()
+    warm(model, WarmUp.ALL)  # reads the graphs that were not needed so far
+    model.close()

@@ -1,10 +1,12 @@
 """The model manager, with fake models."""
 
 import asyncio
+import gc
 import json
 import logging
 import shutil
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +36,7 @@ class FakeModel:
     content: str
     closed: bool = False
     fail: Callable[[str], None] | None = None
+    cycle: "FakeModel | None" = None
 
     @property
     def engines(self) -> list["FakeModel"]:
@@ -48,6 +51,11 @@ class FakeModel:
     def close(self, drain: bool = True) -> None:
         self.closed = True
 
+    def in_cycle(self) -> "weakref.ref[FakeModel]":
+        """Let the model refer to itself, as lanes and readers of prompts do to each other."""
+        self.cycle = self
+        return weakref.ref(self)
+
 
 @dataclass
 class FakeLoader:
@@ -55,6 +63,7 @@ class FakeLoader:
 
     attempts: list[str] = field(default_factory=list)
     models: list[FakeModel] = field(default_factory=list)
+    failed: "weakref.ref[FakeModel] | None" = None  # what was made of the last one that failed
     running: int = 0
     held: threading.Event | None = None  # no load ends before this is set
 
@@ -67,6 +76,7 @@ class FakeLoader:
         assert self.held is None or self.held.wait(PATIENCE_SECONDS)
         self.running -= 1
         if content.startswith("bad"):
+            self.failed = FakeModel(entry.name, entry.version, content).in_cycle()
             return None, f"{entry.folder}: {content}"
         self.models.append(FakeModel(entry.name, entry.version, content))
         return self.models[-1], ""
@@ -303,6 +313,19 @@ async def test_a_folder_that_is_still_being_copied_is_waited_for(repository: Pat
         add(repository, 2)
         await bench.until_states(v1="unloaded", v2="ready")
     assert caplog.records == []
+
+
+@in_loop
+async def test_a_manifest_that_is_no_plain_file_is_tried_once_to_tell_why(repository: Path, tmp_path: Path) -> None:
+    add(repository, 1)
+    (tmp_path / "elsewhere").write_text("bad: not a plain file")
+    async with Bench(repository) as bench:
+        (repository / "m" / "2").mkdir()
+        (repository / "m" / "2" / "bundle.json").symlink_to(tmp_path / "elsewhere")
+        await bench.until_states(v1="ready", v2="failed")
+        await bench.polls()
+        assert "not a plain file" in bench.fault("2")
+        assert bench.loader.attempts == ["1:good", "2:bad: not a plain file"]
 
 
 @in_loop
@@ -571,3 +594,19 @@ async def test_a_second_spelling_of_a_version_changes_nothing(repository: Path) 
         assert bench.loader.attempts == ["1:good"]
         (repository / "m/01/bundle.json").write_text("better")
         await bench.until(lambda: bench.serving() == "1:better")
+
+
+@in_loop
+async def test_unloaded_and_failed_models_are_freed_although_they_are_in_reference_cycles(repository: Path) -> None:
+    add(repository, 1), add(repository, 1, "bad weights", name="other")
+    async with Bench(repository, ModelControl.EXPLICIT, load=("m",)) as bench:
+        unloaded = bench.loader.models.pop().in_cycle()
+        gc.disable()
+        try:
+            await bench.manager.unload("m")
+            with pytest.raises(BundleError, match="bad weights"):
+                await bench.manager.load("other")
+        finally:
+            gc.enable()
+        assert bench.loader.failed is not None
+        assert (unloaded(), bench.loader.failed()) == (None, None)
