@@ -25,7 +25,7 @@ _OTHERS = {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefine
 # Other names never reach Python's codecs, which would keep every name that they were ever asked for.
 _KNOWN = frozenset({*aliases, *aliases.values(), *(module.name for module in pkgutil.iter_modules(encodings.__path__))})
 _LONGEST = 40  # characters of a name
-_LOOKED_AT = 64  # bytes at the start: every second one is zero in UTF-16
+_LOOKED_AT = 64  # bytes at the start: in UTF-16, letters of Latin script and spaces have a zero
 _MARKED = {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}  # codecs that write a byte order mark
 
 
@@ -82,8 +82,9 @@ def decode(data: bytes, encoding: str = "", declared: str = "") -> tuple[str, En
     elif marked:
         found = Encoding(marked, mark)
     else:
-        if not declared and len(data) > 3 and any(data[1:_LOOKED_AT:2]) != any(data[:_LOOKED_AT:2]):
-            raise DamagedDocumentError("UTF-16 without a byte order mark; name its encoding, such as utf-16-le", "line 1")
+        if not declared and 0 in data[:_LOOKED_AT]:
+            problem = "zero bytes, which no text has: name the encoding, such as utf-16-le if there is no byte order mark"
+            raise DamagedDocumentError(problem, "line 1")
         name = _named(declared or "utf-8", DamagedDocumentError)
         found = Encoding(_MARKED.get(name, name))
     return _decoded(data[len(found.mark) :], found.name), found

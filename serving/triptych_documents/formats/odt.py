@@ -32,7 +32,10 @@ _UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
 _LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # also with -asian, -complex; in fo: and style:
 _INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
 _SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
-_CODE = {"Preformatted_20_Text", "Source_20_Text", "Example", "Teletype", "User_20_Entry", "Variable"}  # of LibreOffice
+# LibreOffice's styles for code: families and names.
+_CODE = {("paragraph", "Preformatted_20_Text")}
+_CODE |= {("text", name) for name in ("Source_20_Text", "Example", "Teletype", "User_20_Entry", "Variable")}
+_MOST_BASED = 11  # levels of styles that are based on each other
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
@@ -42,15 +45,21 @@ class OdtStyles:
     def __init__(self, *trees: Tree) -> None:
         self._looks: dict[str, str] = {}
         self._inked: set[str] = set()
-        self._code = set(_CODE)
+        self._parents: dict[tuple[str, str], str] = {}  # by family and name
         for tree in trees:
             for section in ("office:styles", "office:automatic-styles"):
                 for style in _styles(tree, section):
                     self._learn(tree, style, named=section == "office:styles")
 
     def is_code(self, tree: Tree, element: int) -> bool:
-        """Return whether a paragraph or span has a style for code."""
-        return tree.attributes(element).get("text:style-name", "") in self._code
+        """Return whether a paragraph or span has a style for code, or one that is based on it."""
+        family = "text" if tree.name(element) == "text:span" else "paragraph"
+        style = (family, tree.attributes(element).get("text:style-name", ""))
+        for _ in range(_MOST_BASED):
+            if style in _CODE:
+                return True
+            style = (family, self._parents.get(style, ""))
+        return False
 
     def within(self, outer: Style, tree: Tree, span: int) -> Style:
         """Return the style of the text directly inside of a span that is inside of another style."""
@@ -66,9 +75,9 @@ class OdtStyles:
     def _learn(self, tree: Tree, style: int, named: bool) -> None:
         attributes = tree.attributes(style)
         name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
-        if parent in self._code:
-            self._code.add(name)
-        if attributes.get("style:family") != "text":
+        family = attributes.get("style:family", "")
+        self._parents[family, name] = parent
+        if family != "text":
             return
         properties = dict(_properties(tree, style))
         # The appearance of an automatic style; "" if it only sets a language or records an edit.
@@ -199,9 +208,9 @@ class OdtParagraphs:
         return Atom(((style, *span),), Role.ALONE, shown, fixed=name in _BREAKS)
 
     def _ends_space(self, element: int, name: str) -> bool:
-        """Return whether white space behind an element stays, as LibreOffice does it: notes and drawings in the line."""
+        """Return whether white space behind an element stays, as LibreOffice does it: code, notes and drawings in the line."""
         anchor = self._tree.attributes(element).get("text:anchor-type", "as-char")
-        return name in ("text:note", "office:annotation") or (name.startswith("draw:") and anchor == "as-char")
+        return name in ("text:span", "text:note", "office:annotation") or (name.startswith("draw:") and anchor == "as-char")
 
     def _spaces(self, element: int) -> str:
         attributes = self._tree.attributes(element)

@@ -26,7 +26,7 @@ WIDTH = 42  # characters per line: usual limit of broadcasters and streaming ser
 JOINER = "\u2060"  # WORD JOINER: invisible
 _DASH = re.compile(r"(?:[ \t]|<[^<>]*>|\{\\[^{}]*\})*[-‐‑–—]+[ \t]*")
 _LABEL = re.compile(
-    r"<v[. \t]|(?:<[^<>]*>|\{\\[^{}]*\})*(?:\[|[A-Z][A-Z0-9 .'’#-]*:(?:\s|$))"
+    r"(?:<[^<>v][^<>]*>)*<v[. \t]|(?:<[^<>]*>|\{\\[^{}]*\})*(?:\[|[A-Z][A-Z0-9 .'’#-]*:(?:\s|$))"
 )  # of a speaker or sound: `<v John>`, `JOHN: `, `[door opens]`
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")

@@ -72,7 +72,8 @@ _PATTERNS = (
     r"%[A-Za-z_]\w+%(?!%)",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
     rf"(?<!\d){_PRINTF}|{_PRINTF}(?![^\W\d_])|%%|%L?\d{{1,2}}(?!\d|\s*%)",
-    r"(?<!\d)(?<!\d\s)% [-+#0 ']{0,5}\d{0,9}(?:\.\d{1,9})?[dioxXeEfFgG](?![^\W\d_])",  # with a space for the sign; not 50 % i
+    # with a space for the sign; not `50 % d`, `en % d'une` or `in % e.g.`
+    r"(?<!\d)(?<!\d\s)% [-+#0']{0,5}(?:\d{0,9}[dxX]|(?:\d{1,9}(?:\.\d{1,9})?|\.\d{1,9})[eEfFgG])(?![^\W\d_]|['’.]\w)",
     r"\$t\([^()\n]{1,300}\)|@(?:\.\w+)?:(?:[\w.]*\w|\([^()\n]{1,300}\))",  # other messages, of i18next and vue-i18n
     r"\$[A-Za-z_]\w*",  # shell
     r"</?(?:[A-Za-z][^<>\n]{0,500}|\d{1,3}/?)>",  # tags that pair with nothing

@@ -38,7 +38,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
     _check_type(archive, main)
     target = office_language(options.target_language)
     known = {name: kind for kind, name in _relations(archive, main) if name in archive.names}
-    code = {ident for name, kind in known.items() if kind == "styles" for ident in code_styles(opened(archive, name).tree)}
+    code = _code_styles(archive, next((name for name, kind in known.items() if kind == "styles"), ""))
     stories = {name: kind for name, kind in known.items() if kind in _STORIES}
     names = [main, *sorted(stories, key=lambda name: _STORIES.index(stories[name]))]
     parts = []
@@ -47,6 +47,14 @@ def read(data: bytes, options: ReadOptions) -> Document:
         parts.append(_drawn(part, target) if stories.get(name) in _DRAWN else _story(part, target, code))
     core = next((name for kind, name in relations if kind == "core-properties"), "")
     return ZippedDocument(archive, parts + described(archive, core, bound), signatures(archive, "_xmlsignatures/"))
+
+
+def _code_styles(archive: Archive, name: str) -> set[str]:
+    """Return the styles for code; none if the member with the styles is missing or damaged, because it is not essential."""
+    try:
+        return code_styles(opened(archive, name).tree) if name else set()
+    except DamagedDocumentError:
+        return set()
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:
@@ -78,6 +86,7 @@ def _story(part: XmlPart, target: OfficeLanguage | None, code: Container[str]) -
     tree = part.tree
     paragraphs = DocxParagraphs(tree, target, code)
     stories: list[tuple[int, Fields]] = [(len(tree.tokens), Fields())]
+    code_end = 0  # of the last paragraph in a style for code, whose alternatives are code, too
     for element in tree.found(_PARAGRAPH, _DELETED):
         while element >= stories[-1][0]:
             stories.pop()
@@ -85,7 +94,9 @@ def _story(part: XmlPart, target: OfficeLanguage | None, code: Container[str]) -
         run = next((inner for inner in tree.within(element) if tree.name(inner) == "w:r"), element)
         escape = escape_for(prefix(tree.tag(run)))
         atoms = paragraphs.atoms(element, stories[-1][1])
-        if not paragraphs.is_code(element):
+        if paragraphs.is_code(element):
+            code_end = tree.end(element)
+        elif element > code_end or tree.name(element) == "w:p":
             part.add(*paragraphs.content(element), atoms, escape, nested)
         if nested:
             stories.append((tree.end(element), Fields()))

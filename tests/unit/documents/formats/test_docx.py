@@ -150,7 +150,9 @@ def test_text_in_styles_for_code_stays() -> None:
     parts = {"styles": f"<w:styles {W}>{''.join(named.format(*one) for one in styles)}</w:styles>"}
     code = f'<w:p><w:pPr><w:pStyle w:val="HTMLVorformatiert"/></w:pPr>{run("x = 1")}</w:p>'
     inline = run("Call ") + run("sort()", '<w:rStyle w:val="Keyword"/>') + run(" first.")
-    assert units(code + paragraphs(inline), **parts) == ["Call {1:sort()} first."]
+    choice = f"<mc:AlternateContent {MC}><mc:Choice>{run('y = 2')}</mc:Choice></mc:AlternateContent>"
+    assert units(code.replace("</w:p>", f"{choice}</w:p>") + paragraphs(inline), **parts) == ["Call {1:sort()} first."]
+    assert units(paragraphs(inline), styles="damaged") == ["Call {1sort()}1 first."]
 
 
 def test_all_stories_are_read() -> None:

@@ -89,10 +89,20 @@ def test_everything_except_deleted_text_is_read() -> None:
 
 
 def test_text_in_styles_for_code_stays() -> None:
-    automatic = '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Preformatted_20_Text"/>'
-    body = f'<text:p text:style-name="P1">x = 1</text:p><text:p>Call {span("sort()", "Source_20_Text")} first.</text:p>'
-    document = read(odt(body, "", automatic), ReadOptions())
-    assert [signs(unit.pieces) for unit in document.units] == ["Call {1:sort()} first."]
+    automatic = "".join(
+        f'<style:style style:name="{name}" style:family="{family}" style:parent-style-name="{parent}"/>'
+        for name, family, parent in (
+            ("P2", "paragraph", "P1"),
+            ("P1", "paragraph", "Preformatted_20_Text"),
+            ("P2", "text", "x"),
+        )
+    )
+    call = f"Call {span('sort()', 'Source_20_Text')} {span('it', 'P2')}."
+    body = f'<text:p text:style-name="P2">x = 1</text:p><text:p>{call}</text:p>'
+    document = read(odt(f'{body}<text:p text:style-name="Example">Prose</text:p>', "", automatic), ReadOptions())
+    assert [signs(unit.pieces) for unit in document.units] == ["Call {1:sort()} {2it}2.", "Prose"]
+    noted = f"Call {span('x' + NOTE.format('Note'), 'Source_20_Text')} now"
+    assert written(noted).endswith("</text:span><text:s/>NOW")
 
 
 def test_a_paragraph_is_written() -> None:

@@ -30,6 +30,7 @@ FOUND = [
     ("and/or his / her a < b & c, e.g. well-known: 5 > 4 e-mail", []),
     ("It is 100% off, 50 % of it, 100%ige", []),
     ("% d files, [% 5.1f], % done, 50 % d", ["% d", "% 5.1f"]),
+    ("Le % d'élèves, cinq % d’ici, la % e il, in % e.g. 5", []),
     ("PyTorch's tensors, mBART, gRPC and ONNX; a TinyLlama", ["PyTorch", "mBART", "gRPC", "ONNX", "TinyLlama"]),
     ("WiFi, a PhD, MitarbeiterInnen, bhFrainc, isiZulu, US", []),
     ("ALL IS WELL", []),
