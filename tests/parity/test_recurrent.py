@@ -33,7 +33,9 @@ from ..fixtures.toy import HERE
     ("layers", "cell", "attention"),
     [(1, "gru", "additive"), pytest.param(2, "lstm", "multiplicative", marks=pytest.mark.full), (2, "lstm", "none")],
 )
-def test_the_engine_finds_what_pytorch_finds(layers: int, cell: str, attention: str, tmp_path: Path) -> None:
+def test_the_engine_finds_what_pytorch_finds(
+    layers: int, cell: str, attention: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     torch.manual_seed(1)
     model = Rnn(RnnConfig(340, 32, layers, layers, cell, attention, max_positions=40)).eval()
     with torch.no_grad():
@@ -53,6 +55,7 @@ def test_the_engine_finds_what_pytorch_finds(layers: int, cell: str, attention: 
         engine.run(rows)
     wanted = search(model, sources[:12], SearchOptions(3, max_length=11))
     assert [row.tokens for row in rows] == [best[0].tokens for best in wanted]
+    assert "rejects the kernels" not in caplog.text
     for row in rows:
         attention = row.hypotheses[0].attention
         assert attention is not None

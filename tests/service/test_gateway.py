@@ -394,6 +394,7 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         ("/models/en-de", {"inputs": "a", "parameters": {"generate_parameters": {"target_prefix": "ab"}}}, 400, "parameters: "),
         ("/models/gpt-en", {"inputs": "a", "stream": True}, 400, "stream: True is not supported"),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"typical_p": 0.5}}, 400, "typical_p: 0.5 is not supported"),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"stop_sequences": ["b"]}}, 400, "stop_sequences: ['b'] is not"),
         ("/models/vit-cifar10", {"inputs": "?"}, 400, "inputs: not base64"),
         ("/models/vit-cifar10", {"inputs": "ä"}, 400, "inputs: not base64"),
         ("/models/bert-en", {"inputs": "\ud800 [MASK]"}, 400, "body: "),

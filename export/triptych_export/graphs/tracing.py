@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from torch import Tensor, nn
 
 from triptych_export.graphs.cuda_translation import HalfEncoderGraph, HalfSearchGraph, HalfStepGraph
@@ -147,6 +147,9 @@ def _trace_parts(graph: CachedGraph, parts: Sequence[_Examples], inputs: list[st
     for node in body.node:
         if node.domain == DOMAIN:  # the runtime would compute unread optional outputs that have names
             node.output[:] = [name if name in read else "" for name in node.output]
+    if DOMAIN not in {opset.domain for opset in traced.model.opset_import}:
+        # With a library of kernels, the runtime may fuse nodes to its own operators only if the graph names their domain.
+        traced.model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
     return traced
 
 

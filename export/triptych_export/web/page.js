@@ -46,6 +46,7 @@ function start({ settings, run }) {
     byId("image").addEventListener("change", () => {
       const [file] = byId("image").files;
       if (!file) return;
+      URL.revokeObjectURL(byId("picture").src); // else the browser keeps every picture
       byId("picture").src = URL.createObjectURL(file);
       byId("picture").hidden = false;
       show(async () => lines(await run(await pixelsOf(file, settings))));

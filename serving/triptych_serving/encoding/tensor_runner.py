@@ -48,11 +48,12 @@ class TensorRunner(Runner):
 
     def __init__(self, session: Session | SessionPool) -> None:
         self._session = session
+        self._shares = True  # until a graph gives other numbers of rows than it is given
 
     def prepare(self, items: Sequence[Item]) -> list[TensorBatch]:
         groups: dict[Any, list[Item]] = {}
         for item in items:
-            groups.setdefault(item.payload.form, []).append(item)
+            groups.setdefault(item.payload.form if self._shares else id(item), []).append(item)
         return [_joined(group) for group in groups.values()]
 
     def run(self, batch: list[TensorBatch]) -> list[TensorBatch]:
@@ -70,7 +71,8 @@ class TensorRunner(Runner):
             found = dict(zip(part.outputs, part.results, strict=True))
             rows = sum(item.payload.rows for item in part.items)
             if len(part.items) > 1 and any(array.shape[:1] != (rows,) for array in found.values()):
-                # A graph that keeps some rows only: nobody may get those of others. The engine runs each request alone.
+                # A graph that keeps some rows only: nobody may get those of others. The engine runs each request again.
+                self._shares = False
                 raise EngineError(f"{rows} rows were run together, outputs have shapes {[a.shape for a in found.values()]}")
             first = 0
             for item in part.items:

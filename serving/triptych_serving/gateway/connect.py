@@ -156,5 +156,5 @@ class _ServiceName(StringConvertor):
     regex = r"[^/]+\.[^/]+"
 
 
-register_url_convertor("service", _ServiceName())
-API = Api("Connect", (ApiRoute("/{service:service}/{method:str}", _call),), error_body)
+register_url_convertor("grpc_service", _ServiceName())
+API = Api("Connect", (ApiRoute("/{service:grpc_service}/{method:str}", _call),), error_body)

@@ -37,7 +37,7 @@ GENERATION = {
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
 }
-# Parameters of generated texts, and those that are not supported with their values without effect.
+# Parameters of generated texts, and values without effect of those that are not supported.
 SAMPLING: Mapping[str, tuple[str, type]] = {
     "repetition_penalty": ("repetition_penalty", float),
     "seed": ("seed", int),
@@ -53,12 +53,11 @@ PARAMETERS = {
     "options.max_length": "parameters.max_new_tokens",
     **{f"options.{field}": f"parameters.{name}" for name, (field, _) in SAMPLING.items()},
 }
-UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+GENERATED = {*SAMPLING, "do_sample", "max_new_tokens", "return_full_text", "stop"}  # all that are supported
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("details", "decoder_input_details", "watermark"), (False,)),
-    **dict.fromkeys(("adapter_id", "grammar", "top_n_tokens", "truncate"), ()),
-    "best_of": (1,),
+    **dict.fromkeys(("best_of", "num_beams", "num_return_sequences", "typical_p"), (1,)),
     "frequency_penalty": (0,),
-    "typical_p": (1,),
 }
 
 
@@ -155,7 +154,7 @@ async def translate(query: Query, member: str = "translation_text") -> Any:
 
 async def generate(query: Query) -> Any:
     given = query.parameters
-    given.refuse(UNSUPPORTED)
+    given.refuse({name: NEUTRAL.get(name, ()) for name in given.keys() - GENERATED})
     options = given.take_given(SAMPLING)
     if given.get("do_sample") is not None and not given.take("do_sample", bool):
         options = {**{name: value for name, value in options.items() if name not in SAMPLED}, "sampling_topk": 1}

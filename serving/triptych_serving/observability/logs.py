@@ -18,7 +18,7 @@ from triptych_serving.observability.options import JSON, ObservabilityOptions
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 REPEATING_LOGGER = "opentelemetry"  # its exporter repeats a line over and over while the collector is down
 REPEAT_SECONDS = 60.0
-AMBIGUOUS = re.compile('[ "=]')  # in the value of a field
+AMBIGUOUS = re.compile('[ \xa0"=]')  # in the value of a field
 # Control characters and line separators of Unicode.
 CONTROLS = {code: ascii(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
@@ -131,4 +131,5 @@ def _on_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
 def _pairs(values: Mapping[str, object]) -> list[str]:
     """Return `name=value` of each; a value that could be taken for several is quoted."""
     shown = {name: str(value) for name, value in values.items()}
-    return [f"{name}={json.dumps(text) if AMBIGUOUS.search(text) else text}" for name, text in shown.items()]
+    quoted = {name: json.dumps(text, ensure_ascii=False) for name, text in shown.items() if AMBIGUOUS.search(text)}
+    return [f"{name}={value}" for name, value in {**shown, **quoted}.items()]

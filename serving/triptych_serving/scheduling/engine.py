@@ -230,10 +230,14 @@ class Engine(ABC, Generic[RowT]):
 
     def _retry(self, worker: Worker, rows: Sequence[RowT], error: Exception) -> None:
         """Retry each row of a failed batch once more, alone; fail the calls of rows that were alone. Holds the lock."""
-        if not isinstance(error, InvalidInputError):
+        last = [row.call for row in rows if row.alone]
+        if not last:
+            logger.warning("batch failed, each row is run alone: %d rows: %s", len(rows), error)
+        elif isinstance(error, InvalidInputError):
+            self._fail(last, error)
+        else:
             logger.error("batch failed: %d rows: %s", len(rows), error, exc_info=error)
-            error = EngineError.of(error)
-        self._fail([row.call for row in rows if row.alone], error)
+            self._fail(last, EngineError.of(error))
         self._queue.retry(row for row in rows if not row.alone and not row.call.over)
         worker.held.difference_update(rows)
         self._wake_all()

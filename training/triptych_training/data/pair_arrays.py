@@ -6,6 +6,7 @@ pairs.json    what the arrays were made from, as a digest; type of the ids; numb
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -53,6 +54,7 @@ def write_pairs(folder: Path, pairs: Iterator[Example], limit: int, vocabulary_s
     """Write the pairs with at most `limit` tokens a side; the folder appears in one move, complete."""
     kind = np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
     lengths, left_out = [np.zeros(0, np.int32)], 0
+    shutil.rmtree(folder, ignore_errors=True)  # first: there may be no space for both
     with replacing(folder) as partial:
         partial.mkdir()
         with open(partial / IDS, "wb") as file:

@@ -9,6 +9,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 
 from triptych_training.data.batches import Indices
 from triptych_training.data.documents import Documents
+from triptych_training.errors import CorpusError
 
 BOUNDARY = "[BOUNDARY]"  # before and after every text; it also stands for unknown words, and counts nothing
 WORDS = r"\w+|[^\w\s]"
@@ -38,12 +39,18 @@ def add_boundary(tokenizer: Tokenizer) -> int:
 
 
 def train_words(texts: Iterable[str], vocabulary_size: int, min_count: int, lowercase: bool) -> Tokenizer:
-    """Make a tokenizer of the most frequent words; the most frequent one has id 1."""
+    """Make a tokenizer of the most frequent words; the most frequent one has id 1.
+
+    Raises:
+        CorpusError: no word occurs `min_count` times.
+    """
     tokenizer = word_tokenizer((), lowercase)
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocabulary_size, min_frequency=min_count, special_tokens=[BOUNDARY], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() == 1:
+        raise CorpusError(f"train: no word occurs {min_count:,} times; lower min_count, or add text")
     return tokenizer
 
 

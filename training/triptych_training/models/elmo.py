@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_training.checks import at_least
+from triptych_training.checks import at_least, fraction
 from triptych_training.models.word2vec import PAD
 
 
@@ -41,6 +41,7 @@ class ElmoConfig:
     def __post_init__(self) -> None:
         at_least(1, self, "vocabulary_size", "direction_dim", "layers")
         at_least(2, self, "max_positions")
+        fraction(self, "dropout")
 
     @property
     def model_dim(self) -> int:

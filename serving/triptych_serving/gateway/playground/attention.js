@@ -190,23 +190,25 @@ function choice(label, options, value, change) {
 
 /** The choices of a view, and the parts that it draws. */
 class Viewer {
-  constructor(container, message, image) {
+  constructor(container, message, image, last) {
     this.container = container;
     this.message = message;
     this.image = image;
     this.weights = Object.fromEntries(Object.keys(KINDS).filter((kind) => message[kind]).map((kind) => [kind, read(message[kind])]));
     this.views = image ? IMAGE_VIEWS : message.cross ? VIEWS : { ...VIEWS, positions: undefined };
-    this.view = Object.keys(this.views)[0];
-    this.use(Object.keys(this.weights)[0]);
+    this.view = this.views[last?.view] ? last.view : Object.keys(this.views)[0];
+    this.use(this.weights[last?.kind] ? last.kind : Object.keys(this.weights)[0], last);
   }
 
-  /** Choose the matrix: the alignment of a translation, else the last layer. */
-  use(kind) {
+  /** Choose the matrix: that of `last` if this message has it, else the alignment of a translation, else the last layer. */
+  use(kind, last = null) {
     const { alignment } = this.message;
     const weights = this.weights[kind];
     this.kind = kind;
     this.layer = kind === "cross" && alignment ? (alignment.layer ?? 0) : weights.layers - 1;
     this.heads = kind === "cross" && alignment ? "alignment" : "all";
+    const isThere = last?.kind === kind && last.layer < weights.layers && (last.heads === "all" || Number(last.heads) < weights.heads);
+    if (isThere) Object.assign(this, { layer: last.layer, heads: last.heads });
     this.draw();
   }
 
@@ -284,14 +286,12 @@ class Viewer {
 
 /**
  * Show the attention of a response in an element; `image` is the address of the image that it is about.
- * The choices of `last`, the viewer of another response of the same model, stay.
+ * The choices of `last`, the viewer of another response of the same model, stay where this one has them.
  */
 export function showAttention(container, message, image = "", last = null) {
   if (image && !message.patchRows) {
     container.replaceChildren("The patches of this model have no known places in the image.");
     return null;
   }
-  const viewer = new Viewer(container, message, image);
-  if (last) viewer.set({ view: last.view, kind: last.kind, layer: last.layer, heads: last.heads });
-  return viewer;
+  return new Viewer(container, message, image, last);
 }

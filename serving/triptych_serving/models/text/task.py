@@ -87,7 +87,8 @@ def item_maker(*outputs: str) -> Callable[[Encoding], Item]:
 def check_logits(manifest: TextManifest) -> None:
     """Reject a request for raw scores if the model has none. Raises UnsupportedError: the bundle has no logits."""
     if not manifest.logits:
-        raise UnsupportedError("raw_scores: the model's bundle has no logits; export it again, or request scores from 0 to 1")
+        remedy = "" if manifest.next_sentence else "export it again, or "  # next-sentence prediction never has logits
+        raise UnsupportedError(f"raw_scores: the model's bundle has no logits; {remedy}request scores from 0 to 1")
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:

@@ -23,18 +23,19 @@ class Positive:
         return [inputs["x"][inputs["x"] > 0]]
 
 
-def run_together(*rows: list[float]) -> list[Any]:
+def run_together(runner: TensorRunner, *rows: list[float]) -> list[Any]:
     items: Any = [SimpleNamespace(payload=TensorRows({"x": np.array(row)}, len(row), ("y",)), result=None) for row in rows]
-    runner = TensorRunner(Positive())  # type: ignore[arg-type]
     runner.finish(items, runner.run(runner.prepare(items)))
     return [item.result["y"].tolist() for item in items]
 
 
 def test_nobody_gets_the_rows_of_others() -> None:
-    assert run_together([1, 2], [3]) == [[1, 2], [3]]
-    assert run_together([-1, 2]) == [[2]]
+    runner = TensorRunner(Positive())  # type: ignore[arg-type]
+    assert run_together(runner, [1, 2], [3]) == [[1, 2], [3]]
+    assert run_together(runner, [-1, 2]) == [[2]]
     with pytest.raises(EngineError, match=r"^4 rows were run together, outputs have shapes \[\(3,\)\]"):
-        run_together([-1, 2], [3, 4])  # the engine then runs each alone
+        run_together(runner, [-1, 2], [3, 4])  # the engine then runs each again
+    assert run_together(runner, [-1, 2], [3, 4]) == [[2], [3, 4]]
 
 
 class Refusing:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from triptych_training.models.bert import BertConfig
+from triptych_training.models.elmo import ElmoConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.resnet import ResNetConfig
@@ -16,6 +17,7 @@ from triptych_training.models.vit import VitConfig
 
 TRANSFORMER = partial(TransformerConfig, vocabulary_size=100)
 BERT = partial(BertConfig, vocabulary_size=50)
+ELMO = partial(ElmoConfig, vocabulary_size=50)
 MODERNBERT = partial(
     ModernBertConfig, 50, 16, 2, 24, layers=3, max_positions=32, global_layers=(0,), pad_id=0, cls_id=2, sep_id=3, mask_id=4
 )
@@ -41,6 +43,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
         "positions: 'rotary' is unknown; choose one of sinusoidal, learned, sinusoidal-marian, sinusoidal-fairseq, none",
     ),
     (TRANSFORMER, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
+    (ELMO, {"dropout": 1.0}, "dropout: 1.0 is outside [0, 1)"),
     (TRANSFORMER, {"eos_id": 100}, "eos_id: 100 is outside the vocabulary of 100"),
     (TRANSFORMER, {"eos_id": 0}, "pad_id, eos_id: both are 0; padding would end every sentence"),
     (TRANSFORMER, {"source_vocabulary_size": -1}, "source_vocabulary_size: -1 is below 0"),

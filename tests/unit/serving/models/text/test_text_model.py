@@ -135,6 +135,8 @@ def test_next_sentence(repository: Path) -> None:
         [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three four five")])
         assert [(label.label, label.index) for label in result.labels] == [("next", 1), ("not_next", 0)]
         assert model.labels == ("not_next", "next")
+        with pytest.raises(UnsupportedError, match="has no logits; request scores from 0 to 1"):
+            model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")], raw_scores=True)
 
 
 def test_masks_vectors_and_pairs_share_batches(repository: Path) -> None:
