@@ -68,7 +68,7 @@ def encoder_graph(model: OnnxSeq2Seq, opset: int) -> Graph:
 def insert_decoder(traced: Graph, decoder: OnnxDecoder) -> Graph:
     """Replace the operator that `OnnxDecoder.trace` added by the file's nodes."""
     own = _converted(decoder.graph, decoder.file.path.parent, opset_of(traced.model), PREFIX)
-    model, body = traced.model, traced.model.graph
+    body = traced.model.graph
     [place] = [index for index, node in enumerate(body.node) if node.domain == DOMAIN]
     tokens, starts, *given = body.node[place].input
     logits, *present = body.node[place].output
@@ -97,7 +97,6 @@ def insert_decoder(traced: Graph, decoder: OnnxDecoder) -> Graph:
         n("ScatterND", cache, places, values, out=out)  # in place, as both are bound to the same memory
     replace_fields(body, node=[*body.node[:place], *n.nodes, *body.node[place + 1 :]])
     body.initializer.extend([*n.constants, *inner.constants])
-    replace_fields(model, opset_import=[one for one in model.opset_import if one.domain != DOMAIN])
     _add(traced, own)
     return traced
 

@@ -91,6 +91,7 @@ class Quantizer:
                 nodes += self._gather(node)
             elif node.op_type == "Conv" and self._rank(node.input[1]) > 2:
                 nodes += self._convolve(node)
+                projections += 1
             else:
                 nodes.append(node)
         if not projections:

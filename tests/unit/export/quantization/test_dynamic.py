@@ -184,6 +184,12 @@ def test_nodes_without_an_int8_operator_are_kept(node: NodeProto) -> None:
     assert kinds(quantize(make_graph([MATMUL, node], ["y", "z"]))) == ["DynamicQuantizeMatMul", node.op_type]
 
 
+def test_a_graph_may_have_convolutions_alone() -> None:
+    nodes = [make_node("Unsqueeze", ["x", "axes"], ["rows_of_one"]), make_node("Conv", ["rows_of_one", "kernel"], ["y"])]
+    model = quantize(make_graph(nodes, axes=np.array([1]), kernel=WEIGHT[:4, None, :3].copy()))
+    assert {one.name: one.data_type for one in model.graph.initializer}["kernel_int8"] == TensorProto.INT8
+
+
 def test_graphs_and_bits_that_cannot_be_quantized_are_rejected() -> None:
     with pytest.raises(GraphError, match="no projection by a constant matrix"):
         quantize(make_graph([make_node("Relu", ["x"], ["y"])]))
