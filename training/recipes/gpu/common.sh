@@ -19,7 +19,7 @@ fi
 # Appended to the commands of a rehearsal; the last of two equal options counts.
 if [[ ${REHEARSAL:-} == 1 ]]; then
   # Enough steps for varied results: export rejects models that give the same result for every input.
-  loop=(--epochs 1000 --max-steps 300 --max-minutes 0 --validate-every 1000 --keep 0 --average 1 --save-steps 100 --accumulate 1 --no-compile
+  loop=(--epochs 1000 --max-steps 400 --max-minutes 0 --validate-every 1000 --keep 0 --average 1 --save-steps 100 --accumulate 1 --no-compile
     --dropout 0 --learning-rate 5e-3 --warmup-steps 20)
   tiny_translation=("${loop[@]}" --vocabulary-size 340 --model-dim 32 --heads 2 --feedforward-dim 48 --encoder-layers 1 --decoder-layers 1
     --max-positions 64 --batch-tokens 400)
