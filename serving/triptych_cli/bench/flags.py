@@ -76,12 +76,7 @@ server_flags = several(
     optional("--server", default="", metavar="HOST:PORT", help="Server to measure.  [default: start one]"),
     options.connection,
     options.running,
-    option(
-        "--protocol",
-        type=click.Choice(PROTOCOLS),
-        default="triptych",
-        help="Triptych's own, or Open Inference (of infer).",
-    ),
+    option("--protocol", type=click.Choice(PROTOCOLS), default="triptych", help="oip: Open Inference, always used by infer."),
     optional(
         "--serve-flags",
         default="",

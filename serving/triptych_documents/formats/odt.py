@@ -22,6 +22,7 @@ from triptych_documents.formats.office.parts import (
     described,
     opened,
     signatures,
+    with_derived,
 )
 from triptych_documents.formats.shared.text_document import UnitLimit
 from triptych_documents.formats.shared.xml import XmlTokenKind, attribute_spans, prefix, with_attribute, written_text
@@ -35,7 +36,6 @@ _SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
 # LibreOffice's styles for code: families and names.
 _CODE = {("paragraph", "Preformatted_20_Text")}
 _CODE |= {("text", name) for name in ("Source_20_Text", "Example", "Teletype", "User_20_Entry", "Variable")}
-_MOST_BASED = 11  # levels of styles that are based on each other
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 
@@ -45,21 +45,17 @@ class OdtStyles:
     def __init__(self, *trees: Tree) -> None:
         self._looks: dict[str, str] = {}
         self._inked: set[str] = set()
-        self._parents: dict[tuple[str, str], str] = {}  # by family and name
+        self._parents: dict[tuple[str, str], tuple[str, str]] = {}  # families and names
         for tree in trees:
             for section in ("office:styles", "office:automatic-styles"):
                 for style in _styles(tree, section):
                     self._learn(tree, style, named=section == "office:styles")
+        self._code = with_derived(_CODE, self._parents)
 
     def is_code(self, tree: Tree, element: int) -> bool:
         """Return whether a paragraph or span has a style for code, or one that is based on it."""
         family = "text" if tree.name(element) == "text:span" else "paragraph"
-        style = (family, tree.attributes(element).get("text:style-name", ""))
-        for _ in range(_MOST_BASED):
-            if style in _CODE:
-                return True
-            style = (family, self._parents.get(style, ""))
-        return False
+        return (family, tree.attributes(element).get("text:style-name", "")) in self._code
 
     def within(self, outer: Style, tree: Tree, span: int) -> Style:
         """Return the style of the text directly inside of a span that is inside of another style."""
@@ -76,7 +72,7 @@ class OdtStyles:
         attributes = tree.attributes(style)
         name, parent = attributes.get("style:name", ""), attributes.get("style:parent-style-name", "")
         family = attributes.get("style:family", "")
-        self._parents[family, name] = parent
+        self._parents[family, name] = family, parent
         if family != "text":
             return
         properties = dict(_properties(tree, style))

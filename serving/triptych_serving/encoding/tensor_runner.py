@@ -69,16 +69,18 @@ class TensorRunner(Runner):
     def finish(self, items: Sequence[Item], outputs: list[TensorBatch]) -> None:
         for part in outputs:
             found = dict(zip(part.outputs, part.results, strict=True))
+            if len(part.items) == 1:
+                part.items[0].result = {name: found[name] for name in part.outputs}
+                continue
             rows = sum(item.payload.rows for item in part.items)
-            if len(part.items) > 1 and any(array.shape[:1] != (rows,) for array in found.values()):
+            if any(array.shape[:1] != (rows,) for array in found.values()):
                 # A graph that keeps some rows only: nobody may get those of others. The engine runs each request again.
                 self._shares = False
                 raise EngineError(f"{rows} rows were run together, outputs have shapes {[a.shape for a in found.values()]}")
             first = 0
             for item in part.items:
                 row: TensorRows = item.payload
-                own = slice(first, first + row.rows)
-                item.result = {name: found[name][own].copy() if len(part.items) > 1 else found[name] for name in row.outputs}
+                item.result = {name: found[name][first : first + row.rows].copy() for name in row.outputs}
                 first += row.rows
 
 

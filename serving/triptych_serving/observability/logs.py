@@ -130,6 +130,5 @@ def _on_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
 
 def _pairs(values: Mapping[str, object]) -> list[str]:
     """Return `name=value` of each; a value that could be taken for several is quoted."""
-    shown = {name: str(value) for name, value in values.items()}
-    quoted = {name: json.dumps(text, ensure_ascii=False) for name, text in shown.items() if AMBIGUOUS.search(text)}
-    return [f"{name}={value}" for name, value in {**shown, **quoted}.items()]
+    texts = ((name, str(value)) for name, value in values.items())
+    return [f"{name}={json.dumps(text, ensure_ascii=False) if AMBIGUOUS.search(text) else text}" for name, text in texts]

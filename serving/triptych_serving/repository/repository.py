@@ -20,8 +20,6 @@ BARE_GRAPH = (
     "an ONNX file alone cannot be served, it needs a manifest; `triptych export FILE --out models` makes one, of the file and "
     "the tokenizer and config.json beside it; serve that folder"
 )
-
-
 UNREADABLE = "unreadable"  # an attempt to load it tells why
 
 

@@ -252,7 +252,7 @@ class VersionTable:
 
 
 def _free_memory() -> None:
-    gc.collect()  # errors and some lanes are in cycles with sessions; holds the interpreter for 1 ms per 1,000 objects
+    gc.collect()  # what is left may be in cycles, as frames of errors are; holds the interpreter for 1 ms per 1,000 objects
     trim_heap()
 
 

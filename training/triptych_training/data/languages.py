@@ -68,11 +68,12 @@ def files_of_one_target(paths: Sequence[str], target: str) -> tuple[tuple[str, .
     Raises:
         RecipeError: files name other target languages than each other or `target`.
     """
-    found = [DIRECTED.fullmatch(path) or path for path in paths]
-    targets = dict.fromkeys([target] * bool(target) + [each[2] for each in found if not isinstance(each, str)])
+    matches = [DIRECTED.fullmatch(path) for path in paths]
+    targets = dict.fromkeys([*([target] if target else ()), *(match[2] for match in matches if match)])
     if len(targets) > 1:
         raise RecipeError(f"target_language: {', '.join(targets)} are several; take the files of one target at a time")
-    return tuple(each if isinstance(each, str) else each[3] for each in found), next(iter(targets), "")
+    files = (match[3] if match else path for match, path in zip(matches, paths, strict=True))
+    return tuple(files), next(iter(targets), "")
 
 
 def language_token(code: str) -> str:

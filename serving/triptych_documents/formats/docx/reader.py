@@ -49,12 +49,12 @@ def read(data: bytes, options: ReadOptions) -> Document:
     return ZippedDocument(archive, parts + described(archive, core, bound), signatures(archive, "_xmlsignatures/"))
 
 
-def _code_styles(archive: Archive, name: str) -> set[str]:
+def _code_styles(archive: Archive, name: str) -> frozenset[str]:
     """Return the styles for code; none if the member with the styles is missing or damaged, because it is not essential."""
     try:
-        return code_styles(opened(archive, name).tree) if name else set()
+        return code_styles(opened(archive, name).tree) if name else frozenset()
     except DamagedDocumentError:
-        return set()
+        return frozenset()
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[str, str]]:

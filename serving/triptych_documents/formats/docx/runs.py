@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.formats.office.inline import SOFT_HYPHEN, Atom, Escape, Style
 from triptych_documents.formats.office.languages import OfficeLanguage
-from triptych_documents.formats.office.parts import Tree
+from triptych_documents.formats.office.parts import Tree, with_derived
 from triptych_documents.formats.shared.xml import XML, namespaces, prefix, with_attribute, written_text
 from triptych_documents.unit import Role, nests
 
@@ -125,10 +125,9 @@ _FINE = 10  # twentieths of a point: smaller letter spacing comes from justified
 # Names of Word's and pandoc's styles for code, in lower case; identifiers can be in the author's language (HTMLVorformatiert).
 _CODE = {*(f"html {kind}" for kind in ("code", "keyboard", "preformatted", "sample", "typewriter", "variable"))}
 _CODE |= {"source code", "verbatim char"}
-_MOST_BASED = 11  # levels of styles that are based on each other, as in Word
 
 
-def code_styles(tree: Tree) -> set[str]:
+def code_styles(tree: Tree) -> frozenset[str]:
     """Return the identifiers of the styles for code, and of those that are based on them."""
     found, based = set[str](), dict[str, str]()
     for style in tree.children(tree.root()):
@@ -137,9 +136,7 @@ def code_styles(tree: Tree) -> set[str]:
         based[ident] = values.get("w:basedOn", "")
         if values.get("w:name", "").lower() in _CODE:
             found.add(ident)
-    for _ in range(_MOST_BASED if found else 0):
-        found |= {ident for ident, parent in based.items() if parent in found}
-    return found
+    return with_derived(found, based)
 
 
 class DocxStyles:

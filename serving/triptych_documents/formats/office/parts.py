@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
@@ -17,6 +18,7 @@ from triptych_documents.unit import Piece, Role, Unit
 MAX_DEPTH = 256  # nested elements
 MAX_PART = 64 * 2**20  # bytes of an XML member
 MAX_TAGS = 4_000_000  # per member: a tag takes more memory than it has bytes
+MOST_BASED = 11  # levels of styles that are based on each other, as in Word
 PLAIN = Style("", "", "")
 
 _OASIS = "{urn:oasis:names:tc:opendocument:xmlns:"
@@ -29,7 +31,7 @@ _PREFIXES = {
     f"{_STRICT}/officeDocument/math": "m",
     f"{_OPEN_XML}/drawingml/2006/main": "a",
     f"{_STRICT}/drawingml/main": "a",
-    "{http://schemas.openxmlformats.org/markup-compatibility/2006": "mc",
+    f"{_OPEN_XML}/markup-compatibility/2006": "mc",
     f"{_OASIS}drawing:1.0": "draw",
     f"{_OASIS}office:1.0": "office",
     f"{_OASIS}text:1.0": "text",
@@ -40,6 +42,20 @@ _PREFIXES = {
     "{http://purl.org/dc/elements/1.1/": "dc",
     "{http://openoffice.org/2009/office": "officeooo",
 }
+
+
+StyleT = TypeVar("StyleT")
+
+
+def with_derived(styles: Collection[StyleT], parents: Mapping[StyleT, StyleT]) -> frozenset[StyleT]:
+    """Return the styles, and those that are based on them; `parents` maps each style to the one that it is based on."""
+    found = frozenset(styles)
+    for _ in range(MOST_BASED):
+        derived = {style for style, parent in parents.items() if parent in found and style not in found}
+        if not derived:
+            break
+        found |= derived
+    return found
 
 
 def short(name: str) -> str:
