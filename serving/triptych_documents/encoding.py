@@ -58,6 +58,11 @@ class Encoding:
         return text if self.has(text) else "".join(one if self.has(one) else escape(one) for one in text)
 
 
+def reference(character: str) -> str:
+    """Return the character reference of XML, HTML and Markdown, which any encoding can represent."""
+    return f"&#{ord(character)};"
+
+
 def surrogate(text: str) -> str:
     """Return the first lone surrogate of a text, "" if none. No encoding can write one, but escapes can contain them."""
     found = None if text.isascii() else _SURROGATE.search(text)

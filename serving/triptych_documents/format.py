@@ -5,7 +5,7 @@ leaves every other byte unchanged. Formats never talk to models.
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
@@ -61,21 +61,19 @@ class Document(Protocol):
 
 
 @dataclass(frozen=True)
-class Format:
-    """Reader of one document format."""
-
-    read: Callable[[bytes, ReadOptions], Document]
-    """Parses a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
-
-
-@dataclass(frozen=True)
 class FormatInfo:
-    """Name, suffixes and media types of a format, and where its reader is."""
+    """Name, suffixes and media types of a format, and its reader."""
 
     name: str
     reader: str  # "module:function" in `formats`, imported on first use
     suffixes: tuple[str, ...]
     mime_types: tuple[str, ...]  # the preferred one first
+
+    def read(self, data: bytes, options: ReadOptions) -> Document:
+        """Parse a document. Raises DocumentError: the document is damaged, or an option cannot be used."""
+        module, _, function = self.reader.partition(":")
+        document: Document = getattr(importlib.import_module(f"triptych_documents.formats.{module}"), function)(data, options)
+        return document
 
 
 FORMATS = (
@@ -111,9 +109,3 @@ def find_format(name: str = "", path: str = "", mime_type: str = "") -> FormatIn
     given = f"format {name!r}" if name else f"media type {media!r}" if media else f"{path!r}"
     known = ", ".join(kind.name for kind in FORMATS)
     raise UnknownFormatError(f"{given} is not a supported document; supported formats: {known}")
-
-
-def load_format(kind: FormatInfo) -> Format:
-    """Import and return the reader of a format."""
-    module, _, function = kind.reader.partition(":")
-    return Format(getattr(importlib.import_module(f"triptych_documents.formats.{module}"), function))

@@ -22,7 +22,6 @@ class SentenceRequest:
 
     text: str
     aligned: bool = False  # also return the alignment, which takes extra time
-    prefix: str = ""  # text that the translation must start with
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The model follows XLIFF (OASIS, XLIFF 2.1): a unit is text with inline codes. Co
 closing code form a pair that stays around the same words.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -93,14 +94,17 @@ def partners(tags: Iterable[tuple[str, Role]]) -> dict[int, int]:
         tags: name and role of each tag.
     """
     opened: list[tuple[str, int]] = []
+    counts = Counter[str]()  # of the names in `opened`
     found: dict[int, int] = {}
     for place, (name, role) in enumerate(tags):
         if role is Role.OPEN:
             opened.append((name, place))
-        elif role is Role.CLOSE and any(name == other for other, _ in opened[-16:]):  # bounds the search
-            while opened[-1][0] != name:
-                opened.pop()
-            found[place] = opened.pop()[1]
+            counts[name] += 1
+        while role is Role.CLOSE and counts[name] and place not in found:
+            last, start = opened.pop()
+            counts[last] -= 1
+            if last == name:
+                found[place] = start
     return found
 
 

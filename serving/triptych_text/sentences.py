@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import sentencex  # type: ignore[import-untyped]
 
@@ -141,20 +142,13 @@ class Splitter:
         # sentencex panics on some non-ASCII white space.
         plain = part if part.isprintable() else SPACE.sub(" ", part)
         try:
-            lengths = [len(segment) for segment in sentencex.segment(self._language, plain)]
+            places = list(accumulate(map(len, sentencex.segment(self._language, plain)), initial=0))
         except BaseException as error:  # a Rust panic is not an Exception
             if type(error).__name__ != "PanicException":
                 raise
             logger.warning("sentence splitter failed: %d characters: %s", len(part), error)
             return list(_at_ends(part, INNER_END))
-        return list(_cut(part, lengths))
-
-
-def _cut(text: str, lengths: Iterable[int]) -> Iterator[str]:
-    start = 0
-    for length in lengths:
-        yield text[start : start + length]
-        start += length
+        return [part[start:end] for start, end in pairwise(places)]
 
 
 def _at_ends(text: str, pattern: re.Pattern[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from triptych_documents.format import ReadOptions, find_format, load_format
+from triptych_documents.format import ReadOptions, find_format
 from triptych_documents.unit import Code, Piece
 
 PAGES = 3  # that are shown
@@ -62,7 +62,7 @@ def _run(*command: str) -> str:
 
 def turned(document: Path, folder: Path) -> Path:
     """Return the document with reversed words, which have the same length."""
-    read = load_format(find_format(path=document.name)).read(document.read_bytes(), ReadOptions(target_language="de"))
+    read = find_format(path=document.name).read(document.read_bytes(), ReadOptions(target_language="de"))
     pieces = {index: tuple(map(_turned, unit.pieces)) for index, unit in enumerate(read.units)}
     out = folder / f"{document.stem}.turned{document.suffix}"
     out.write_bytes(read.render(pieces))

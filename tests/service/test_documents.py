@@ -4,14 +4,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from triptych.v1.translation_pb2 import DecodingOptions as OptionsMessage
-from triptych.v1.translation_pb2 import DocumentConfig, TranslateDocumentRequest, TranslateDocumentResponse
+from triptych.v1.translation_pb2 import DocumentConfig, TranslateDocumentRequest
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import (
     AsyncClient,
@@ -55,11 +54,6 @@ def half_sent(head: TranslateDocumentRequest, end: threading.Event) -> Iterator[
     end.wait()
 
 
-def events_of(address: str, requests: list[TranslateDocumentRequest], **call: Any) -> list[TranslateDocumentResponse]:
-    with grpc.insecure_channel(address) as channel:
-        return list(TranslationServiceStub(channel).TranslateDocument(iter(requests), **call))
-
-
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_format(client: Client, name: str) -> None:
     one, two = 3, 8
@@ -75,16 +69,6 @@ def test_every_format(client: Client, name: str) -> None:
     assert not [finding for finding in document.findings if finding.severity is not Severity.NOTE]
 
 
-def test_a_path_says_what_it_is_and_a_target_is_written(client: Client, tmp_path: Path) -> None:
-    path, target = tmp_path / "a.txt", tmp_path / "b.txt"
-    path.write_bytes(f"{SOURCES[1]}\n".encode())
-    document = client.translate_document(path, target=target)
-    assert target.read_bytes() == document.content == f"{TARGETS[1]}\n".encode()
-    assert (document.model, document.model_version, document.mime_type) == ("toy", "1", "text/plain")
-    assert (document.segments, document.sentences) == (1, 1)
-    assert document.timing.inference_seconds > 0
-
-
 def test_many_segments_with_progress(client: Client) -> None:
     progress: list[DocumentProgress] = []
     document = client.translate_document(MANY, format="text", progress=progress.append)
@@ -93,13 +77,9 @@ def test_many_segments_with_progress(client: Client) -> None:
     assert [one.segments_done for one in progress] == sorted(one.segments_done for one in progress)
 
 
-def test_a_document_without_text_comes_back_as_it_is(client: Client) -> None:
-    for content in (b"", b"\n\n", b"1 2 3\r\n"):
-        assert client.translate_document(content, format="text").content == content
-
-
 def test_the_order_of_messages(server: ServerProcess) -> None:
-    events = events_of(server.address, requests_of(MANY))
+    with grpc.insecure_channel(server.address) as channel:
+        events = list(TranslationServiceStub(channel).TranslateDocument(iter(requests_of(MANY))))
     kinds = [event.WhichOneof("event") for event in events]
     assert kinds[0] == "accepted"
     assert kinds[-1] == "summary"
@@ -164,25 +144,21 @@ def assert_free(address: str, translator: Translator, pace: Pace) -> None:
         assert client.translate_document(SOURCE.encode(), format="text").content == TARGET.encode()
 
 
-def test_a_document_that_is_cancelled_in_the_middle(paced_server: tuple[str, Translator], pace: Pace) -> None:
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_a_document_that_is_cancelled_or_late(paced_server: tuple[str, Translator], pace: Pace, seconds: float | None) -> None:
     address, translator = paced_server
     pace.slow.set()
     with grpc.insecure_channel(address) as channel:
-        events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
+        events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)), timeout=seconds)
         assert next(events).HasField("accepted")
-        eventually(lambda: sum(translator.engine.load()) > 0)
-        assert sum(translator.engine.load()) < 100, "a document does not fill the queue"
-        events.cancel()
+        if seconds is None:
+            eventually(lambda: sum(translator.engine.load()) > 0)
+            assert sum(translator.engine.load()) < 100, "a document does not fill the queue"
+            events.cancel()
+        with pytest.raises(grpc.RpcError) as error:
+            list(events)
+        assert error.value.code() is (grpc.StatusCode.DEADLINE_EXCEEDED if seconds else grpc.StatusCode.CANCELLED)
         assert_free(address, translator, pace)
-
-
-def test_a_document_whose_deadline_passes(paced_server: tuple[str, Translator], pace: Pace) -> None:
-    address, translator = paced_server
-    pace.slow.set()
-    with pytest.raises(grpc.RpcError) as error:
-        events_of(address, requests_of(LARGE), timeout=0.5)
-    assert error.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert_free(address, translator, pace)
 
 
 def is_accepted(stub: TranslationServiceStub) -> bool:

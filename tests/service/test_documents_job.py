@@ -92,14 +92,13 @@ def kill_after(process: "subprocess.Popen[str]", out: Path, documents: int, seco
     assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
 
 
-def check_killed_twice(tmp_path: Path, documents: int, segments: int, seed: int) -> None:
-    source = many(tmp_path / "in", documents, segments)
+def test_job_killed_twice_gives_the_result_of_an_undisturbed_one(tmp_path: Path) -> None:
+    source = many(tmp_path / "in", 12, 80)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = ("--models", MODELS, "--bilingual", "tsv", "--precision", "fp32")
     assert run(source, whole, *options).returncode == 0
-    drawn = random.Random(seed)
-    known, half = 0, documents // 2
-    for few, many_ in ((1, half // 2), (half, half + half // 4)):
+    drawn, known = random.Random(SEED), 0
+    for few, many_ in ((1, 3), (6, 7)):
         with started(source, killed, *options) as process:
             kill_after(process, killed, drawn.randint(few, many_), drawn.uniform(0, 0.05))
         now = answered(killed / ".triptych-journal")
@@ -113,17 +112,7 @@ def check_killed_twice(tmp_path: Path, documents: int, segments: int, seed: int)
     assert counts(killed)["translated"] <= counts(whole)["translated"] - known  # less where only a document was recorded
     states = report(killed)["documents"]
     assert isinstance(states, dict)
-    assert half <= states["unchanged"] == sum(path.stat().st_mtime_ns == time for path, time in before.items())
-
-
-def test_job_killed_twice_gives_the_result_of_an_undisturbed_one(tmp_path: Path) -> None:
-    check_killed_twice(tmp_path, 12, 80, SEED)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(SEED, SEED + 3))
-def test_long_jobs_killed_twice(tmp_path: Path, seed: int) -> None:
-    check_killed_twice(tmp_path, 60, 150, seed)
+    assert 6 <= states["unchanged"] == sum(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
 @pytest.mark.full
@@ -146,18 +135,6 @@ def test_stopped_job_reports_it_and_resumes(tmp_path: Path, number: signal.Signa
     assert (result.returncode, result.stderr) == (0, "")
     assert counts(out)["translated"] + kept >= 1_600  # and what was asked again to repair a sentence
     assert len(content(out)) == 20
-
-
-@pytest.mark.full
-def test_second_job_with_the_same_journal_is_rejected(tmp_path: Path) -> None:
-    source = many(tmp_path / "in", 20, 80)
-    with started(source, tmp_path / "out", "--models", MODELS) as process:
-        while not (tmp_path / "out" / ".triptych-journal-wal").exists():
-            assert process.poll() is None
-            time.sleep(0.005)
-        result = run(source, tmp_path / "out", "--models", MODELS)
-        assert result.returncode == 1
-        assert "is in use by another job" in result.stderr
 
 
 def few(tmp_path: Path) -> Path:

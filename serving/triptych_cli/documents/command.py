@@ -2,16 +2,15 @@
 
 import signal
 import sys
-import time
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from triptych.signals import handled_signals
 from triptych_cli.common import options
 from triptych_cli.common.decoding import search_options, take_decoding
 from triptych_cli.common.errors import needs, one_line
@@ -33,8 +32,6 @@ JOURNAL = ".triptych-journal"  # in the output folder
 IN_MEMORY = Path(":memory:")  # SQLite's name of a database without a file
 BINARY = ("docx", "odt")
 EXISTING = click.Path(path_type=Path, exists=True)
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SAME_SIGNAL_SECONDS = 0.5  # signals within this time of the first are one: timeout(1) signals its child, then its group
 SIGNALLED = 128  # plus the signal's number: an exit code, as shells have it
 
 
@@ -81,33 +78,22 @@ def command(paths: tuple[Path, ...], out: Path, **values: Any) -> None:
     click.get_current_context().exit(code)
 
 
-class StopSignals:
-    """Handles signals in the main thread: the first is noted, the second ends the process at once. A context manager."""
+@dataclass
+class StopSignal:
+    """The signal that stops a job, if one came; a second one ends the process at once."""
 
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._since = 0.0
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+    number: int = 0
 
     @property
     def exit_code(self) -> int:
         """Exit code of a job that was stopped."""
-        return SIGNALLED + (self.signal or signal.SIGINT)
+        return SIGNALLED + self.number
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self.signal is None:
-            self.signal, self._since = number, now
-        elif now - self._since >= SAME_SIGNAL_SECONDS:
+    def note(self, number: int) -> None:
+        if self.number:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        self.number = number
 
 
 def _translate_tables(paths: tuple[Path, ...], out: Path, cluster: dict[str, Any], values: dict[str, Any]) -> int:
@@ -151,12 +137,13 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
 
     with ExitStack() as stack:
         job_flags = flags.take_job_flags(values)
-        beside = job_flags.pairs.suffix if job_flags.pairs else ""
+        beside = job_flags.bilingual.suffix if job_flags.bilingual else ""
         found = discover(paths, out, flags.take_selection(values), job_flags.copy_others, beside, name)
-        policy = FilePolicy(out, flags.take_reading(values), job_flags.pairs, job_flags.copy_others, job_flags.overwrite)
+        policy = FilePolicy(out, flags.take_reading(values), job_flags.bilingual, job_flags.copy_others, job_flags.overwrite)
         rules = flags.take_rules(values)
         request = TranslationRequest(decoding=take_decoding(values), **values)
-        stop = stack.enter_context(StopSignals())
+        stop = StopSignal()
+        stack.enter_context(handled_signals(stop.note))
         # Before the output folder is made, which a job that cannot start would leave behind.
         translator = None if job_flags.dry_run else stack.enter_context(_open_translator(request, job_flags))
         journal = stack.enter_context(_journal(job_flags, out))
@@ -169,7 +156,7 @@ def _translate(paths: tuple[Path, ...], out: Path, name: str, values: dict[str, 
         return _run(job, translator, job_flags, stop, quiet)
 
 
-def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
+def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFlags, stop: StopSignal, quiet: bool) -> int:
     from triptych_cli.common.progress import ProgressLine
     from triptych_cli.documents.job import run_job
     from triptych_cli.documents.report import error_lines, result_lines, write_report
@@ -177,20 +164,20 @@ def _run(job: "DocumentJob", translator: "SentenceTranslator", job_flags: JobFla
     shows = sys.stderr.isatty() if job_flags.progress is None else job_flags.progress
     size = sum(file.size for file in job.documents)
     progress = ProgressLine(sys.stderr if shows else None, len(job.documents), size)
-    result = run_job(job, translator, progress, lambda: stop.signal is not None)
+    result = run_job(job, translator, progress, lambda: bool(stop.number))
     if job_flags.report:
         write_report(job_flags.report, result)
     for line in error_lines(result):
         click.echo(line, err=True)
     for line in result_lines(result):
         click.echo(line, err=quiet)
-    if stop.signal is not None:
+    if stop.number:
         click.echo("stopped; run the same command again to continue", err=True)
         return stop.exit_code
     return int(bool(result.errors))
 
 
-def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignals, quiet: bool) -> int:
+def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags, stop: StopSignal, quiet: bool) -> int:
     from triptych_cli.documents.dry_run import count_job
     from triptych_cli.documents.report import plan_lines, write_plan
 
@@ -198,12 +185,12 @@ def _count(job: "DocumentJob", request: TranslationRequest, job_flags: JobFlags,
         # Without a journal and a memory nothing has been translated, whatever the model.
         knows = job.journal.path != IN_MEMORY or job.memory is not None
         identity = stack.enter_context(_open_translator(request, job_flags)).identity if knows else None
-        planned = count_job(job, identity, (request.source_language, request.target_language), lambda: stop.signal is None)
+        planned = count_job(job, identity, (request.source_language, request.target_language), lambda: not stop.number)
     if job_flags.report:
         write_plan(job_flags.report, planned)
     for line in plan_lines(planned):
         click.echo(line, err=quiet)
-    return int(bool(planned.failed)) if stop.signal is None else stop.exit_code
+    return stop.exit_code if stop.number else int(bool(planned.failed))
 
 
 def _journal(job_flags: JobFlags, out: Path) -> Database:

@@ -14,7 +14,7 @@ from triptych_cli.documents.files import BilingualFormat, read_blocks, write_who
 from triptych_cli.documents.stored import DocumentRecords, file_digest
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
-from triptych_documents.format import Document, FormatInfo, ReadOptions, load_format
+from triptych_documents.format import Document, FormatInfo, ReadOptions
 from triptych_documents.sentences import SentencePair
 from triptych_documents.translation.units import TranslatedUnit
 from triptych_documents.unit import Piece
@@ -151,14 +151,22 @@ class DocumentFiles:
         try:
             with _checked():
                 content = document.document.render(document.translations)
-            summary = self._summary(document)
+            summary = self._summary(
+                file,
+                DocumentState.TRANSLATED,
+                units=len(document.document.units),
+                segments=sum(map(len, document.pairs.values())),
+                characters=sum(len(unit.text) for unit in document.document.units),
+                findings=tuple(document.findings),
+            )
             self._check(file)
+            target, *beside = self._files(file)
             if self._policy.bilingual is not None:
                 options = self._policy.options
                 with _checked():
                     pairs = self._policy.bilingual.write(document.all_pairs, options.source_language, options.target_language)
-                self._put(self._pairs_file(file), document.digest, file, pairs, {})
-            self._put(self._target(file), document.digest, file, content, summary.values())
+                self._put(beside[0], document.digest, file, pairs, {})
+            self._put(target, document.digest, file, content, summary.values())
         except (DocumentError, OSError) as error:
             summary = self._failed(file, error)
         self._report(summary, 0)
@@ -180,29 +188,28 @@ class DocumentFiles:
             return None
         self._check(file)
         with _checked():
-            document = load_format(format_info).read(data, self._policy.options)
+            document = format_info.read(data, self._policy.options)
         return OpenDocument(file, source_digest, len(data), document)
 
     def _pass_on(self, file: SourceFile) -> None:
         """Copy or ignore a file without a known format. It may be larger than the memory."""
-        target = self._target(file)
         if not self._policy.copies_others:
-            self._report(DocumentSummary(str(file.source), str(target), "", DocumentState.IGNORED), file.size)
+            self._report(self._summary(file, DocumentState.IGNORED), file.size)
             return
         source_digest = file_digest(file.source)
         if self._is_done(file, source_digest):
             return
         self._check(file)
-        summary = DocumentSummary(str(file.source), str(target), "", DocumentState.COPIED)
+        summary = self._summary(file, DocumentState.COPIED)
         if not self._reads_only:
-            self._put(target, source_digest, file, read_blocks(file.source), summary.values())
+            self._put(self._files(file)[0], source_digest, file, read_blocks(file.source), summary.values())
         self._report(summary, file.size)
 
     def _is_done(self, file: SourceFile, source_digest: str) -> bool:
         """Report a document that an earlier run translated without errors. One with errors is translated again."""
-        target = self._target(file)
+        target, *beside = self._files(file)
         values = self._records.find(target, source_digest, file.format_name)
-        if values is None or not all(map(self._records.owns, self._files(file)[1:])):
+        if values is None or not all(map(self._records.owns, beside)):
             return False
         # The folders may have been moved, or named in another way.
         own = {"source": str(file.source), "target": str(target), "state": DocumentState.UNCHANGED}
@@ -225,26 +232,12 @@ class DocumentFiles:
 
     def _files(self, file: SourceFile) -> list[Path]:
         """Return the output files of a document, the translation first."""
-        return [self._target(file), *([self._pairs_file(file)] if file.format and self._policy.bilingual else [])]
+        bilingual = self._policy.bilingual
+        names = [file.name, file.name + bilingual.suffix] if file.format and bilingual else [file.name]
+        return [self._policy.out / name for name in names]
 
-    def _pairs_file(self, file: SourceFile) -> Path:
-        return self._policy.out / f"{file.name}{self._policy.bilingual.suffix if self._policy.bilingual else ''}"
-
-    def _target(self, file: SourceFile) -> Path:
-        return self._policy.out / file.name
-
-    def _summary(self, document: OpenDocument) -> DocumentSummary:
-        units = document.document.units
-        return DocumentSummary(
-            str(document.file.source),
-            str(self._target(document.file)),
-            document.file.format_name,
-            DocumentState.TRANSLATED,
-            len(units),
-            sum(map(len, document.pairs.values())),
-            sum(len(unit.text) for unit in units),
-            tuple(document.findings),
-        )
+    def _summary(self, file: SourceFile, state: DocumentState, **values: Any) -> DocumentSummary:
+        return DocumentSummary(str(file.source), str(self._files(file)[0]), file.format_name, state, **values)
 
     def _failed(self, file: SourceFile, error: Exception) -> DocumentSummary:
         """Return the summary of a document without a translation. Reports name the source, so the message does not."""
@@ -252,9 +245,7 @@ class DocumentFiles:
         if isinstance(error, OSError) and error.filename:
             other = str(error.filename) != str(file.source)
             message = f"{error.filename}: {error.strerror}" if other else str(error.strerror)
-        finding = Finding(FindingKind.FORMAT, Severity.ERROR, "", message)
-        target = str(self._target(file))
-        return DocumentSummary(str(file.source), target, file.format_name, DocumentState.FAILED, findings=[finding])
+        return self._summary(file, DocumentState.FAILED, findings=[Finding(FindingKind.FORMAT, Severity.ERROR, "", message)])
 
 
 @contextmanager

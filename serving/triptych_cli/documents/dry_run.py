@@ -39,16 +39,12 @@ class PlannedWork:
 def count_job(
     job: DocumentJob, identity: TranslatorIdentity | None, languages: tuple[str, str], continues: Callable[[], bool]
 ) -> PlannedWork:
-    """Count what a job would translate.
+    """Count what a job would translate; raises as `run_job` about journal, memory and TMX files.
 
     Args:
         identity: of the translator; None if neither journal nor memory has anything of it.
         languages: source and target, as the user named them.
         continues: called often; False stops.
-
-    Raises:
-        DatabaseError: journal or memory cannot be used.
-        DocumentError: a TMX file cannot be read.
     """
     source, target = (identity.source_language, identity.target_language) if identity else languages
     job = job.in_languages(source, target)

@@ -27,7 +27,7 @@ class JobFlags:
     memory: Path | None  # a database
     tmx: tuple[Path, ...]
     journal: Path | None
-    bilingual: str | None
+    bilingual: BilingualFormat | None  # of the file with sentence pairs beside each document
     report: Path | None
     copy_others: bool
     overwrite: bool
@@ -36,11 +36,6 @@ class JobFlags:
     progress: bool | None
     concurrency: int
     server_wait_secs: float
-
-    @property
-    def pairs(self) -> BilingualFormat | None:
-        """Format of the file with sentence pairs beside each document."""
-        return BILINGUAL[self.bilingual] if self.bilingual else None
 
 
 def _option(name: str, *names: str, **settings: Any) -> Callable[[Function], Function]:
@@ -88,10 +83,7 @@ keeping = options.several(
 running = options.several(
     _list("--memory", "memories", metavar="FILE", help="Translation memory to use and add to; .tmx files to use."),
     _option(
-        "--journal",
-        type=NEW_FILE,
-        metavar="FILE",
-        help="Journal of the job.  [default: .triptych-journal beside the output]",
+        "--journal", type=NEW_FILE, metavar="FILE", help="Journal of the job.  [default: .triptych-journal beside the output]"
     ),
     _option(
         "--bilingual",
@@ -172,5 +164,6 @@ def take_job_flags(values: dict[str, Any]) -> JobFlags:
         raise click.UsageError(
             f"--memory {databases[0]} and {databases[1]}: new translations go into one memory; give the others as {TMX} files"
         )
-    own = [field.name for field in fields(JobFlags) if field.name not in ("memory", "tmx")]
-    return JobFlags(memory=databases[0] if databases else None, tmx=tmx, **{name: values.pop(name) for name in own})
+    bilingual = BILINGUAL.get(values.pop("bilingual"))
+    own = {field.name: values.pop(field.name) for field in fields(JobFlags) if field.name in values}
+    return JobFlags(memory=databases[0] if databases else None, tmx=tmx, bilingual=bilingual, **own)

@@ -18,7 +18,7 @@ from triptych_cli.documents.stored import Database, DocumentRecords, StoredTrans
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import HumanLookup, SentenceTranslation
-from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
+from triptych_documents.translation.units import UnitTranslator
 from triptych_documents.unit import Unit
 from triptych_embedded.sentences import SentenceOutcome, SentenceTranslator, TranslatorIdentity, canonical, digest
 
@@ -94,10 +94,7 @@ class JobResult:
 
 
 def run_job(
-    job: DocumentJob,
-    translator: SentenceTranslator,
-    progress: ProgressLine,
-    is_stopped: Callable[[], bool] = lambda: False,
+    job: DocumentJob, translator: SentenceTranslator, progress: ProgressLine, is_stopped: Callable[[], bool] = lambda: False
 ) -> JobResult:
     """Run a job, or what is left of it.
 
@@ -160,26 +157,24 @@ class TranslationLoop:
     ) -> None:
         self.counts = SegmentCounts()
         self._rules, self._translator, self._stored, self._people, self._finish = rules, translator, stored, people, finish
-        self._written = time.monotonic()
 
     def run(self, documents: Iterable[OpenDocument], continues: Callable[[], bool]) -> bool:
-        """Translate all documents; return False if the job was stopped. What is known by then is stored.
+        """Translate all documents while `continues`, which is called often, is true; return whether it was to the end.
 
-        Args:
-            continues: called often; False stops the job.
-
-        Raises:
-            BackendError: the translator failed.
-            DatabaseError: the journal cannot be written.
+        What is known by then is stored. Raises as `run_job`.
         """
         units = self._units(documents, continues)
         window = self._translator.window
         driver = DocumentDriver(UnitTranslator(self._rules, self._find_human), units, window=window, refill=REFILL)
         results: list[SentenceOutcome] = []
+        written = time.monotonic()
         try:
             while continues():
                 for unit in driver.advance(results):
-                    self._put(cast(UnitKey, unit.key), unit)
+                    document, index = cast(UnitKey, unit.key)
+                    self.counts.done += len(unit.pairs)
+                    if document.put(index, unit):
+                        self._finish(document)
                 requests = driver.take()
                 stored = self._stored.find(requests)
                 self.counts.remembered += len(stored)
@@ -189,7 +184,9 @@ class TranslationLoop:
                 if driver.is_finished:
                     return continues()
                 results += self._receive(0.0 if results or driver.can_read else WAIT_SECONDS)
-                self._write()
+                if time.monotonic() - written >= COMMIT_SECONDS:
+                    self._stored.flush()
+                    written = time.monotonic()
             return False
         finally:
             self._stored.flush()
@@ -214,18 +211,6 @@ class TranslationLoop:
                 self.counts.translated += 1
                 self._stored.add(request, outcome)
         return outcomes
-
-    def _put(self, key: UnitKey, unit: TranslatedUnit) -> None:
-        document, index = key
-        self.counts.done += len(unit.pairs)
-        if document.put(index, unit):
-            self._finish(document)
-
-    def _write(self) -> None:
-        now = time.monotonic()
-        if now - self._written >= COMMIT_SECONDS:
-            self._stored.flush()
-            self._written = now
 
 
 @contextmanager

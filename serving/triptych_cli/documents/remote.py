@@ -5,19 +5,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
 from typing import Self
 
 from triptych_cli.common.connection import connect, input_problem, translation_arguments
-from triptych_client import (
-    DeadlineExceededError,
-    ResourceExhaustedError,
-    ServerError,
-    Translation,
-    TriptychClientError,
-)
+from triptych_client import DeadlineExceededError, ResourceExhaustedError, ServerError, Translation, TriptychClientError
 from triptych_client.call import Attempts, Call, is_transient
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_embedded.request import BackendError, TranslationRequest
@@ -75,10 +66,7 @@ class ConcurrencyLimit:
         self._paused_until = self._clock() + pause
 
 
-@dataclass(frozen=True)
-class _EndedCall:
-    requests: tuple[SentenceRequest, ...]
-    result: Sequence[Translation | TriptychClientError] | Exception
+Requests = tuple[SentenceRequest, ...]  # of a call
 
 
 class RemoteSentenceTranslator:
@@ -95,8 +83,10 @@ class RemoteSentenceTranslator:
         self._request = request
         self._concurrency = concurrency
         self._limit = ConcurrencyLimit(concurrency, patience_seconds)
-        self._todo: deque[tuple[SentenceRequest, ...]] = deque()
-        self._ended: queue.SimpleQueue[_EndedCall] = queue.SimpleQueue()
+        self._todo: deque[Requests] = deque()
+        self._ended: queue.SimpleQueue[tuple[Requests, Sequence[Translation | TriptychClientError] | Exception]] = (
+            queue.SimpleQueue()
+        )
         self._in_flight = 0
         self.window = 2 * concurrency * TEXTS_PER_CALL
 
@@ -120,8 +110,8 @@ class RemoteSentenceTranslator:
 
     def submit(self, requests: Sequence[SentenceRequest]) -> None:
         """Queue requests; see SentenceTranslator."""
-        for _, some in groupby(sorted(requests, key=attrgetter("aligned")), attrgetter("aligned")):
-            same = tuple(some)
+        for aligned in (False, True):
+            same = tuple(request for request in requests if request.aligned is aligned)
             self._todo.extend(same[start : start + TEXTS_PER_CALL] for start in range(0, len(same), TEXTS_PER_CALL))
         self._send()
 
@@ -132,7 +122,7 @@ class RemoteSentenceTranslator:
         while not outcomes and (left := until - time.monotonic()) > 0:
             self._send()
             try:
-                outcomes += self._settle(self._ended.get(timeout=min(left, self._limit.pause_seconds() or left)))
+                outcomes += self._settle(*self._ended.get(timeout=min(left, self._limit.pause_seconds() or left)))
             except queue.Empty:
                 continue
         self._send()
@@ -170,25 +160,27 @@ class RemoteSentenceTranslator:
             self._in_flight += 1
             self._pool.submit(self._call, self._todo.popleft())
 
-    def _call(self, requests: tuple[SentenceRequest, ...]) -> None:
+    def _call(self, requests: Requests) -> None:
         """Call the server, in a thread of the pool. However the call ends, `take` receives the result."""
         try:
             options = sentence_options(self._request.decoding, requests, requests[0].aligned)
             found = self._client.translate_many([each.text for each in requests], options=options, **self._arguments)
-            self._ended.put(_EndedCall(requests, found.outcomes))
+            self._ended.put((requests, found.outcomes))
         except Exception as error:
-            self._ended.put(_EndedCall(requests, error))
+            self._ended.put((requests, error))
 
-    def _settle(self, call: _EndedCall) -> list[SentenceOutcome]:
+    def _settle(
+        self, requests: Requests, result: Sequence[Translation | TriptychClientError] | Exception
+    ) -> list[SentenceOutcome]:
         self._in_flight -= 1
-        if isinstance(call.result, TriptychClientError):
-            return self._failed(call.requests, call.result)
-        if isinstance(call.result, Exception):
-            raise BackendError(f"{type(call.result).__name__}: {call.result}") from call.result
+        if isinstance(result, TriptychClientError):
+            return self._failed(requests, result)
+        if isinstance(result, Exception):
+            raise BackendError(f"{type(result).__name__}: {result}") from result
         self._limit.succeeded()
-        return [(request, _result(request, found)) for request, found in zip(call.requests, call.result, strict=True)]
+        return [(request, _result(request, found)) for request, found in zip(requests, result, strict=True)]
 
-    def _failed(self, requests: tuple[SentenceRequest, ...], error: TriptychClientError) -> list[SentenceOutcome]:
+    def _failed(self, requests: Requests, error: TriptychClientError) -> list[SentenceOutcome]:
         if is_transient(error):
             self._limit.refused(error)
             self._todo.appendleft(requests)

@@ -4,15 +4,11 @@ import hashlib
 import json
 import sqlite3
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from triptych_documents.sentences import Alignment, SentenceRequest, SentenceTranslation, Span
 from triptych_embedded.sentences import TranslatorIdentity, digest
@@ -142,13 +138,11 @@ class Database:
 QUERY_TEXTS = 500  # texts per query; SQLite takes at least 999 parameters
 FIRST_LOOKUP = 100_000  # after this many translations of this run, its UnitTranslator may have forgotten the first
 FIND = """
-SELECT source, target, truncated, alignment FROM answers WHERE origin = ? AND aligned = ? AND prefix = ? AND source IN ({})
+SELECT source, target, truncated, alignment FROM answers WHERE origin = ? AND aligned = ? AND prefix = '' AND source IN ({})
 """
 HEAD = struct.Struct("<II")  # numbers of source tokens and target tokens
 FAST = 1  # level of zlib
-variant = attrgetter("aligned", "prefix")  # what requests of the same text differ in
 
-Values = TypeVar("Values", "array[int]", "array[float]")
 RecordRow = tuple[str, str, str, str, str]
 
 
@@ -173,9 +167,9 @@ class StoredTranslations:
             return {}
         found: dict[SentenceRequest, SentenceTranslation] = {}
         with self._database.errors():
-            for (aligned, prefix), some in groupby(sorted(requests, key=variant), variant):
-                for text, translation in self._find(aligned, prefix, [request.text for request in some]):
-                    found[SentenceRequest(text, aligned, prefix)] = translation
+            for aligned in (False, True):
+                texts = [request.text for request in requests if request.aligned is aligned]
+                found |= {SentenceRequest(text, aligned): translation for text, translation in self._find(aligned, texts)}
         return found
 
     def add(self, request: SentenceRequest, translation: SentenceTranslation) -> None:
@@ -187,7 +181,7 @@ class StoredTranslations:
         if not self._new:
             return
         rows = [
-            (self._origin, *variant(request), request.text, one.text, one.truncated, one.alignment and pack(one.alignment))
+            (self._origin, request.aligned, "", request.text, one.text, one.truncated, one.alignment and pack(one.alignment))
             for request, one in self._new
         ]
         with self._database.transaction() as connection:
@@ -195,11 +189,11 @@ class StoredTranslations:
         self._unknown -= len(rows)
         self._new.clear()
 
-    def _find(self, aligned: bool, prefix: str, texts: Sequence[str]) -> Iterator[tuple[str, SentenceTranslation]]:
+    def _find(self, aligned: bool, texts: Sequence[str]) -> Iterator[tuple[str, SentenceTranslation]]:
         for start in range(0, len(texts), QUERY_TEXTS):
             some = texts[start : start + QUERY_TEXTS]
             query = FIND.format(",".join("?" * len(some)))
-            rows = self._database.connection.execute(query, (self._origin, aligned, prefix, *some))
+            rows = self._database.connection.execute(query, (self._origin, aligned, *some))
             for text, target, truncated, packed in rows:
                 yield text, SentenceTranslation(target, unpack(packed) if packed else None, bool(truncated))
 
@@ -207,9 +201,9 @@ class StoredTranslations:
 def pack(alignment: Alignment) -> bytes:
     """Serialize an alignment without loss: counts, spans and weights (32-bit floats), compressed."""
     source, target = alignment.source, alignment.target
-    spans = array("I", (edge for span in (*source, *target) for edge in span))
-    weights = array("f", (weight for row in alignment.weights for weight in row))
-    raw = _little_endian(spans).tobytes() + _little_endian(weights).tobytes()
+    edges = [edge for span in (*source, *target) for edge in span]
+    weights = [weight for row in alignment.weights for weight in row]
+    raw = struct.pack(f"<{len(edges)}I{len(weights)}f", *edges, *weights)
     return zlib.compress(HEAD.pack(len(source), len(target)) + raw, FAST)
 
 
@@ -217,19 +211,12 @@ def unpack(packed: bytes) -> Alignment:
     """Return the alignment that `pack` serialized."""
     raw = zlib.decompress(packed)
     sources, targets = HEAD.unpack_from(raw)
-    end = HEAD.size + 8 * (sources + targets)
-    edges = _little_endian(array("I", raw[HEAD.size : end]))
-    weights = _little_endian(array("f", raw[end:]))
+    count = 2 * (sources + targets)
+    values = struct.unpack_from(f"<{count}I{sources * targets}f", raw, HEAD.size)
+    edges, weights = values[:count], values[count:]
     spans: Sequence[Span] = list(zip(edges[::2], edges[1::2], strict=True))
-    rows = [weights[start * sources : (start + 1) * sources].tolist() for start in range(targets)]
+    rows = [list(weights[start * sources : (start + 1) * sources]) for start in range(targets)]
     return Alignment(spans[:sources], spans[sources:], rows)
-
-
-def _little_endian(values: Values) -> Values:
-    """Convert between the byte order of this machine and little-endian, in place."""
-    if sys.byteorder == "big":
-        values.byteswap()
-    return values
 
 
 class DocumentRecords:

@@ -259,7 +259,7 @@ _TEXT = "application/vnd.oasis.opendocument.text"
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """See Format.read."""
+    """See FormatInfo.read."""
     archive, bound = Archive(data), UnitLimit(options)
     _check_type(archive)
     content = opened(archive, _CONTENT, bound)

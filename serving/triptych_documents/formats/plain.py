@@ -63,7 +63,7 @@ def _may_begin(word: str) -> bool:
 
 
 def read(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     bound = UnitLimit(options)
     bound.check_marks(data)
     text, encoding = decode(data, options.encoding)

@@ -20,7 +20,7 @@ from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, ScannedPart, ScannedTag, core, pieces_of, soft
 from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import balanced, words_of
-from triptych_documents.unit import Piece, Role, Unit
+from triptych_documents.unit import Code, Piece, Role, Unit
 
 WIDTH = 42  # characters per line: usual limit of broadcasters and streaming services
 JOINER = "\u2060"  # WORD JOINER: invisible
@@ -29,6 +29,7 @@ _LABEL = re.compile(
     r"(?:<[^<>v][^<>]*>)*<v[. \t]|(?:<[^<>]*>|\{\\[^{}]*\})*(?:\[|[A-Z][A-Z0-9 .'’#-]*:(?:\s|$))"
 )  # of a speaker or sound: `<v John>`, `JOHN: `, `[door opens]`
 _LINE_END = re.compile(r"\r\n|\n|\r")
+_SHOWN_END = re.compile(r"\r\n|\n|\r|\\N")  # of a line on the screen
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
 _ELEMENT = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>")
 
@@ -40,6 +41,10 @@ class Markup:
     tags: re.Pattern[str]  # matches tags
     read: Callable[[str], str]  # converts text as written to text as shown
     write: Callable[[str], str]  # the reverse
+
+    def width(self, text: str) -> int:
+        """Return the number of characters on the screen."""
+        return len(self.read(self.tags.sub("", text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,24 @@ class _Slot:
     markup: Markup
 
     def written(self, pieces: Sequence[Piece], encoding: Encoding) -> str:
-        words = words_of(soft(pieces), self.markup.write)
-        if words and (_DASH.match(words[0]) or words[0].startswith(JOINER)):
+        parts: list[list[Piece]] = [[]]  # each is broken into lines of its own
+        for piece in soft(pieces):
+            parts[-1].append(piece)
+            if isinstance(piece, Code) and piece.raw == "\\N":
+                parts.append([])
+        return "".join(self._lines(part, is_first=place == 0) for place, part in enumerate(parts))
+
+    def _lines(self, part: Sequence[Piece], is_first: bool) -> str:
+        words = words_of(part, self.markup.write)
+        if is_first and words and (_DASH.match(words[0]) or words[0].startswith(JOINER)):
             words[0] = JOINER + words[0]
-        return self.line_end.join(
-            balanced(words, self.width, may_begin=lambda word: not (_DASH.match(word) or _LABEL.match(word)))
-        )
+        lines = balanced(words, self.width, _may_begin, self.markup.width)
+        lead = " " if part and isinstance(part[0], str) and part[0].startswith(" ") else ""
+        return lead + self.line_end.join(lines)
+
+
+def _may_begin(word: str) -> bool:
+    return not (_DASH.match(word) or _LABEL.match(word))
 
 
 def _units(text: str, cues: Sequence[Cue], markup: Markup) -> Iterator[tuple[Unit, _Slot]]:
@@ -72,7 +89,7 @@ def _units(text: str, cues: Sequence[Cue], markup: Markup) -> Iterator[tuple[Uni
         for span in (part for whole in cue.spans for part in _parts(text, whole)):
             found = core(_scanned(text, span, markup))
             if found:
-                width = max(WIDTH, *map(len, _LINE_END.split(text[slice(*span)])))
+                width = max(WIDTH, *map(markup.width, _SHOWN_END.split(text[slice(*span)])))
                 place = _Slot((found[0].start, found[-1].end), width, line_end[0] if line_end else "\n", markup)
                 yield Unit(pieces_of(_unjoined(found)), f"cue {cue.name}"), place
 
@@ -139,7 +156,7 @@ _SRT_MARKUP = Markup(_TAGS, lambda raw: _JOINED.sub(r"\1", raw), lambda text: _T
 
 
 def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     bound = UnitLimit(options)
     bound.check_marks(data, b"<", b"{", b"\\")
     text, encoding = decode(data, options.encoding)
@@ -152,7 +169,7 @@ def read_srt(data: bytes, options: ReadOptions) -> TextDocument:
 
 def _srt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
     """Yield all cues; add a finding for each whose times cannot be read."""
-    lines, bodies = _lines_of(text)
+    lines, bodies = LineIndex(text), _LINE_END.split(text)
     below_number = [False, *(_NUMBER.fullmatch(body) is not None for body in bodies[:-1])]
     times = [line for line, body in enumerate(bodies) if "->" in body and _is_time_line(body, below_number[line])]
     numbered = [below_number[time] for time in times]
@@ -174,11 +191,6 @@ def _is_time_line(body: str, below_number: bool) -> bool:
     return bool(_TIMES.match(body) or pattern.match(body))
 
 
-def _lines_of(text: str) -> tuple[LineIndex, list[str]]:
-    """Return the index of the lines, and their text without line ends."""
-    return LineIndex(text), _LINE_END.split(text)
-
-
 def _spans(lines: LineIndex, bodies: list[str], first: int, after: int) -> Iterator[Span]:
     start = first
     for line in range(first, after + 1):
@@ -197,7 +209,7 @@ _VTT_MARKUP = Markup(re.compile(r"<[^<>]*>"), html.unescape, lambda text: html.e
 
 
 def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     bound = UnitLimit(options)
     bound.check_marks(data, b"<")
     text, encoding = decode(data, options.encoding)
@@ -210,7 +222,7 @@ def read_vtt(data: bytes, options: ReadOptions) -> TextDocument:
 
 def _vtt_cues(text: str, findings: list[Finding]) -> Iterator[Cue]:
     """Yield all cues; add a finding for each whose times cannot be read, and for each block of text without times."""
-    lines, bodies = _lines_of(text)
+    lines, bodies = LineIndex(text), _LINE_END.split(text)
     edges = [-1, *(line for line, body in enumerate(bodies) if not body), len(bodies)]
     count = 0
     for start, end in ((before + 1, after) for before, after in pairwise(edges) if before + 1 < after):

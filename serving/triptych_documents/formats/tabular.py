@@ -16,7 +16,7 @@ from typing import Literal
 from triptych_documents.encoding import Encoding, decode
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.format import ReadOptions
-from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit
+from triptych_documents.formats.shared.text_document import LineIndex, Span, TextDocument, UnitLimit, collected
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _DELIMITERS = ",;\t"
@@ -60,7 +60,7 @@ class _Slot:
 
 
 def read_csv(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     UnitLimit(options).check_marks(data)
     text, encoding = decode(data, options.encoding)
     hint = _HINT.match(text)
@@ -74,19 +74,18 @@ def table(text: str, encoding: Encoding, options: ReadOptions, dialect: Dialect,
     records = _records(text, dialect, lines, start)
     first = next(records, None)
     columns = ColumnSelection(options, [cell.text for cell in first or ()])
-    units: list[Unit] = []
-    places: list[_Slot] = []
     skips_first = columns.header and not options.translate_header
-    for record in records if first is None or skips_first else chain((first,), records):
-        columns.count(len(record))
-        for number, cell in enumerate(record, 1):
-            if columns.takes(number) and cell.text.strip() and not _FORMULA.match(cell.text):
-                where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
-                units.append(Unit((cell.text,), where, keeps_space=True))
-                places.append(_Slot(cell.span, dialect, cell.quotes))
-                bound.count()
-    columns.check()
-    return TextDocument(text, encoding, units, places)
+
+    def units() -> Iterator[tuple[Unit, _Slot]]:
+        for record in records if first is None or skips_first else chain((first,), records):
+            columns.count(len(record))
+            for number, cell in enumerate(record, 1):
+                if columns.takes(number) and cell.text.strip() and not _FORMULA.match(cell.text):
+                    where = f"{lines.where(cell.span[0])}, column {columns.name(number)}"
+                    yield Unit((cell.text,), where, keeps_space=True), _Slot(cell.span, dialect, cell.quotes)
+        columns.check()
+
+    return collected(text, encoding, units(), bound)
 
 
 def sniffed(text: str) -> str:
@@ -188,7 +187,7 @@ def _closing(text: str, start: int, end: int) -> int:
 
 
 def read_tsv(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     UnitLimit(options).check_marks(data)
     text, encoding = decode(data, options.encoding)
     return table(text, encoding, options, Dialect("\t", is_quoted(text, "\t")))

@@ -234,25 +234,13 @@ def _fitted(
     """Split matches at codes: codes are items of their own, or stay between the parts."""
     protected = list(codes)
     borders = sorted({place for item in codes for place in (item.start, item.end)} | {tag.at for tag in tags})
-    covered = [False] * len(text) if codes else []
-    for item in codes:
-        covered[item.start : item.end] = [True] * (item.end - item.start)
-    rest = iter((*borders, len(text)))
-    border = next(rest)
+    covered = {place for item in codes for place in range(item.start, item.end)}
     for one in found:
-        start = one.start
-        while start < one.end:
-            while border <= start and border < len(text):
-                border = next(rest)
-            end = min(one.end, border if border > start else one.end)
-            if not (covered and covered[start]):
-                protected.append(
-                    ProtectedSpan(
-                        start, end, one.kind, (text[start:end],), one.term if end - start == one.end - one.start else None
-                    )
-                )
-            start = end
-    protected.sort(key=lambda item: item.start)
+        inner = borders[bisect_right(borders, one.start) : bisect_left(borders, one.end)]
+        for start, end in pairwise((one.start, *inner, one.end)):
+            if start not in covered:
+                protected.append(ProtectedSpan(start, end, one.kind, (text[start:end],), None if inner else one.term))
+    protected.sort(key=_start)
     return [item for item in protected if item.kind is not ProtectedKind.TERM or item.term is not None]
 
 

@@ -1,10 +1,11 @@
 """Protected text: placeholders, addresses, code, numbers, names, kept words and terms that must reach the translation."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, TypeVar
+from operator import attrgetter
 
 from triptych_documents.errors import OptionError
 from triptych_documents.rules import Term, TranslationRules
@@ -131,13 +132,12 @@ class ProtectedFinder:
     def find(self, text: str) -> list[ProtectedMatch]:
         """Return all matches in order without overlap; placeholders win over words, words over numbers."""
         holders = (match for match in self._kept.finditer(text) if match[0])
-        taken = [
-            ProtectedMatch(*match.span(), ProtectedKind.COUNT if _counts(match[0]) else ProtectedKind.NAME) for match in holders
-        ]
+        kinds = {False: ProtectedKind.NAME, True: ProtectedKind.COUNT}
+        taken = [ProtectedMatch(*match.span(), kinds[_counts(match[0])]) for match in holders]
         foreign = _FOREIGN.finditer(text) if self._has_foreign and not text.isascii() else ()
-        taken = merged(taken, self._words(text))
-        taken = merged(taken, (ProtectedMatch(*match.span(), ProtectedKind.NAME) for match in foreign))
-        return merged(taken, (ProtectedMatch(*match.span(), ProtectedKind.NUMBER) for match in _NUMBER.finditer(text)))
+        for more in (self._words(text), _all(foreign, ProtectedKind.NAME), _all(_NUMBER.finditer(text), ProtectedKind.NUMBER)):
+            taken = merged(taken, more)
+        return taken
 
     def invented(self, text: str) -> list[str]:
         """Return text that looks like a placeholder, an address or a code name, to find what a translation should not have."""
@@ -148,10 +148,14 @@ class ProtectedFinder:
     def _words(self, text: str) -> list[ProtectedMatch]:
         kept = [ProtectedMatch(start, end, ProtectedKind.KEEP) for start, end, _ in self._keep.find(text)]
         terms = (ProtectedMatch(start, end, ProtectedKind.TERM, term) for start, end, term in self._terms.find(text))
-        coined = (ProtectedMatch(*match.span(), ProtectedKind.KEEP) for match in _COINED.finditer(text) if _is_coined(match[0]))
-        acronyms = () if text.isupper() else ACRONYM.finditer(text)
-        capitals = (ProtectedMatch(*match.span(), ProtectedKind.ACRONYM) for match in acronyms if len(match[0]) > 2)
-        return merged(merged(merged(kept, terms), coined), capitals)
+        coined = (match for match in _COINED.finditer(text) if _is_coined(match[0]))
+        acronyms = (match for match in (() if text.isupper() else ACRONYM.finditer(text)) if len(match[0]) > 2)
+        taken = merged(merged(kept, terms), _all(coined, ProtectedKind.KEEP))
+        return merged(taken, _all(acronyms, ProtectedKind.ACRONYM))
+
+
+def _all(matches: Iterable[re.Match[str]], kind: ProtectedKind) -> Iterator[ProtectedMatch]:
+    return (ProtectedMatch(*match.span(), kind) for match in matches)
 
 
 def _is_coined(word: str) -> bool:
@@ -174,44 +178,32 @@ def _checked(index: int, pattern: str) -> str:
 
 def merged(taken: Sequence[ProtectedMatch], more: Iterator[ProtectedMatch] | Sequence[ProtectedMatch]) -> list[ProtectedMatch]:
     """Merge matches of `more` that overlap none of `taken`; both are in order."""
-    merged: list[ProtectedMatch] = []
-    rest = iter(taken)
-    following = next(rest, None)
-    for found in more:
-        while following is not None and following.end <= found.start:
-            merged.append(following)
-            following = next(rest, None)
-        if following is None or found.end <= following.start:
-            merged.append(found)
-    while following is not None:
-        merged.append(following)
-        following = next(rest, None)
-    return merged
+    starts = [one.start for one in taken]
+    free = [one for one in more if not (before := bisect_left(starts, one.end)) or taken[before - 1].end <= one.start]
+    return sorted((*taken, *free), key=attrgetter("start")) if free else list(taken)
 
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
-Entry = TypeVar("Entry")
 
-
-class PhraseMatcher(Generic[Entry]):
+class PhraseMatcher:
     """Find the phrases of a long list in a text, in time linear in the text.
 
     Matches whole words. Of several phrases that start at one place the longest wins; of equal phrases the first.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, Entry]], *, any_case: bool) -> None:
+    def __init__(self, entries: Iterable[tuple[str, Term | None]], *, any_case: bool) -> None:
         self._any_case = any_case
-        self._by_first: dict[str, dict[int, dict[str, Entry]]] = {}  # by first word, then by length
-        for phrase, entry in entries:
+        self._by_first: dict[str, dict[int, dict[str, Term | None]]] = {}  # by first word, then by length
+        for phrase, term in entries:
             if words := _TOKEN.search(key := self._key(phrase.strip())):
-                self._by_first.setdefault(words[0], {}).setdefault(len(key), {}).setdefault(key, entry)
+                self._by_first.setdefault(words[0], {}).setdefault(len(key), {}).setdefault(key, term)
         self._by_first = {first: dict(sorted(same.items(), reverse=True)) for first, same in self._by_first.items()}
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
 
-    def find(self, text: str) -> Iterator[tuple[int, int, Entry]]:
+    def find(self, text: str) -> Iterator[tuple[int, int, Term | None]]:
         key, end = self._key(text), 0
         for token in _TOKEN.finditer(key) if self._by_first else ():
             if token.start() < end or (candidates := self._by_first.get(token[0])) is None:
@@ -219,7 +211,7 @@ class PhraseMatcher(Generic[Entry]):
             for length, phrases in candidates.items():
                 stop = token.start() + length
                 phrase = key[token.start() : stop]
-                if phrase in phrases and not _inside_word(key, stop):
+                if phrase in phrases and not (is_word(phrase[-1]) and is_word(key[stop : stop + 1])):
                     yield token.start(), stop, phrases[phrase]
                     end = stop
                     break
@@ -229,10 +221,6 @@ class PhraseMatcher(Generic[Entry]):
             return text
         lower = text.lower()  # a few letters become two, which would shift offsets
         return lower if len(lower) == len(text) else "".join(low if len(low := sign.lower()) == 1 else sign for sign in text)
-
-
-def _inside_word(text: str, place: int) -> bool:
-    return 0 < place < len(text) and is_word(text[place - 1]) and is_word(text[place])
 
 
 def is_word(sign: str) -> bool:

@@ -138,12 +138,12 @@ def test_a_stream_that_ends_early_is_an_error(server: FakeServer, ask: Ask) -> N
 
 
 def test_the_time_of_the_users_function_is_not_the_servers(server: FakeServer, ask: Ask) -> None:
-    thoughts = iter([2.5])
+    thoughts = iter([1.5])
 
     def think(_: DocumentProgress) -> None:
         time.sleep(next(thoughts, 0))
 
-    document = ask(server.address, lambda client: client.translate_document(DOCUMENT, progress=think, timeout_seconds=2.0))
+    document = ask(server.address, lambda client: client.translate_document(DOCUMENT, progress=think, timeout_seconds=1.0))
     assert document.content
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from triptych_documents.unit import Code, Piece, Role, Unit, joined
+from triptych_documents.unit import Code, Piece, Role, Unit, joined, nests
 
 HOLDERS = ("{name}", "{0}", "%s", "%d", "%1$s", "%(who)s", "${path}", "{{ x }}", "https://ex.org/a?b=c", "a.b@ex.org")
 HOLDERS += ("`ls -l`", "--force", "/etc/hosts", "foo_bar", "&nbsp;", "%%", "{n, plural, one {# file} other {# files}}")
@@ -62,15 +62,4 @@ def assert_conserved(unit: Unit, pieces: Sequence[Piece]) -> None:
         assert said.count(holder) == written.count(holder), holder
     fixed = [code for code in unit.codes if code.fixed]
     assert [code for code in codes if code.fixed] == fixed
-    assert is_nested(codes) or not is_nested(unit.codes)
-
-
-def is_nested(codes: Sequence[Code]) -> bool:
-    """Return whether no pair crosses another."""
-    opened: list[int] = []
-    for code in codes:
-        if code.role is Role.OPEN:
-            opened.append(code.pair)
-        elif code.role is Role.CLOSE and (not opened or opened.pop() != code.pair):
-            return False
-    return True
+    assert nests((code.role, code.pair) for code in codes) or not nests((code.role, code.pair) for code in unit.codes)

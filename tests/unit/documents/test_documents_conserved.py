@@ -17,7 +17,6 @@ from .test_conserved import ANY
 from .translators import Translate, translated
 
 FEW = settings(max_examples=10, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=5_000, derandomize=False, database=None)
 PLACEHOLDERS = tuple(holder for holder in HOLDERS if not set(holder) & set("`<&_#"))  # others are markup to some formats
 
 Paragraph = Sequence[tuple[str, str]]  # how a part is marked up, and its words
@@ -94,11 +93,4 @@ def placeholders(unit: Unit) -> Counter[str]:
 @FEW
 @given(body=paragraphs, translate=ANY)
 def test_documents_keep_their_parts(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
-    check(name, body, translate)
-
-
-@pytest.mark.full
-@MANY
-@given(name=st.sampled_from(sorted(WRITERS)), body=paragraphs, translate=ANY)
-def test_5000_documents_keep_their_parts(name: str, body: Sequence[Paragraph], translate: Translate) -> None:
     check(name, body, translate)

@@ -4,8 +4,6 @@ import codecs
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from triptych_documents.encoding import Encoding, decode, surrogate
 from triptych_documents.errors import DamagedDocumentError, DocumentError, OptionError
@@ -81,13 +79,6 @@ def test_unencodable_characters_are_reported_or_escaped() -> None:
     assert latin.escaped("ä — b", lambda one: f"&#{ord(one)};") == "ä &#8212; b"
     assert latin.has("ä")
     assert not latin.has("—")
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"])), st.sampled_from(["utf-8", "utf-16-le", "utf-32-be", "gb18030"]))
-def test_any_text_round_trips(text: str, name: str) -> None:
-    data = text.encode(name)
-    found, encoding = decode(data, name)
-    assert encoding.encode(found) == data
 
 
 def test_lone_surrogates_are_found() -> None:

@@ -31,7 +31,7 @@ _UNSEEN = {"lang", "altLang", "dirty", "err", "smtClean", "noProof", "bmk", "ker
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """See Format.read."""
+    """See FormatInfo.read."""
     archive, bound = Archive(data), UnitLimit(options)
     relations = list(_relations(archive, ""))
     main = next((target for kind, target in relations if kind == "officeDocument"), "word/document.xml")
@@ -52,7 +52,7 @@ def read(data: bytes, options: ReadOptions) -> Document:
 def _code_styles(archive: Archive, name: str) -> frozenset[str]:
     """Return the styles for code; none if the member with the styles is missing or damaged, because it is not essential."""
     try:
-        return code_styles(opened(archive, name).tree) if name else frozenset()
+        return code_styles(opened(archive, name).tree)
     except DamagedDocumentError:
         return frozenset()
 

@@ -1,7 +1,7 @@
 """HTML (Living Standard): pages and fragments, including unclosed and mis-nested elements and templating.
 
 Blocks are units, inline elements codes in them; visible attributes are units of their own. Scripts, code, comments and content
-with translate="no" stay as they are.
+with translate="no" or in another language (lang) stay as they are.
 """
 
 import re
@@ -74,16 +74,19 @@ class _Frame:
 
 
 @dataclass
-class HtmlReader:
-    """Reads a document: `units` and `places` are filled by `read`."""
+class HtmlDocument:
+    """An HTML document; `read` fills its units and their places."""
 
     text: str
-    bound: UnitLimit  # limit on its units
+    encoding: Encoding
+    options: ReadOptions
     units: list[Unit] = field(default_factory=list)
     places: list[HtmlSlot] = field(default_factory=list)
     languages: list[tuple[Span, str]] = field(default_factory=list)  # spans and values of <html lang>
+    findings: Sequence[Finding] = ()
 
-    def read(self) -> "HtmlReader":
+    def read(self) -> "HtmlDocument":
+        self._bound = UnitLimit(self.options)
         hidden = templates(self.text)
         self._masked = masked(self.text, hidden)
         self._texts = Texts(self.text, hidden)
@@ -139,6 +142,8 @@ class HtmlReader:
 
     def _element(self, at: int, token: HtmlToken) -> int:
         around, setting = self._frames[-1], _setting(token)
+        if setting is None and self._is_foreign(token):
+            setting = False
         translate = around.translate and token.name not in KEPT if setting is None else setting
         frame = _Frame(token.closing, translate, around.keeps_space or token.name in ("pre", "textarea"))
         if frame.translate or token.kind is HtmlTokenKind.ALONE:
@@ -155,6 +160,12 @@ class HtmlReader:
         if token.kind is HtmlTokenKind.START:
             self._frames.append(frame)
         return at + 1
+
+    def _is_foreign(self, token: HtmlToken) -> bool:
+        """Return whether an element is in another language than the document, as far as both are known."""
+        language = token.attributes.get("lang") or token.attributes.get("xml:lang", "")
+        known = [one for one in (self.options.source_language, *(one for _, one in self.languages)) if one[:2].isalpha()]
+        return token.name != "html" and bool(known) and all(languages_differ(language, one) for one in known)
 
     def _is_whole(self, at: int, token: HtmlToken, frame: _Frame) -> bool:
         """Return whether nothing inside is translated and no block is inside."""
@@ -217,7 +228,29 @@ class HtmlReader:
     def _add(self, pieces: tuple[Piece, ...], place: HtmlSlot) -> None:
         self.units.append(Unit(pieces, self._lines.where(place.span[0]), place.keeps_space))
         self.places.append(place)
-        self.bound.count()
+        self._bound.count()
+
+    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
+        """See Document."""
+        changed = [at for at, pieces in translations.items() if joined(pieces) != self.units[at].pieces]
+        known = _templates(self.text)
+        text = self._written(translations, changed, braces=_braces(known))
+        if _templates(text) != known:  # a text would be read as templating
+            text = self._written(translations, changed, braces=TEMPLATE_BRACE)
+        return self.encoding.encode(text)
+
+    def _written(self, translations: Mapping[int, Sequence[Piece]], changed: Sequence[int], braces: re.Pattern[str]) -> str:
+        changes: list[tuple[Span, str]] = []
+        for at in sorted(changed, key=lambda at: self.places[at].span, reverse=True):  # inner spans first
+            place = self.places[at]
+            inner: list[tuple[Span, str]] = []
+            while changes and changes[-1][0][1] <= place.span[1]:
+                inner.append(changes.pop())
+            changes.append((place.span, place.written(translations[at], self.encoding, inner, braces)))
+        language = self.options.target_language
+        if changes and language:
+            changes += [(span, language) for span, old in self.languages if languages_differ(old, language)]
+        return replaced(self.text, changes)
 
 
 def _codes(parts: Sequence[ScannedPart]) -> dict[tuple[int, Role], Span]:
@@ -240,40 +273,6 @@ def _is_translatable(token: HtmlToken) -> bool:
     return token.kind in (HtmlTokenKind.START, HtmlTokenKind.ALONE) and (token.name in BLOCKS or bool(_setting(token)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Html:
-    """An HTML document after reading."""
-
-    reading: HtmlReader
-    encoding: Encoding
-    language: str  # language of the translation, "" if unknown
-    findings: Sequence[Finding] = ()
-
-    @property
-    def units(self) -> Sequence[Unit]:
-        return self.reading.units
-
-    def render(self, translations: Mapping[int, Sequence[Piece]]) -> bytes:
-        changed = [at for at, pieces in translations.items() if joined(pieces) != self.units[at].pieces]
-        known = _templates(self.reading.text)
-        text = self._written(translations, changed, braces=_braces(known))
-        if _templates(text) != known:  # a text would be read as templating
-            text = self._written(translations, changed, braces=TEMPLATE_BRACE)
-        return self.encoding.encode(text)
-
-    def _written(self, translations: Mapping[int, Sequence[Piece]], changed: Sequence[int], braces: re.Pattern[str]) -> str:
-        changes: list[tuple[Span, str]] = []
-        for at in sorted(changed, key=lambda at: self.reading.places[at].span, reverse=True):  # inner spans first
-            place = self.reading.places[at]
-            inner: list[tuple[Span, str]] = []
-            while changes and changes[-1][0][1] <= place.span[1]:
-                inner.append(changes.pop())
-            changes.append((place.span, place.written(translations[at], self.encoding, inner, braces)))
-        if changes and self.language:
-            changes += [(span, self.language) for span, old in self.reading.languages if languages_differ(old, self.language)]
-        return replaced(self.reading.text, changes)
-
-
 def _templates(text: str) -> list[str]:
     """Return all templating of a text, sorted because codes may change their order."""
     return sorted(text[start:end] for start, end in templates(text))
@@ -287,8 +286,6 @@ def _braces(known: Sequence[str]) -> re.Pattern[str]:
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """See Format.read."""
-    bound = UnitLimit(options)
-    bound.check_marks(data, b"<", b"{")
-    text, encoding = decoded(data, options.encoding)
-    return _Html(HtmlReader(text, bound).read(), encoding, options.target_language)
+    """See FormatInfo.read."""
+    UnitLimit(options).check_marks(data, b"<", b"{")
+    return HtmlDocument(*decoded(data, options.encoding), options).read()

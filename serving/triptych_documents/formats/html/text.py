@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from html import unescape
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding, decode, reference
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag
 from triptych_documents.formats.shared.text_document import Span
@@ -16,17 +16,10 @@ _XML = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z0-9._-]+)""")
 _LOOKED_AT = 1_024  # bytes at the start that may declare the encoding
 # Encodings that browsers use for these labels (Encoding Standard, section 4.2).
 _MEANT = {
-    "ascii": "cp1252",
-    "us-ascii": "cp1252",
-    "iso-8859-1": "cp1252",
-    "latin1": "cp1252",
-    "iso-8859-9": "cp1254",
-    "iso-8859-11": "cp874",
-    "tis-620": "cp874",
-    "shift_jis": "cp932",
-    "gb2312": "gbk",
-    "euc-kr": "cp949",
-    "ks_c_5601-1987": "cp949",
+    **dict.fromkeys(("ascii", "us-ascii", "iso-8859-1", "latin1"), "cp1252"),
+    **dict.fromkeys(("iso-8859-11", "tis-620"), "cp874"),
+    **dict.fromkeys(("euc-kr", "ks_c_5601-1987"), "cp949"),
+    **{"iso-8859-9": "cp1254", "shift_jis": "cp932", "gb2312": "gbk"},
     "utf-16": "utf-8",  # a declaration that is readable as ASCII is not in UTF-16
 }
 _SPACE = re.compile(
@@ -135,4 +128,4 @@ def written(
 def _reference(one: str) -> str:
     if "\ud800" <= one <= "\udfff":
         raise DocumentError(f"HTML has no way to write half a surrogate pair, U+{ord(one):04X}")
-    return f"&#{ord(one)};"
+    return reference(one)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding, decode, reference
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html import reader as html
 from triptych_documents.formats.markdown.blocks import MarkdownBlocks, References, TextBlock, parsed
-from triptych_documents.formats.markdown.text import TextSlot, reference, signature
+from triptych_documents.formats.markdown.text import TextSlot, signature
 from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Piece, Unit, joined
@@ -115,7 +115,7 @@ class MarkdownDocument:
 
 
 def read(data: bytes, options: ReadOptions) -> MarkdownDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     UnitLimit(options).check_marks(data, b"<", b"*", b"_", b"`", b"[", b"|", each=2, lines=2)
     return _parsed(*decode(data, options.encoding))
 

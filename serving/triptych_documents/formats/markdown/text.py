@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from triptych_documents.encoding import Encoding
+from triptych_documents.encoding import Encoding, reference
 from triptych_documents.formats.markdown.blocks import References, TextBlock, inline
 from triptych_documents.formats.shared.inline_codes import SPACE, coded, soft, spaced
 from triptych_documents.formats.shared.text_document import Span
@@ -83,11 +83,6 @@ class TextSlot:
         right = whole[self.end : after[0].start if after else len(whole)]
         expected = [*coded(before), left, *pieces, right, *coded(after)]
         return found is not None and signature(coded(found)) == signature(expected)
-
-
-def reference(character: str) -> str:
-    """Return a character reference, which any encoding can represent."""
-    return f"&#{ord(character)};"
 
 
 def signature(pieces: Sequence[Piece]) -> str:

@@ -9,10 +9,11 @@ paragraph's ends is left out of the unit.
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from triptych_documents.errors import DocumentError
 from triptych_documents.formats.shared.inline_codes import split_ends
-from triptych_documents.unit import Code, Piece, Role, joined, nests
+from triptych_documents.unit import Code, Piece, Role, joined, nests, partners
 
 SOFT_HYPHEN = "\u00ad"  # hyphenation of the source language; dropped
 
@@ -27,6 +28,7 @@ class Style:
     inked: bool = False  # visible on spaces too, as underlining is
 
 
+_NO_STYLE = Style("", "", "")
 Fragment = tuple[Style | None, int, int]  # a span of the source and the style of its run, if any
 
 
@@ -250,15 +252,11 @@ class _Ends:
     def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
         self._shown = [0]  # number of visible pieces before each piece
-        self._others: dict[int, int] = {}  # index of the other half of a pair
-        opened: list[int] = []
-        for index, piece in enumerate(pieces):
+        for piece in pieces:
             self._shown.append(self._shown[-1] + bool((piece if isinstance(piece, str) else piece.shown).strip()))
-            if isinstance(piece, Code) and piece.role is Role.OPEN:
-                opened.append(index)
-            elif isinstance(piece, Code) and piece.role is Role.CLOSE:
-                self._others[index] = opened.pop()
-                self._others[self._others[index]] = index
+        tags = (("", Role.ALONE) if isinstance(piece, str) else (str(piece.pair), piece.role) for piece in pieces)
+        opened = partners(tags)
+        self._others = opened | {start: end for end, start in opened.items()}  # index of the other half of a pair
 
     def blank_from(self, first: int, last: int) -> int | None:
         """Return the end of an invisible piece or pair that starts here, if any."""
@@ -279,58 +277,28 @@ Escape = Callable[[str, bool], str]  # arguments: text, and whether it follows a
 Copy = Callable[[int, int], str]  # returns a span of the source, with new content of the paragraphs inside
 
 
-class _RunWriter:
-    """Writes the runs of a paragraph; consecutive content of one style goes into one run."""
-
-    def __init__(self, escape: Escape, copy: Copy) -> None:
-        self._escape, self._copy = escape, copy
-        self._out: list[str] = []
-        self._style: Style | None = None
-        self._word = False
-
-    def text(self, text: str, style: Style | None) -> None:
-        if not text:
-            return
-        self._enter(style)
-        self._out.append(self._escape(text, self._word))
-        self._word = not text[-1].isspace()
-
-    def copied(self, style: Style | None, start: int, end: int) -> None:
-        self._enter(style)
-        self._out.append(self._copy(start, end))
-        self._word = False
-
-    def written(self) -> str:
-        self._enter(None)
-        return "".join(self._out)
-
-    def _enter(self, style: Style | None) -> None:
-        old, self._style = self._style, style
-        if (old and (old.opening, old.closing)) == (style and (style.opening, style.closing)):
-            return
-        if old is not None:
-            self._out.append(old.closing)
-        if style is not None:
-            self._out.append(style.opening)
-
-
 def written(inline: Inline, pieces: Sequence[Piece], escape: Escape, copy: Copy, where: str) -> str:
     """Write a paragraph with new pieces in its middle. Raises DocumentError: the codes are not the unit's, or do not nest."""
     _check(inline.pieces, pieces, where)
-    runs = _RunWriter(escape, copy)
-    around: list[tuple[int, Style | None]] = [(0, inline.styles[0])]
+    content: list[tuple[Style, str]] = []
+    around = [inline.styles[0] or _NO_STYLE]
+    follows_word = False
     for piece in (*inline.lead, *pieces, *inline.trail):
         if isinstance(piece, str):
-            runs.text(piece, around[-1][1])
+            if piece:
+                content.append((around[-1], escape(piece, follows_word)))
+                follows_word = not piece[-1].isspace()
             continue
         atom = inline.atoms.get((piece.pair, piece.role))
         for style, start, end in atom.fragments if atom else ():
-            runs.copied(style, start, end)
+            content.append((style or _NO_STYLE, copy(start, end)))
+            follows_word = False
         if piece.role is Role.OPEN:
-            around.append((piece.pair, inline.styles[piece.pair] or around[-1][1]))
+            around.append(inline.styles[piece.pair] or around[-1])
         elif piece.role is Role.CLOSE:
             around.pop()  # codes nest
-    return runs.written()
+    runs = groupby(content, key=lambda part: (part[0].opening, part[0].closing))  # consecutive content of one style: one run
+    return "".join(f"{opening}{''.join(text for _, text in parts)}{closing}" for (opening, closing), parts in runs)
 
 
 def _check(own: Sequence[Piece], pieces: Sequence[Piece], where: str) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from triptych_documents.encoding import Encoding
 from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.formats.office.archive import Archive
 from triptych_documents.formats.office.inline import Atom, Copy, Escape, Inline, Style, inlined, written
 from triptych_documents.formats.shared.text_document import UnitLimit
-from triptych_documents.formats.shared.xml import XmlText, XmlTokenKind, decoded, written_text
-from triptych_documents.formats.shared.xml_tree import XmlTree
+from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, decoded, encoded, written_text
 from triptych_documents.unit import Piece, Role, Unit
 
 MAX_DEPTH = 256  # nested elements
@@ -130,7 +130,7 @@ class XmlPart:
     """An XML member of the archive."""
 
     name: str
-    xml: XmlText
+    encoding: Encoding
     tree: Tree
     bound: UnitLimit | None  # limit on the units of the document; None: the member has none
     places: list[ParagraphSlot] = field(default_factory=list)  # units in order
@@ -157,7 +157,7 @@ class XmlPart:
         self.add(start, end, [atom], lambda text, _: written_text(text))
 
     def render(self, edits: Iterable[Edit]) -> bytes:
-        return self.xml.encoded(_edited(self.tree.text, sorted(edits, key=lambda edit: edit.start)))
+        return encoded(_edited(self.tree.text, sorted(edits, key=lambda edit: edit.start)), self.encoding)
 
     def _raw(self, atom: Atom) -> str:
         return "".join(self.tree.text[start:end] for _, start, end in atom.fragments)
@@ -193,8 +193,8 @@ def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPa
     if (tags := data.count(b"<")) > MAX_TAGS:
         raise DamagedDocumentError(f"{tags:,} tags, the maximum is {MAX_TAGS:,}", name)
     try:
-        xml = decoded(data)
-        return XmlPart(name, xml, Tree(xml.text), bound)
+        text, encoding = decoded(data)
+        return XmlPart(name, encoding, Tree(text), bound)
     except DamagedDocumentError as error:
         raise DamagedDocumentError(str(error), name) from error
 
@@ -202,10 +202,8 @@ def opened(archive: Archive, name: str, bound: UnitLimit | None = None) -> XmlPa
 def described(archive: Archive, name: str, bound: UnitLimit) -> list[XmlPart]:
     """Parse the member with the document's title and subject; empty if missing or damaged, because it is not essential."""
     try:
-        part = opened(archive, name, bound) if name in archive.names else None
+        part = opened(archive, name, bound)
     except DamagedDocumentError:
-        part = None
-    if part is None:
         return []
     for element in part.tree.within(part.tree.root()):
         if part.tree.name(element) in ("dc:title", "dc:subject"):

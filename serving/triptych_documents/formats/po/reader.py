@@ -158,7 +158,7 @@ class _Po:
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """See Format.read."""
+    """See FormatInfo.read."""
     bound = UnitLimit(options)
     bound.check_marks(data, b"<")
     bound.check_marks(data, b"msgid", each=1)

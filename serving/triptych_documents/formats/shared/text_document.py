@@ -44,13 +44,9 @@ class LineIndex:
         self.starts = [0, *(found.end() for found in _LINE_END.finditer(text))]  # text after the last line end is a line, too
         self._end = len(text)
 
-    def number(self, offset: int) -> int:
-        """Return the number of the line at an offset, from 1."""
-        return bisect_right(self.starts, offset)
-
     def where(self, offset: int) -> str:
-        """Return the place of an offset as in Unit.where."""
-        return f"line {self.number(offset)}"
+        """Return the place of an offset as in Unit.where; the first line is "line 1"."""
+        return f"line {bisect_right(self.starts, offset)}"
 
     def span(self, first: int, after: int) -> Span:
         """Return the span of lines [first, after), from 0, with their line ends."""
@@ -133,11 +129,7 @@ class UnitLimit:
 
 
 def collected(
-    text: str,
-    encoding: Encoding,
-    found: Iterable[tuple[Unit, UnitSlot]],
-    limit: UnitLimit,
-    findings: Sequence[Finding] = (),
+    text: str, encoding: Encoding, found: Iterable[tuple[Unit, UnitSlot]], limit: UnitLimit, findings: Sequence[Finding] = ()
 ) -> TextDocument:
     """Return the document of these units and their places, within the limit."""
     units: list[Unit] = []

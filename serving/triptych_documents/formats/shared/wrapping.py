@@ -23,7 +23,13 @@ def words_of(pieces: Sequence[Piece], write: Callable[[str], str]) -> list[str]:
     return [word for word in words if word]
 
 
-def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable[[str], bool] = bool) -> list[str]:
+def wrapped(
+    words: Sequence[str],
+    width: int,
+    used: int = 0,
+    may_begin: Callable[[str], bool] = bool,
+    measure: Callable[[str], int] = len,
+) -> list[str]:
     """Fill lines with words.
 
     Args:
@@ -31,6 +37,7 @@ def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable
         width: characters of a line; a longer word gets its own line.
         used: width already used on the first line.
         may_begin: whether a line other than the first may start with a word.
+        measure: width of a text.
     """
     lines = [""]
     for word in words:
@@ -38,7 +45,7 @@ def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable
         room = width - used if len(lines) == 1 else width
         if not lines[-1]:
             lines[-1] = head
-        elif len(lines[-1]) + 1 + len(head) <= room or not may_begin(head):
+        elif measure(lines[-1]) + 1 + measure(head) <= room or not may_begin(head):
             lines[-1] += " " + head
         else:
             lines.append(head)
@@ -46,13 +53,15 @@ def wrapped(words: Sequence[str], width: int, used: int = 0, may_begin: Callable
     return lines
 
 
-def balanced(words: Sequence[str], width: int, may_begin: Callable[[str], bool] = bool) -> list[str]:
+def balanced(
+    words: Sequence[str], width: int, may_begin: Callable[[str], bool] = bool, measure: Callable[[str], int] = len
+) -> list[str]:
     """Return one line, or two of nearly equal length; more only if two are too short."""
-    lines = wrapped(words, width, may_begin=may_begin)
+    lines = wrapped(words, width, may_begin=may_begin, measure=measure)
     if len(lines) != 2:
         return lines
     cuts = [cut for cut in range(1, len(words)) if may_begin(words[cut])]
-    ends = list(accumulate((len(word) + 1 for word in words), initial=0))  # length of the first n words, each with a space
+    ends = list(accumulate((measure(word) + 1 for word in words), initial=0))  # length of the first n words, each with a space
     longest = {cut: max(ends[cut], ends[-1] - ends[cut]) - 1 for cut in cuts}
     best = min(cuts, key=lambda cut: longest[cut], default=0)
     return [" ".join(words[:best]), " ".join(words[best:])] if best and longest[best] <= width else lines

@@ -1,4 +1,4 @@
-"""XML as tokens with their spans, and writing text and attributes (XML 1.0, fifth edition; Namespaces in XML 1.0).
+"""XML as tokens with their spans and as trees, and writing text and attributes (XML 1.0, fifth edition; Namespaces in XML 1.0).
 
 Expat parses; a token is the span of text of one of its events. Tokens cover the document without gaps, so replacing the spans
 of some leaves every other character unchanged.
@@ -8,14 +8,14 @@ limited.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 from xml.parsers import expat
 
-from triptych_documents.encoding import Encoding, decode
+from triptych_documents.encoding import Encoding, decode, reference
 from triptych_documents.errors import DamagedDocumentError, DocumentError
 from triptych_documents.interruption import checkpoint
 
@@ -145,13 +145,11 @@ class _Reader:
         self._pending = _Pending(kind, place, self._parser.CurrentLineNumber, self._depth, name, attributes)
 
     def _close(self, end: int) -> None:
-        was = self._pending
-        if was is None:
-            return
-        text = "".join(self._more)
-        self._more.clear()
-        self._found.append(XmlToken(was.kind, was.start, end, was.line, was.depth, was.name, was.attributes, text))
-        self._pending = None
+        was, self._pending = self._pending, None
+        if was is not None:
+            text = "".join(self._more)
+            self._found.append(XmlToken(was.kind, was.start, end, was.line, was.depth, was.name, was.attributes, text))
+            self._more.clear()
 
     def _clark(self, name: str) -> str:
         known = self._names.get(name)
@@ -219,6 +217,62 @@ class _Reader:
             self._open(XmlTokenKind.SPACE)
 
 
+class XmlTree:
+    """Element tree of an XML text; an element is identified by the index of its start token. Raises as `tokens` does."""
+
+    def __init__(self, text: str, max_depth: int = MAX_DEPTH) -> None:
+        self.text = text
+        self.tokens: Sequence[XmlToken] = tokens(text, max_depth=max_depth)
+        self._ends: dict[int, int] = {}
+        opened: list[int] = []
+        for index, token in enumerate(self.tokens):
+            if token.kind is XmlTokenKind.START:
+                opened.append(index)
+            elif token.kind is XmlTokenKind.END:
+                self._ends[opened.pop()] = index
+            elif token.kind is XmlTokenKind.EMPTY:
+                self._ends[index] = index
+
+    def root(self) -> int:
+        return next(index for index, token in enumerate(self.tokens) if token.opens)
+
+    def end(self, element: int) -> int:
+        """Return the index of the end token; the same index for an empty element."""
+        return self._ends[element]
+
+    def span(self, element: int) -> tuple[int, int]:
+        return self.tokens[element].start, self.tokens[self._ends[element]].end
+
+    def inside(self, element: int) -> tuple[int, int]:
+        """Return the span between the tags; empty and after the tag for an empty element."""
+        first, last = self.tokens[element], self.tokens[self._ends[element]]
+        return (first.end, last.end if first is last else last.start)
+
+    def nodes(self, element: int) -> Iterator[int]:
+        """Yield children: elements and all other tokens."""
+        index, end = element + 1, self._ends[element]
+        while index < end:
+            yield index
+            index = self._ends.get(index, index) + 1
+
+    def children(self, element: int) -> Iterator[int]:
+        return (index for index in self.nodes(element) if self.tokens[index].opens)
+
+    def within(self, element: int) -> Iterator[int]:
+        """Yield all descendant elements in order."""
+        return (index for index in range(element + 1, self._ends[element]) if self.tokens[index].opens)
+
+    def characters(self, element: int) -> str:
+        return "".join(token.text for token in self.tokens[element : self._ends[element]])
+
+    def tag(self, element: int) -> str:
+        return self.text[self.tokens[element].start : self.tokens[element].end]
+
+    def raw(self, element: int) -> str:
+        start, end = self.span(element)
+        return self.text[start:end]
+
+
 _WIDE = ((b"<\0\0\0", "utf-32-le"), (b"\0\0\0<", "utf-32-be"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be"))
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._-]*)["']""")
 _ATTRIBUTE = re.compile(r"""\s([^\s=<>/"']+)\s*=\s*("[^"]*"|'[^']*')""")
@@ -227,25 +281,18 @@ _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", "\r": "&#13;"})
 _ATTRIBUTES: dict[str, str | int | None] = {"&": "&amp;", "<": "&lt;", "\t": "&#9;", "\n": "&#10;", "\r": "&#13;"}
 
 
-@dataclass(frozen=True, slots=True)
-class XmlText:
-    """Text of a document without byte order mark, and its encoding."""
-
-    text: str
-    encoding: Encoding
-
-    def encoded(self, text: str) -> bytes:
-        """Encode another text; characters that the encoding lacks become character references."""
-        return self.encoding.encode(self.encoding.escaped(text, lambda one: f"&#{ord(one)};"))
+def encoded(text: str, encoding: Encoding) -> bytes:
+    """Encode the text of a document; characters that the encoding lacks become character references."""
+    return encoding.encode(encoding.escaped(text, reference))
 
 
-def decoded(data: bytes) -> XmlText:
-    """Decode by byte order mark, else by XML declaration, else as UTF-8.
+def decoded(data: bytes) -> tuple[str, Encoding]:
+    """Decode by byte order mark, else by XML declaration, else as UTF-8. Returns the text without byte order mark.
 
     Raises:
         DamagedDocumentError: the declared encoding is unknown, or the bytes are not in it.
     """
-    return XmlText(*decode(data, declared=_declared(data)))
+    return decode(data, declared=_declared(data))
 
 
 def _declared(data: bytes) -> str:

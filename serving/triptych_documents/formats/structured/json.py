@@ -59,7 +59,7 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
 
 
 def read(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",", b":")
     text, encoding = decode(data, options.encoding)

@@ -61,7 +61,7 @@ class PatternMatch:
             glob = self._patterns[number][place]
             if glob is None:
                 found.update(_closed(self._patterns, number, place))
-            elif _matches(glob, name):
+            elif glob.fullmatch(name):
                 found.update(_closed(self._patterns, number, place + 1))
         return PatternMatch(self._patterns, frozenset(found))
 
@@ -98,15 +98,14 @@ class KeyPath:
         return path.encode(errors="replace").decode()  # a name may have a lone surrogate, which cannot be encoded
 
 
-Glob = tuple[str, ...]  # literal parts between stars
-Pattern = tuple[Glob | None, ...]  # None: any number of names
+Pattern = tuple[re.Pattern[str] | None, ...]  # of single names; None: any number of names
 
 
 def _pattern(field: str, pattern: str) -> Pattern:
     names = _DOT.split(pattern)
     if not all(names):
         raise OptionError(field, f"{pattern!r} has an empty name; join names with single dots, as in messages.*.title")
-    globs = [None if name == "**" else tuple(name.replace("\\.", ".").split("*")) for name in names]
+    globs = [None if name == "**" else _glob(name.replace("\\.", ".")) for name in names]
     return tuple(glob for place, glob in enumerate(globs) if glob is not None or place == 0 or globs[place - 1] is not None)
 
 
@@ -122,21 +121,11 @@ def _closed(patterns: Sequence[Pattern], number: int, place: int) -> Iterable[tu
         yield number, place + 1
 
 
-def _matches(glob: Glob, name: str) -> bool:
-    """Match parts greedily from left to right, which finds a match if there is one."""
-    first, *middle = glob
-    if not middle:
-        return name == first
-    *middle, last = middle
-    at, end = len(first), len(name) - len(last)
-    if end < at or not name.startswith(first) or not name.endswith(last):
-        return False
-    for part in middle:
-        found = name.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+def _glob(name: str) -> re.Pattern[str]:
+    """Match each part after the first where it comes first, which finds a match if there is one, in linear time."""
+    first, *middle = map(re.escape, name.split("*"))
+    last = f".*{middle.pop()}" if middle else ""
+    return re.compile(first + "".join(f"(?>.*?{part})" for part in middle) + last, re.DOTALL)
 
 
 def is_text(text: str) -> bool:

@@ -170,7 +170,7 @@ class _Inside:
 
 
 def read(data: bytes, options: ReadOptions) -> TextDocument:
-    """See Format.read."""
+    """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",")
     text, encoding = decode(data, options.encoding)

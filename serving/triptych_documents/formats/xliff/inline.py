@@ -2,14 +2,12 @@
 
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from triptych_documents.errors import DamagedDocumentError
-from triptych_documents.formats.shared.xml import XmlTokenKind, written_text
-from triptych_documents.formats.shared.xml_tree import XmlTree
+from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded
+from triptych_documents.formats.shared.xml import XmlTokenKind, XmlTree, written_text
 from triptych_documents.unit import Code, Piece, Role, joined
 
 _NAMESPACE = "{urn:oasis:names:tc:xliff:document:"  # missing in 1.0 and in many files of later versions
@@ -18,17 +16,6 @@ _STARTS = {"bpt": "rid", "bx": "rid", "sc": "id", "sm": "id"}  # opening half, a
 _ENDS = {"ept": "rid", "ex": "rid", "ec": "startRef", "em": "startRef"}
 _HALVES = {"ept": "bpt", "ex": "bx", "ec": "sc", "em": "sm"}
 _NAMED = re.compile(r"(START|CLOSE)_(.+?)(_\d+)?")  # <x id="START_LINK"/>, as Angular writes pairs
-
-
-@dataclass(slots=True)
-class _Inline:
-    """A code before its other half has been found."""
-
-    raw: str
-    role: Role = Role.ALONE
-    key: tuple[str, str] | None = None  # pair of a half that is an element of its own
-    shown: str = ""
-    partner: "_Inline | None" = field(default=None, repr=False)
 
 
 class XliffTree(XmlTree):
@@ -49,34 +36,29 @@ class XliffTree(XmlTree):
 
     def pieces(self, start: int, end: int) -> tuple[Piece, ...]:
         """Return the pieces of tokens [start, end) without comments and instructions."""
-        return _coded(_paired(self._inlines(start, end)))
+        return joined(coded([ScannedPart(content, 0, 0) for content in self._contents(start, end)]))
 
     def source(self, start: int, end: int) -> str:
         """Return tokens [start, end) as written."""
         return self.text[self.tokens[start].start : self.tokens[end].start]
 
-    def _inlines(self, start: int, end: int) -> list[str | _Inline]:
-        found: list[str | _Inline] = []
-        opened: list[_Inline] = []
-        limits = [end]  # codes end inside of the enclosing element
+    def _contents(self, start: int, end: int) -> Iterator[str | ScannedTag]:
+        limits = [end]  # ends of the enclosing elements: codes end inside of them, and their numbers name their pairs
         while start < end:
             token = self.tokens[start]
             start, before = start + 1, start
             if token.kind in (XmlTokenKind.TEXT, XmlTokenKind.CDATA):
-                found.append(token.text)
+                yield token.text
             elif token.kind is XmlTokenKind.REFERENCE:
-                found.append(_Inline(self.source(before, start)))
+                yield ScannedTag(self.source(before, start), Role.ALONE)
             elif token.kind is XmlTokenKind.END:
-                limits.pop()
-                found.append(_Inline(self.source(before, start), Role.CLOSE, partner=opened.pop()))
+                yield ScannedTag(self.source(before, start), Role.CLOSE, str(limits.pop()))
             elif token.kind is XmlTokenKind.START and self._around(before):
                 limits.append(self.end(before))
-                opened.append(_Inline(self.source(before, start), Role.OPEN))
-                found.append(opened[-1])
+                yield ScannedTag(self.source(before, start), Role.OPEN, str(limits[-1]))
             elif token.opens:
                 start = self._behind(before, limits[-1])
-                found.append(self._whole(before, start))
-        return found
+                yield self._whole(before, start, limits[-1])
 
     def _around(self, index: int) -> bool:
         attributes = self.tokens[index].attributes
@@ -102,19 +84,19 @@ class XliffTree(XmlTree):
                 ends.setdefault(token.attributes.get("startRef", ""), []).append(index)
         return ends
 
-    def _whole(self, start: int, end: int) -> _Inline:
+    def _whole(self, start: int, end: int, limit: int) -> ScannedTag:
+        """Return a code that ends before the token `end`; halves of a pair are named by it and by their `limit`."""
         name, attributes = self.name(start), self.tokens[start].attributes
-        raw = self.source(start, end)
+        raw, ident = self.source(start, end), attributes.get("id", "")
         if name in AROUND or (name == "sm" and end > self.end(start) + 1):
-            return _Inline(raw, shown="".join(token.text for token in self.tokens[start:end]))
+            return ScannedTag(raw, Role.ALONE, shown="".join(token.text for token in self.tokens[start:end]))
         if name in _STARTS:
-            return _Inline(raw, Role.OPEN, (name, attributes.get(_STARTS[name]) or attributes.get("id", "")))
+            return ScannedTag(raw, Role.OPEN, f"{limit} {name} {attributes.get(_STARTS[name]) or ident}")
         if name in _ENDS:
-            return _Inline(raw, Role.CLOSE, (_HALVES[name], attributes.get(_ENDS[name]) or attributes.get("id", "")))
-        named = _NAMED.fullmatch(attributes.get("id", "")) if name == "x" else None
-        if named:
-            return _Inline(raw, Role.OPEN if named[1] == "START" else Role.CLOSE, ("x", named[2]))
-        return _Inline(raw, shown=_shown(attributes))
+            return ScannedTag(raw, Role.CLOSE, f"{limit} {_HALVES[name]} {attributes.get(_ENDS[name]) or ident}")
+        if name == "x" and (named := _NAMED.fullmatch(ident)):
+            return ScannedTag(raw, Role.OPEN if named[1] == "START" else Role.CLOSE, f"{limit} x {named[2]}")
+        return ScannedTag(raw, Role.ALONE, shown=_shown(attributes))
 
 
 def _shown(attributes: Mapping[str, str]) -> str:
@@ -122,56 +104,6 @@ def _shown(attributes: Mapping[str, str]) -> str:
         return "\n"
     text = attributes.get("equiv-text") or attributes.get("equiv") or attributes.get("disp") or ""
     return "" if text.startswith("<") else text
-
-
-def _paired(found: list[str | _Inline]) -> list[str | _Inline]:
-    """Pair halves that nest; others become standalone. Pairs never cross the border of an element."""
-    opened: list[list[_Inline]] = [[]]  # open halves inside of each open element
-    counts: list[Counter[tuple[str, str]]] = [Counter()]
-    for inline in found:
-        if isinstance(inline, str) or inline.role is Role.ALONE:
-            continue
-        if inline.key is None and inline.role is Role.OPEN:
-            opened.append([])
-            counts.append(Counter())
-        elif inline.key is None:
-            _make_alone(opened.pop())
-            counts.pop()
-        elif inline.role is Role.OPEN:
-            opened[-1].append(inline)
-            counts[-1][inline.key] += 1
-        elif counts[-1][inline.key]:
-            inline.partner = _popped(inline.key, opened[-1], counts[-1])
-        else:
-            inline.role = Role.ALONE
-    _make_alone(opened[-1])
-    return found
-
-
-def _popped(key: tuple[str, str], opened: list[_Inline], counts: Counter[tuple[str, str]]) -> _Inline:
-    while True:
-        inline = opened.pop()
-        counts[inline.key or key] -= 1
-        if inline.key == key:
-            return inline
-        inline.role = Role.ALONE
-
-
-def _make_alone(halves: list[_Inline]) -> None:
-    for inline in halves:
-        inline.role = Role.ALONE
-
-
-def _coded(found: list[str | _Inline]) -> tuple[Piece, ...]:
-    pairs: dict[int, int] = {}
-    pieces: list[Piece] = []
-    for inline in found:
-        if isinstance(inline, str):
-            pieces.append(inline)
-            continue
-        pair = pairs.setdefault(id(inline.partner or inline), len(pairs))
-        pieces.append(Code(inline.raw, inline.role, pair, inline.shown))
-    return joined(pieces)
 
 
 def written(pieces: Sequence[Piece], *, cdata: bool = False) -> str:

@@ -8,23 +8,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from triptych_documents.encoding import Encoding
 from triptych_documents.findings import Finding, Severity
 from triptych_documents.findings import FindingKind as Finds
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.shared.inline_codes import SPACE, spaced, split_ends
 from triptych_documents.formats.shared.text_document import Span, UnitLimit, replaced
 from triptych_documents.formats.shared.xml import (
-    XmlText,
     XmlToken,
     XmlTokenKind,
     attribute_spans,
     decoded,
+    encoded,
     with_attribute,
     without_attribute,
     written_text,
 )
 from triptych_documents.formats.xliff.inline import XliffTree, written
-from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SegmentSlots, SourceSegment
+from triptych_documents.formats.xliff.segments import LanguageAttributes, SegmentSlot, SourceSegment, segment_slots
 from triptych_documents.unit import Piece, Unit, joined
 from triptych_text.languages import languages_differ
 
@@ -45,9 +46,9 @@ class _Entry:
 
 
 class _Xliff:
-    def __init__(self, source: XmlText, options: ReadOptions) -> None:
-        self._source, self._options = source, options
-        self._tree = XliffTree(source.text)
+    def __init__(self, text: str, encoding: Encoding, options: ReadOptions) -> None:
+        self._encoding, self._options = encoding, options
+        self._tree = XliffTree(text)
         self._findings: list[Finding] = []
         self._entries: list[_Entry] = []
         self._slots: list[tuple[SegmentSlot, tuple[int | None, ...]]] = []  # with entry numbers of its segments
@@ -70,11 +71,10 @@ class _Xliff:
                     place, sum(len(piece) for text in texts for piece in text if isinstance(piece, str))
                 )
         self.findings = (*self._findings, *long)
-        text = replaced(self._source.text, edits.items())
-        return self._source.encoded(text)
+        return encoded(replaced(self._tree.text, edits.items()), self._encoding)
 
     def _chosen(self) -> Iterator[SegmentSlot]:
-        places = list(SegmentSlots(self._tree))
+        places = list(segment_slots(self._tree))
         wrong = {place.languages.holder.start for place in places if self._foreign(place)}
         reported: set[int] = set()
         for place in places:
@@ -191,7 +191,7 @@ class _Xliff:
         return before[line - 1 :] if before[line - 1 : line] == "\r" else before[line:]
 
     def _raw(self, token: XmlToken) -> str:
-        return self._source.text[token.start : token.end]
+        return self._tree.text[token.start : token.end]
 
 
 def _name(tag: str) -> str:
@@ -208,6 +208,6 @@ def _trimmed(pieces: tuple[Piece, ...], keeps_space: bool) -> tuple[tuple[Piece,
 
 
 def read(data: bytes, options: ReadOptions) -> Document:
-    """See Format.read."""
+    """See FormatInfo.read."""
     UnitLimit(options).check_marks(data, b"<")
-    return _Xliff(decoded(data), options)
+    return _Xliff(*decoded(data), options)

@@ -66,84 +66,87 @@ class _Inherited:
         )
 
 
-class SegmentSlots:
-    """Iterates over the sources of a document."""
+def segment_slots(tree: XliffTree) -> Iterator[SegmentSlot]:
+    """Yield the sources of a document in order."""
+    inherited = [_Inherited()]
+    languages = LanguageAttributes(tree.tokens[tree.root()], "srcLang", "trgLang")
+    at = 0
+    while at < len(tree.tokens):
+        token = tree.tokens[at]
+        del inherited[token.depth + 1 :]
+        if token.kind is XmlTokenKind.START:
+            inherited.append(inherited[-1].within(token.attributes))
+            name = tree.name(at)
+            if name == "file" and not tree.newer:
+                languages = LanguageAttributes(token, "source-language", "target-language")
+            if name == ("unit" if tree.newer else "trans-unit"):
+                yield from _held(tree, at, inherited[-1], languages)
+            if name not in ("xliff", "file", "body", "group"):
+                at = tree.end(at)
+        at += 1
 
-    def __init__(self, tree: XliffTree) -> None:
-        self._tree = tree
 
-    def __iter__(self) -> Iterator[SegmentSlot]:
-        inherited = [_Inherited()]
-        languages = LanguageAttributes(self._tree.tokens[self._tree.root()], "srcLang", "trgLang")
-        at = 0
-        while at < len(self._tree.tokens):
-            token = self._tree.tokens[at]
-            del inherited[token.depth + 1 :]
-            if token.kind is XmlTokenKind.START:
-                inherited.append(inherited[-1].within(token.attributes))
-                name = self._tree.name(at)
-                if name == "file" and not self._tree.newer:
-                    languages = LanguageAttributes(token, "source-language", "target-language")
-                if name == ("unit" if self._tree.newer else "trans-unit"):
-                    yield from self._held(at, inherited[-1], languages)
-                if name not in ("xliff", "file", "body", "group"):
-                    at = self._tree.end(at)
-            at += 1
+def _held(tree: XliffTree, at: int, inherited: _Inherited, languages: LanguageAttributes) -> Iterator[SegmentSlot]:
+    if not inherited.translate:
+        return
+    where = f"unit {tree.tokens[at].attributes.get('id', '')}"
+    segments = [child for child in tree.children(at) if tree.name(child) == "segment"]
+    for holder in segments if tree.newer else [at]:
+        yield from _place(tree, holder, inherited, languages, where)
 
-    def _held(self, at: int, inherited: _Inherited, languages: LanguageAttributes) -> Iterator[SegmentSlot]:
-        if not inherited.translate:
-            return
-        where = f"unit {self._tree.tokens[at].attributes.get('id', '')}"
-        segments = [child for child in self._tree.children(at) if self._tree.name(child) == "segment"]
-        for holder in segments if self._tree.newer else [at]:
-            yield from self._place(holder, inherited, languages, where)
 
-    def _place(self, at: int, inherited: _Inherited, languages: LanguageAttributes, where: str) -> Iterator[SegmentSlot]:
-        children = {self._tree.name(child): child for child in self._tree.children(at)}
-        source, target = children.get("source"), children.get("target")
-        if source is None or self._tree.tokens[source].kind is XmlTokenKind.EMPTY:
-            return
-        pattern = segmented = children.get("seg-source", source)
-        segments = self._segments(pattern, at, target) if pattern != source else ()
-        if not segments:
-            pattern, segments = source, (self._source_segment(source, self._kept(at, target)),)
-        keeps_space = inherited.within(self._tree.tokens[source].attributes).keeps_space
-        approved = self._approved(at, target)
-        yield SegmentSlot(languages, at, source, segmented, pattern, target, segments, where, keeps_space, approved)
+def _place(tree: XliffTree, at: int, inherited: _Inherited, languages: LanguageAttributes, where: str) -> Iterator[SegmentSlot]:
+    children = {tree.name(child): child for child in tree.children(at)}
+    source, target = children.get("source"), children.get("target")
+    if source is None or tree.tokens[source].kind is XmlTokenKind.EMPTY:
+        return
+    pattern = segmented = children.get("seg-source", source)
+    segments = _segments(tree, pattern, at, target) if pattern != source else ()
+    if not segments:
+        pattern, segments = source, (_source_segment(tree, source, _kept(tree, at, target)),)
+    keeps_space = inherited.within(tree.tokens[source].attributes).keeps_space
+    approved = _approved(tree, at, target)
+    yield SegmentSlot(languages, at, source, segmented, pattern, target, segments, where, keeps_space, approved)
 
-    def _approved(self, at: int, target: int | None) -> bool:
-        attributes = self._tree.tokens[at].attributes
-        stated = attributes if self._tree.newer or target is None else self._tree.tokens[target].attributes
-        return attributes.get("approved") == "yes" or stated.get("state") in ("final", "signed-off")
 
-    def _source_segment(self, element: int, kept: str | None) -> SourceSegment:
-        return SourceSegment(element + 1, self._tree.end(element), kept)
+def _approved(tree: XliffTree, at: int, target: int | None) -> bool:
+    attributes = tree.tokens[at].attributes
+    stated = attributes if tree.newer or target is None else tree.tokens[target].attributes
+    return attributes.get("approved") == "yes" or stated.get("state") in ("final", "signed-off")
 
-    def _kept(self, holder: int, target: int | None) -> str | None:
-        """Return the content of the target if it is a translation."""
-        if target is None or self._tree.tokens[target].kind is XmlTokenKind.EMPTY:
-            return None
-        tags = (self._tree.tokens[holder], self._tree.tokens[target])
-        if any(tag.attributes.get("state") in _UNTRANSLATED for tag in tags):
-            return None
-        return self._filled(target)
 
-    def _filled(self, element: int) -> str | None:
-        start, end = element + 1, self._tree.end(element)
-        filled = any(token.opens or token.text.strip() for token in self._tree.tokens[start:end])
-        return self._tree.source(start, end) if filled else None
+def _source_segment(tree: XliffTree, element: int, kept: str | None) -> SourceSegment:
+    return SourceSegment(element + 1, tree.end(element), kept)
 
-    def _segments(self, pattern: int, holder: int, target: int | None) -> tuple[SourceSegment, ...]:
-        """Return the marked segments of a <seg-source> with their existing translations."""
-        there = dict(self._marks(target)) if target is not None and self._kept(holder, target) is not None else {}
-        kept = {mid: self._filled(at) for mid, at in there.items()}
-        return tuple(self._source_segment(at, kept.get(mid)) for mid, at in self._marks(pattern))
 
-    def _marks(self, element: int) -> Iterator[tuple[str, int]]:
-        at, end = element + 1, self._tree.end(element)
-        while at < end:
-            token = self._tree.tokens[at]
-            if token.kind is XmlTokenKind.START and self._tree.name(at) == "mrk" and token.attributes.get("mtype") == "seg":
-                yield token.attributes.get("mid", ""), at
-                at = self._tree.end(at)
-            at += 1
+def _kept(tree: XliffTree, holder: int, target: int | None) -> str | None:
+    """Return the content of the target if it is a translation."""
+    if target is None or tree.tokens[target].kind is XmlTokenKind.EMPTY:
+        return None
+    tags = (tree.tokens[holder], tree.tokens[target])
+    if any(tag.attributes.get("state") in _UNTRANSLATED for tag in tags):
+        return None
+    return _filled(tree, target)
+
+
+def _filled(tree: XliffTree, element: int) -> str | None:
+    start, end = element + 1, tree.end(element)
+    filled = any(token.opens or token.text.strip() for token in tree.tokens[start:end])
+    return tree.source(start, end) if filled else None
+
+
+def _segments(tree: XliffTree, pattern: int, holder: int, target: int | None) -> tuple[SourceSegment, ...]:
+    """Return the marked segments of a <seg-source> with their existing translations."""
+    there = dict(_marks(tree, target)) if target is not None and _kept(tree, holder, target) is not None else {}
+    kept = {mid: _filled(tree, at) for mid, at in there.items()}
+    return tuple(_source_segment(tree, at, kept.get(mid)) for mid, at in _marks(tree, pattern))
+
+
+def _marks(tree: XliffTree, element: int) -> Iterator[tuple[str, int]]:
+    at, end = element + 1, tree.end(element)
+    while at < end:
+        token = tree.tokens[at]
+        if token.kind is XmlTokenKind.START and tree.name(at) == "mrk" and token.attributes.get("mtype") == "seg":
+            yield token.attributes.get("mid", ""), at
+            at = tree.end(at)
+        at += 1

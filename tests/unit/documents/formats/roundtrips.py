@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from triptych_documents.format import Document, ReadOptions, find_format, load_format
+from triptych_documents.format import Document, ReadOptions, find_format
 from triptych_documents.unit import Code, Piece
 
 NOTHING = ReadOptions()
@@ -11,7 +11,7 @@ NOTHING = ReadOptions()
 
 def read(name: str, data: str | bytes, options: ReadOptions = NOTHING) -> Document:
     """Read a document of a format."""
-    return load_format(find_format(name)).read(data.encode() if isinstance(data, str) else data, options)
+    return find_format(name).read(data.encode() if isinstance(data, str) else data, options)
 
 
 def texts(document: Document) -> list[str]:

@@ -54,11 +54,6 @@ def test_other_members_and_the_order_stay(data: bytes) -> None:
         assert [info.date_time for info in archive.infolist()] == [info.date_time for info in old.infolist()]
 
 
-def test_an_unchanged_archive_keeps_its_bytes() -> None:
-    data = streamed()
-    assert Archive(data).replaced({}) == data
-
-
 def test_a_member_is_read_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = zipped({"bomb.xml": bytes(6 * 2**20), "small": "text"})
     with pytest.raises(DamagedDocumentError, match=r"bomb.xml: unpacks to more than 4,194,304 bytes"):

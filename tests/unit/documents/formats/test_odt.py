@@ -142,12 +142,6 @@ def test_title_and_language_are_translated() -> None:
     assert [unit.text for unit in read(broken, ReadOptions()).units] == ["text"]
 
 
-def test_the_type_stays_first_and_stored() -> None:
-    new = changed(read(odt("<text:p>text</text:p>"), ReadOptions()))
-    assert new[30:38] == b"mimetype"
-    assert new[38:].startswith(ODT_TYPE.encode())
-
-
 @settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:

@@ -1,7 +1,7 @@
-"""SubRip reader."""
+"""SubRip and WebVTT readers."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError
@@ -79,23 +79,22 @@ def test_more_than_two_lines_only_if_two_are_too_short() -> None:
     ]
 
 
+def test_breaks_and_tags_take_no_width() -> None:
+    film = f"1\n00:00:01,000 --> 00:00:02,000\n{'a' * 30}\\N {'b' * 30}\n"
+    document = read("srt", film)
+    _, code, _ = document.units[0].pieces
+    changed = document.render({0: ("word " * 4, code, " " + "word " * 10)}).decode().splitlines()
+    assert changed[2:] == ["word word word word \\N word word word word word", "word word word word word"]
+    film = '1\n00:00:01,000 --> 00:00:02,000\nOne <font color="#ff0000">two</font>\\Nthree\n'
+    assert turned("srt", film) == film.replace("One", "oNE").replace("two", "TWO").replace("three", "THREE")
+
+
 def test_placeholders_stay_on_one_line() -> None:
     film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
     for text in ("word " * 7 + "{{ user name }} more words", "{ a b } " * 12, "word } " * 12):
         changed = translated("srt", film, text)
         assert all(line.count("{") == line.count("}") or "{" not in text for line in changed.splitlines())
         assert changed.count("\n") > film.count("\n")
-
-
-MARKUP_LIKE = "<b> ¦ a {\\an8} b ¦ \\N ¦ - a ¦ 00:00:01,000 --> 00:00:02,000 ¦ <\u2060b> ¦ \u2060- a ¦ a < b > c ¦ {y}"
-
-
-def test_text_that_looks_like_markup_stays_text() -> None:
-    film = "1\n00:00:01,000 --> 00:00:02,000\nOne\n"
-    for text in MARKUP_LIKE.split(" ¦ "):
-        changed = translated("srt", film, text)
-        assert texts(read("srt", changed)) == [text]
-    assert translated("srt", film, "a < b & c") == film.replace("One", "a < b & c")
 
 
 @pytest.mark.parametrize("number", ["2\n", ""])
@@ -116,7 +115,96 @@ def test_files_without_times_are_rejected() -> None:
 
 
 @settings(max_examples=60)
+@example("00:00:01,000 --> 00:00:02,000")
+@example("a {\\an8} b <\u2060b> a \\N c <i> {y}")
 @given(st.text("ab <>{}\\N-/>1\u2060\n", min_size=1).filter(lambda text: text.strip()))
 def test_any_text_can_be_written(text: str) -> None:
     changed = translated("srt", FILM, "x", text, "y")
     assert texts(read("srt", changed))[1] == " ".join(text.split())
+
+
+def test_readable_text_is_not_escaped() -> None:
+    assert "\na < b & c\n" in translated("srt", FILM, "x", "y", "z", "a < b & c")
+
+
+WEB_FILM = """\
+WEBVTT - A film
+Kind: captions
+
+STYLE
+::cue { color: white }
+
+NOTE
+This is a comment
+of two lines
+
+intro
+00:01.000 --> 00:04.000 align:start
+<v Roger Bingham>We are in <c.loud>New York</c>
+City &amp; its &lt;streets&gt;
+
+00:05.000 --> 00:06.000
+<00:05.100>word<00:05.500><c> by</c> word
+
+01:00:07.000 --> 01:00:08.000
+- Yes&nbsp;!
+- No.
+"""
+
+
+def test_cues_of_webvtt_are_units() -> None:
+    document = read("vtt", WEB_FILM)
+    assert shown(document) == [
+        "We are in ⟦<c.loud>⟧New York⟦</c>⟧ City & its <streets>",
+        "word⟦<00:05.500>⟧⟦<c>⟧ by⟦</c>⟧ word",
+        "Yes\xa0!",
+        "No.",
+    ]
+    assert [unit.where for unit in document.units] == ["cue intro", "cue 2", "cue 3", "cue 3"]
+    changed = turned("vtt", WEB_FILM)
+    assert changed[: changed.index("<v")] == WEB_FILM[: WEB_FILM.index("<v")]
+
+
+def test_each_voice_at_the_start_of_a_line_is_a_unit() -> None:
+    film = "WEBVTT\n\n00:01.000 --> 00:02.000\n<v.loud Mary>The sea\nis blue\n<v Bob>The sky <v Ann>is too\n"
+    assert shown(read("vtt", film)) == ["The sea is blue", "The sky ⟦<v Ann>⟧is too"]
+
+
+def test_markup_characters_are_escaped() -> None:
+    film = "WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n"
+    assert translated("vtt", film, "a <b> --> & c") == film.replace("One", "a &lt;b&gt; --&gt; &amp; c")
+
+
+def test_the_header_is_required() -> None:
+    for text in ("00:01.000 --> 00:02.000\nOne\n", "WEBVTTx\n", ""):
+        with pytest.raises(DamagedDocumentError, match="line 1: not WebVTT"):
+            read("vtt", text)
+    assert texts(read("vtt", "\ufeffWEBVTT")) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "finding"),
+    [
+        ("00:03,000 --> 00:04,000", "cue 2, line 6: times not like 00:01.000 --> 00:02.000"),
+        ("id\n-00:03.000 --> 00:04.000", "cue id, line 7: times not like"),
+        ("00:03.000 -> 00:04.000", "cue 2, line 6: times not like"),
+    ],
+)
+def test_cues_of_webvtt_with_unreadable_times_are_translated_and_reported(times: str, finding: str) -> None:
+    film = f"WEBVTT\n\n00:01.000 --> 00:02.000\nAt 5 -> 6\n\n{times}\nSecond\n\nNOTE 1:2 -> 3\n\n00:09.000 --> 00:10.000\nEnd\n"
+    document = read("vtt", film)
+    assert texts(document) == ["At 5 -> 6", "Second", "End"]
+    assert [f"{each.where}: {each.message}"[: len(finding)] for each in document.findings] == [finding]
+
+
+def test_text_outside_of_cues_is_reported() -> None:
+    film = "WEBVTT\nKind: captions\n\nREGION\nid:x\n\n00:01.000 --> 00:02.000\nOne\n\nand after an empty line\n"
+    [finding] = read("vtt", film).findings
+    assert (finding.where, "not shown and not translated" in finding.message) == ("line 10", True)
+
+
+@settings(max_examples=60)
+@given(st.text("ab <>&;-/>1\u2060\n\xa0", min_size=1).filter(lambda text: text.strip(" \n")))
+def test_any_text_can_be_written_as_webvtt(text: str) -> None:
+    changed = translated("vtt", WEB_FILM, "x", "y", text)
+    assert texts(read("vtt", changed))[2] == " ".join(part for part in text.replace("\n", " ").split(" ") if part)
