@@ -57,15 +57,13 @@ def masked_accuracy(paths: Sequence[str], choice: ModelChoice, sequence_length: 
         if not rows:
             raise BackendError(f"texts: {', '.join(paths)} have no tokens; name other files")
         found = masked_metrics(surprise, first, fifth, sum(len(row.places) for row in rows))
-        return {
-            "model": model.name,
-            "precision": model.precision,
+        figures = {
             "top1": round(found["top1"], 4),
             "top5": round(found["top5"], 4),
             "perplexity": round(found["perplexity"], 2),
-            "masked_tokens": found["masks"],
-            "vocabulary": model.tokenizer.vocabulary,
         }
+        sizes = {"masked_tokens": found["masks"], "vocabulary": model.tokenizer.vocabulary}
+        return {"model": model.name, "precision": model.precision, **figures, **sizes}
 
 
 def _masked_rows(paths: Sequence[str], model: TextModel, sequence_length: int) -> list[TextRow]:

@@ -80,21 +80,17 @@ def score(
 
     with one_line(TrainingError, ValueError):
         search = SearchOptions(beam_size, 1, length_penalty)
-        found = score_checkpoint(checkpoint, pairs, search, target_language)
+        texts, scores, literature = score_checkpoint(checkpoint, pairs, search, target_language)
     if out is not None:
-        out.write("".join(f"{' '.join(text.split())}\n" for text in found.texts))
-    show_scores(found.scores, found.literature, as_json)
+        out.write("".join(f"{' '.join(text.split())}\n" for text in texts))
+    show_scores(scores, literature, as_json)
 
 
 def show_scores(scores: "TranslationScores", literature: "Score | None", as_json: bool, seconds: float | None = None) -> None:
     """Print BLEU and chrF, and optionally BLEU of the literature."""
     if as_json:
-        result: dict[str, object] = {
-            "bleu": round(scores.bleu, 2),
-            "signature": scores.signature,
-            "sentences": scores.sentences,
-        }
-        result |= {"chrf": round(scores.chrf, 2), "chrf_signature": scores.chrf_signature}
+        result: dict[str, object] = {"bleu": round(scores.bleu, 2), "signature": scores.signature}
+        result |= {"sentences": scores.sentences, "chrf": round(scores.chrf, 2), "chrf_signature": scores.chrf_signature}
         if literature is not None:
             result |= {"literature": round(literature.bleu, 2), "literature_signature": literature.signature}
         click.echo(json.dumps(result if seconds is None else {**result, "seconds": round(seconds, 2)}))

@@ -46,16 +46,19 @@ def command() -> None:
 def translation(pairs: tuple[str, ...], lowercase: bool, literature: str | None, as_json: bool, **values: Any) -> None:
     """Translate the source side of PAIRS (source<TAB>target files, or SOURCE::TARGET) and print sacreBLEU and chrF.
 
-    Every source is translated in one piece, as the model was trained.
+    PAIRS may name their languages, as in en:de=FILE. Every source is translated in one piece, as the model was trained.
     """
     needs("sacrebleu", "train")
     from triptych_text.translation_scores import score_translations
     from triptych_training.data.corpus import read_pairs
+    from triptych_training.data.languages import one_language, undirected_files
     from triptych_training.errors import TrainingError
     from triptych_training.evaluation.bleu import literature_score
 
     with one_line(TrainingError, BackendError):
-        examples = read_pairs(pairs)
+        for side in ("source", "target"):
+            values[f"{side}_language"] = one_language(pairs, side, values[f"{side}_language"])
+        examples = read_pairs(undirected_files(pairs))
         whole = replace(decoding.take_decoding(values), split_sentences=SplitSentences.OFF)
         with open_backend(TranslationRequest(**values, decoding=whole)) as backend:
             started = time.monotonic()

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import Function, refuse_given, several
 
 Recipe = TypeVar("Recipe")
+Shape = TypeVar("Shape")
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 UNLIMITED = 1_000_000  # epochs of a training that ends at another limit
 BY_SIZE = "[default: by --size]"
@@ -91,8 +93,8 @@ def _loop(
     warmup_steps: int = 400,
     weight_decay: float = 0.0,
     clip_norm: float = 1.0,
-    label_smoothing: float | None = 0.1,
-    average: int = 5,
+    label_smoothing: float | None = 0.0,
+    average: int = 1,
     ema_decay: float = 0.0,
 ) -> Callable[[Function], Function]:
     """Make the options of the training loop with the defaults of a task; a loss that is never smoothed has None."""
@@ -126,12 +128,7 @@ def _loop(
         _option("--keep", default=0, help="Number of checkpoints to keep, the newest; 0: all."),
         _option("--save-steps", default=500, help="Steps between two saved states."),
         _option("--initial", default="", help="Checkpoint folder to start from: weights, vocabulary and shape."),
-        _option(
-            "--precision",
-            type=click.Choice(PRECISIONS),
-            default="auto",
-            help="auto: bf16 where it is native.",
-        ),
+        _option("--precision", type=click.Choice(PRECISIONS), default="auto", help="auto: bf16 where it is native."),
         _option("--compile/--no-compile", default=False, help="Use torch.compile, layer by layer; faster on a GPU."),
         _option("--devices", default="auto", help="Number of devices; several run under `torchrun`."),
         _option("--seed", default=1),
@@ -163,8 +160,8 @@ def _loop(
 @_option("--tie-embeddings/--no-tie-embeddings", default=True, help="One matrix for source, target and output.")
 @_option("--dropout", default=0.1)
 @_option("--batch-tokens", default=4000, help="Size of a batch: rows x longest side.")
-@_loop()
-def translation(out: Path, resume: bool, architecture: str, **options: Any) -> None:
+@_loop(label_smoothing=0.1, average=5)
+def translation(architecture: str, **options: Any) -> None:
     """Train an encoder-decoder on sentence pairs: a Transformer or a recurrent network."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import TranslationRecipe
@@ -174,11 +171,10 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
 
     kinds: dict[str, type[TranslationConfig]] = {"transformer": TransformerConfig, "rnn": RnnConfig}
 
-    def train(recipe: TranslationRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized(architecture, shape, out, recipe.initial, resume)
-        return train_translation(recipe, kinds[architecture](vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
+    def make_shape(recipe: TranslationRecipe, shape: dict[str, Any]) -> TranslationConfig:
+        return kinds[architecture](recipe.vocabulary_size, **shape)
 
-    _run(TranslationRecipe, _own_options(kinds, architecture, options), train)
+    _run(train_translation, TranslationRecipe, architecture, make_shape, _own_options(kinds, architecture, options))
 
 
 @command.command(name="bert")
@@ -197,19 +193,15 @@ def translation(out: Path, resume: bool, architecture: str, **options: Any) -> N
 @_option("--max-positions", default=512, help="Longest text of the model, in tokens.")
 @_option("--dropout", default=0.1)
 @_option("--batch-tokens", default=8192, help="Rows x longest row of a batch.")
-@_loop(learning_rate=1e-4, schedule="linear", warmup_steps=1000, weight_decay=0.01, label_smoothing=0.0, average=1)
-def bert(out: Path, resume: bool, **options: Any) -> None:
+@_loop(learning_rate=1e-4, schedule="linear", warmup_steps=1000, weight_decay=0.01)
+def bert(**options: Any) -> None:
     """Pre-train a BERT on document-ordered text: masked tokens and next sentences."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import PretrainingRecipe
     from triptych_training.models.bert import BertConfig
     from triptych_training.tasks.pretraining import pretrain
 
-    def train(recipe: PretrainingRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized("bert", shape, out, recipe.initial, resume)
-        return pretrain(recipe, BertConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
-
-    _run(PretrainingRecipe, options, train)
+    _run(pretrain, PretrainingRecipe, "bert", lambda recipe, shape: BertConfig(recipe.vocabulary_size, **shape), options)
 
 
 @command.command(name="gpt")
@@ -228,24 +220,24 @@ def bert(out: Path, resume: bool, **options: Any) -> None:
 @_option("--tied/--no-tied", default=True, help="One matrix for embedding and output.")
 @_option("--dropout", default=0.0)
 @_option("--batch-tokens", default=8192, help="Tokens of a batch.")
-@_loop(epochs=1, learning_rate=3e-3, schedule="cosine", warmup_steps=200, label_smoothing=0.0, average=1)
-def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
+@_loop(epochs=1, learning_rate=3e-3, schedule="cosine", warmup_steps=200)
+def gpt(style: str, **options: Any) -> None:
     """Train a decoder-only model on text: the next token."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import GptRecipe
     from triptych_training.models.gpt import GPT2, GptConfig
-    from triptych_training.tasks.gpt import train_gpt
+    from triptych_training.tasks.language_models import train_gpt
 
-    def train(recipe: GptRecipe, shape: dict[str, Any]) -> Path:
-        kept = {name for name, value in shape.items() if value is not None}
-        kept |= _known("gpt", out, recipe.initial, resume).keys() if shape["size"] is None else set()
-        shape = _sized("gpt", shape, out, recipe.initial, resume)
+    kept = {name for name, value in options.items() if value is not None}
+    kept |= _known("gpt", options).keys() if options["size"] is None else set()
+
+    def make_shape(recipe: GptRecipe, shape: dict[str, Any]) -> GptConfig:
         if style == "gpt2":
             classic = {"kv_heads": 0, "feedforward_dim": 4 * shape["model_dim"]}
             shape |= {**GPT2, **{name: value for name, value in classic.items() if name not in kept}}
-        return train_gpt(recipe, GptConfig(vocabulary_size=recipe.vocabulary_size, **shape), out, resume)
+        return GptConfig(recipe.vocabulary_size, **shape)
 
-    _run(GptRecipe, options, train)
+    _run(train_gpt, GptRecipe, "gpt", make_shape, options)
 
 
 @command.command(name="word2vec")
@@ -264,20 +256,14 @@ def gpt(out: Path, resume: bool, style: str, **options: Any) -> None:
 @_option("--negatives", default=5, help="Negative samples for each word.")
 @_option("--subsample", default=1e-4, help="Share of the text above which a word is left out at random; 0 is off.")
 @_option("--batch-words", default=0, help="Words of a batch, at least 32; 0: an eighth of the vocabulary, at most 1,024.")
-@_loop(
-    epochs=5, optimizer="sgd", learning_rate=0.05, schedule="linear", warmup_steps=0, clip_norm=0.0, label_smoothing=None,
-    average=1,
-)  # fmt: skip
-def word2vec(out: Path, resume: bool, **options: Any) -> None:
+@_loop(epochs=5, optimizer="sgd", learning_rate=0.05, schedule="linear", warmup_steps=0, clip_norm=0.0, label_smoothing=None)
+def word2vec(**options: Any) -> None:
     """Train word vectors (Word2Vec); exported, they embed texts and find neighbours of words."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import WordRecipe
     from triptych_training.tasks.word2vec import train_word2vec
 
-    def train(recipe: WordRecipe, shape: dict[str, Any]) -> Path:
-        return train_word2vec(recipe, _sized("word2vec", shape, out, recipe.initial, resume)["model_dim"], out, resume)
-
-    _run(WordRecipe, options, train)
+    _run(train_word2vec, WordRecipe, "word2vec", lambda _, shape: shape["model_dim"], options)
 
 
 @command.command(name="elmo")
@@ -292,18 +278,15 @@ def word2vec(out: Path, resume: bool, **options: Any) -> None:
 @_option("--max-positions", default=512, help="Longest text of the model, in words.")
 @_option("--dropout", default=0.1)
 @_option("--batch-tokens", default=2048, help="Words of a batch.")
-@_loop(epochs=10, learning_rate=2e-3, schedule="cosine", warmup_steps=200, label_smoothing=0.0, average=1)
-def elmo(out: Path, resume: bool, **options: Any) -> None:
+@_loop(epochs=10, learning_rate=2e-3, schedule="cosine", warmup_steps=200)
+def elmo(**options: Any) -> None:
     """Train forward and backward language models over words (ELMo); exported, they embed texts."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import ElmoRecipe
     from triptych_training.models.elmo import ElmoConfig
-    from triptych_training.tasks.elmo import train_elmo
+    from triptych_training.tasks.language_models import train_elmo
 
-    def train(recipe: ElmoRecipe, shape: dict[str, Any]) -> Path:
-        return train_elmo(recipe, ElmoConfig(1, **_sized("elmo", shape, out, recipe.initial, resume)), out, resume)
-
-    _run(ElmoRecipe, options, train)
+    _run(train_elmo, ElmoRecipe, "elmo", lambda _, shape: ElmoConfig(1, **shape), options)
 
 
 def _finetuning(name: str, train_help: str, summary: str) -> None:
@@ -318,41 +301,30 @@ def _finetuning(name: str, train_help: str, summary: str) -> None:
     @_option("--batch-tokens", default=4096, help="Rows x longest row of a batch.")
     @_loop(
         epochs=3, learning_rate=5e-5, schedule="linear", warmup_steps=100, weight_decay=0.01,
-        label_smoothing=None if name == "question-answering" else 0.0, average=1,
+        label_smoothing=None if name == "question-answering" else 0.0,
     )  # fmt: skip
-    def finetuning(out: Path, resume: bool, **options: Any) -> None:
+    def finetuning(**options: Any) -> None:
         needs("triptych_training.loop.trainer", "train")
         from triptych_training.loop.recipe import FinetuningRecipe
         from triptych_training.tasks.finetuning import finetune
 
-        _run(FinetuningRecipe, {"head": name, **options}, lambda recipe, _: finetune(recipe, out, resume))
+        options = {"head": name, **options}
+        _run(lambda recipe, _, *run: finetune(recipe, *run), FinetuningRecipe, "", lambda _, shape: shape, options)
 
 
-_finetuning(
-    "text-classification",
-    "text<TAB>label lines, or text<TAB>text<TAB>label. Repeatable.",
-    "Fine-tune a BERT to label texts, or pairs of texts.",
-)
-_finetuning(
-    "token-classification",
-    "Word and label a line, a blank line between sentences (CoNLL). Repeatable.",
-    "Fine-tune a BERT to label the words of texts.",
-)
-_finetuning(
-    "question-answering",
-    "SQuAD's JSON. Repeatable.",
-    "Fine-tune a BERT to find answers in texts.",
-)
+for _name, _data, _summary in (
+    ("text-classification", "text<TAB>label lines, or text<TAB>text<TAB>label.", "label texts, or pairs of texts"),
+    ("token-classification", "Word and label a line, a blank line between sentences (CoNLL).", "label the words of texts"),
+    ("question-answering", "SQuAD's JSON.", "find answers in texts"),
+):
+    _finetuning(_name, f"{_data} Repeatable.", f"Fine-tune a BERT to {_summary}.")
 
 
 def _images() -> Callable[[Function], Function]:
     """Make the options of trainings on folders of images."""
-    train, valid = (
-        "Folder of <class>/<image> files. Repeatable.",
-        "The same for validation.  [default: images held out of --train]",
-    )
+    valid = "The same for validation.  [default: images held out of --train]"
     return several(
-        _files(train, valid, text=False),
+        _files("Folder of <class>/<image> files. Repeatable.", valid, text=False),
         _option(
             "--hold-out", default=0.1, help="Share of the images (1 or more: number) to validate on if there is no --valid."
         ),
@@ -382,23 +354,22 @@ def _images() -> Callable[[Function], Function]:
 @_option("--erase", default=0.0, help="Share of the images that have a box erased.")
 @_option("--mixup", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
 @_option("--cutmix", default=0.0, help="Alpha of the Beta distribution; 0 is off.")
-@_loop(epochs=100, schedule="cosine", weight_decay=0.05, average=1, ema_decay=0.999)
-def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
+@_loop(epochs=100, schedule="cosine", weight_decay=0.05, label_smoothing=0.1, ema_decay=0.999)
+def vit(architecture: str, **options: Any) -> None:
     """Train an image classifier on folders of images: a ViT, the pyramid of PVT, the windows of Swin, or a ResNet."""
     needs("triptych_training.loop.trainer", "train")
-    from triptych_training.checkpoints.encoder import IMAGE_KINDS
+    from triptych_training.checkpoints.encoder import IMAGE_KINDS, ImageConfig
     from triptych_training.loop.recipe import ImageRecipe
-    from triptych_training.tasks.image_classification import train_image_classifier
+    from triptych_training.tasks.images import train_image_classifier
 
     kinds = {member: kind for member, kind, _ in IMAGE_KINDS.values()}
 
-    def train(recipe: ImageRecipe, shape: dict[str, Any]) -> Path:
-        shape = _sized(architecture, shape, out, recipe.initial, resume)
+    def make_shape(_: ImageRecipe, shape: dict[str, Any]) -> ImageConfig:
         if architecture == "swin":  # heads of 32 dimensions
             shape["heads"] = tuple(max(1, (shape["model_dim"] << stage) // 32) for stage in range(len(shape["depths"])))
-        return train_image_classifier(recipe, kinds[architecture](classes=2, **shape), out, resume)
+        return kinds[architecture](classes=2, **shape)
 
-    _run(ImageRecipe, _own_options(kinds, architecture, options), train)
+    _run(train_image_classifier, ImageRecipe, architecture, make_shape, _own_options(kinds, architecture, options))
 
 
 @command.command(name="vae")
@@ -407,18 +378,15 @@ def vit(out: Path, resume: bool, architecture: str, **options: Any) -> None:
 @_option("--width", default=32, help="Channels of the first convolution; the next ones have 2 and 4 times as many.")
 @_option("--latent-dim", default=128, help="Numbers that stand for an image.")
 @_option("--kl-warmup-epochs", default=10, help="Epochs in which the weight of the KL divergence rises to 1.")
-@_loop(epochs=100, schedule="cosine", label_smoothing=None, average=1)
-def vae(out: Path, resume: bool, **options: Any) -> None:
+@_loop(epochs=100, schedule="cosine", label_smoothing=None)
+def vae(**options: Any) -> None:
     """Train a variational autoencoder on folders of images; exported, it generates images."""
     needs("triptych_training.loop.trainer", "train")
     from triptych_training.loop.recipe import VaeRecipe
     from triptych_training.models.vae import VaeConfig
-    from triptych_training.tasks.vae import train_vae
+    from triptych_training.tasks.images import train_vae
 
-    def train(recipe: VaeRecipe, shape: dict[str, Any]) -> Path:
-        return train_vae(recipe, VaeConfig(**_sized("vae", shape, out, recipe.initial, resume)), out, resume)
-
-    _run(VaeRecipe, options, train)
+    _run(train_vae, VaeRecipe, "vae", lambda _, shape: VaeConfig(**shape), options)
 
 
 def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -430,8 +398,8 @@ def _own_options(kinds: Mapping[str, Any], architecture: str, options: Mapping[s
     return {name: value for name, value in options.items() if name not in foreign}
 
 
-def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str, resume: bool) -> dict[str, Any]:
-    """Complete the shape: what is not given is as in the run to resume or the checkpoint to start from, or by --size."""
+def _sized(architecture: str, shape: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the shape: what is not given is as in the `known` one, or by --size."""
     import torch
 
     from triptych_serving.runtime.cpu_info import usable_cpus
@@ -439,7 +407,6 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     size = shape.get("size")
     usual = size or ("base" if torch.cuda.is_available() else "small" if usable_cpus() >= 4 else "tiny")
     by_size = dict(zip(FIELDS.get(architecture, ()), SIZES.get(architecture, {}).get(usual, ()), strict=True))
-    known = _known(architecture, out, initial, resume)
     context = click.get_current_context()
     default = {name for name in shape if context.get_parameter_source(name) is ParameterSource.DEFAULT}
     given = {name: value for name, value in shape.items() if name not in {"size"} | default}
@@ -447,9 +414,10 @@ def _sized(architecture: str, shape: Mapping[str, Any], out: Path, initial: str,
     return {**defaults, **by_size, **known, **(by_size if size else {}), **given}
 
 
-def _known(architecture: str, out: Path, initial: str, resume: bool) -> dict[str, Any]:
+def _known(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Read the shape of the run to resume, or else of the checkpoint to start from; without what depends on the data."""
-    paths = [out / "recipe.json"] * resume + ([Path(initial) / "config.json"] if initial else [])
+    paths = [options["out"] / "recipe.json"] * options["resume"]
+    paths += [Path(options["initial"]) / "config.json"] if options["initial"] else []
     try:
         shape = next(json.loads(path.read_text(encoding="utf-8")).get(architecture) for path in paths if path.exists())
     except (OSError, ValueError, StopIteration):  # files that cannot be read are reported where run or checkpoint is opened
@@ -457,18 +425,27 @@ def _known(architecture: str, out: Path, initial: str, resume: bool) -> dict[str
     return {name: value for name, value in (shape or {}).items() if name not in ("vocabulary_size", "classes")}
 
 
-def _run(recipe: Callable[..., Recipe], options: Mapping[str, Any], train: Callable[[Recipe, dict[str, Any]], Path]) -> None:
-    """Train with a recipe of the options of that name, and the other options: the shape of the model."""
+def _run(
+    train: Callable[[Recipe, Shape, Path, bool], Path],
+    kind: type[Recipe],
+    architecture: str,
+    make_shape: Callable[[Recipe, dict[str, Any]], Shape],
+    options: Mapping[str, Any],
+) -> None:
+    """Train with a recipe of the options of that name; the others are the shape of the model."""
     from triptych_training.errors import TrainingError
 
-    names = recipe.__dataclass_fields__.keys()  # type: ignore[attr-defined]
-    shape = {name: value for name, value in options.items() if name not in names}
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: value for name, value in options.items() if name in names and value is not None}
+    shape = {name: value for name, value in options.items() if name not in {*names, "out", "resume"}}
     if options["max_minutes"]:
-        given.setdefault("schedule", "linear" if recipe.schedule == "inverse-sqrt" else recipe.schedule)  # type: ignore[attr-defined]
+        usual = kind.schedule  # type: ignore[attr-defined]
+        given.setdefault("schedule", "linear" if usual == "inverse-sqrt" else usual)
     if options["max_minutes"] or options["max_steps"]:
         given.setdefault("epochs", UNLIMITED)
     with one_line(TrainingError, ValueError):
-        result = train(recipe(**given), shape)
+        recipe = kind(**given)
+        shape = _sized(architecture, shape, _known(architecture, options))
+        result = train(recipe, make_shape(recipe, shape), options["out"], options["resume"])
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0":  # only the first process prints
         click.echo(result)

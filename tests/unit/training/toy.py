@@ -20,6 +20,8 @@ SHAPE = TransformerConfig(
     max_positions=32,
     dropout=0.1,
 )
+Finished = tuple[TranslationRecipe, Path]  # a training and its run folder
+TRAINED = replace(SHAPE, encoder_layers=1, decoder_layers=1)  # of whole trainings
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 PAIRS = [(f"{a} {b}.", f"{b} {a}!") for a in WORDS for b in WORDS]
 

@@ -1,13 +1,9 @@
 """Checkpoint folders of the encoder families.
 
-config.json         format, architecture, shape, head, labels, provenance
-model.safetensors   weights
-tokenizer.json      BERT, Word2Vec and ELMo: Hugging Face tokenizers format
-samples.json        BERT and ELMo: some validation texts, or pairs of texts, for the exporter's parity check (optional)
-samples/*.jpg       image models: some validation images for the same purpose (optional)
+Their config.json also has the head and the labels. Those of image models have no tokenizer, and instead of samples.json some
+validation images, samples/*.jpg.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,7 +36,6 @@ from triptych_training.models.word2vec import PAD, StaticEmbedding, Word2Vec, Wo
 BERT, VIT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-word2vec"
 ELMO = "triptych-elmo"
 ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
-SAMPLES = "samples.json"
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]
@@ -154,7 +149,7 @@ def save_bert_checkpoint(checkpoint: TextCheckpoint, folder: Path) -> None:
         **{name: getattr(checkpoint, name) for name in OPTIONS},
         "provenance": dict(checkpoint.provenance),
     }
-    save_folder(folder, BERT, members, model, checkpoint.tokenizer, sample_file(checkpoint.samples))
+    save_folder(folder, BERT, members, model, checkpoint.tokenizer, checkpoint.samples)
 
 
 def load_bert_checkpoint(folder: Path) -> TextCheckpoint:
@@ -169,11 +164,9 @@ def load_bert_checkpoint(folder: Path) -> TextCheckpoint:
         "bert",
         lambda config: _read_bert(config, folder / CONFIG),
         {"encoder": str, "head": str, "next_sentence": bool, "independent": bool, "labels": list, **OPTIONS},
-        {"samples": lambda _: read_samples(folder / SAMPLES)},
     )
     options = {name: config[name] for name in OPTIONS}
-    labels, provenance = tuple(config["labels"]), config.get("provenance", {})
-    return TextCheckpoint(model, parts["tokenizer"], labels, provenance, parts["samples"], **options)
+    return TextCheckpoint(**parts, model=model, labels=tuple(config["labels"]), provenance=config["provenance"], **options)
 
 
 def save_image_checkpoint(checkpoint: TrainedImageClassifier, folder: Path) -> None:
@@ -187,7 +180,7 @@ def save_image_checkpoint(checkpoint: TrainedImageClassifier, folder: Path) -> N
         "provenance": dict(checkpoint.provenance),
     }
     samples = {f"{SAMPLE_IMAGES}/{index:04d}.jpg": data for index, data in enumerate(checkpoint.samples)}
-    save_folder(folder, architecture, members, checkpoint.model, samples=samples)
+    save_folder(folder, architecture, members, checkpoint.model, others=samples)
 
 
 def load_image_checkpoint(folder: Path) -> TrainedImageClassifier:
@@ -221,8 +214,7 @@ def load_image_checkpoint(folder: Path) -> TrainedImageClassifier:
         tokenizer=False,
     )
     samples = tuple(file.read_bytes() for file in sorted((folder / SAMPLE_IMAGES).glob("*.jpg")))
-    labels, provenance = tuple(config["labels"]), config.get("provenance", {})
-    return TrainedImageClassifier(model, labels, parts["image"], provenance, samples, architecture)
+    return TrainedImageClassifier(model, tuple(config["labels"]), parts["image"], config["provenance"], samples, architecture)
 
 
 def make_bert(
@@ -248,25 +240,6 @@ def _read_bert(config: Config, path: Path) -> EncoderModel:
     return make_bert(head, ENCODERS[encoder](**config["bert"]), *options)
 
 
-def sample_file(samples: Sequence[Sample]) -> dict[str, bytes]:
-    """Return the file of the texts for the parity check; without texts there is none."""
-    return {SAMPLES: f"{json.dumps(list(samples), ensure_ascii=False, indent=0)}\n".encode()} if samples else {}
-
-
-def read_samples(path: Path) -> Sequence[Sample]:
-    """Read texts for the parity check; none if the file is absent.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
-    if not path.exists():
-        return ()
-    try:
-        return [text if isinstance(text, str) else (str(text[0]), str(text[1])) for text in json.loads(path.read_text("utf-8"))]
-    except (OSError, ValueError, TypeError, IndexError) as error:
-        raise CheckpointError(f"{path}: damaged ({error})") from error
-
-
 def save_word_vectors(model: Word2Vec, tokenizer: Tokenizer, provenance: Mapping[str, Any], folder: Path) -> None:
     """Write `folder`."""
     save_folder(folder, WORD2VEC, {"word2vec": asdict(model.config), "provenance": provenance}, model, tokenizer)
@@ -281,15 +254,14 @@ def load_word_vectors(folder: Path) -> TextCheckpoint:
     member = "word2vec"
     config, model, parts = load_folder(folder, WORD2VEC, member, lambda config: Word2Vec(Word2VecConfig(**config[member])))
     static = StaticEmbedding(model.inputs.weight.detach(), PAD).eval()
-    return TextCheckpoint(static, parts["tokenizer"], provenance=config.get("provenance", {}), family=WORD2VEC)
+    return TextCheckpoint(static, parts["tokenizer"], provenance=config["provenance"], family=WORD2VEC)
 
 
 def save_elmo(
     model: Elmo, tokenizer: Tokenizer, provenance: Mapping[str, Any], samples: Sequence[Sample], folder: Path
 ) -> None:
     """Write `folder`."""
-    members = {"elmo": asdict(model.config), "provenance": provenance}
-    save_folder(folder, ELMO, members, model, tokenizer, sample_file(samples))
+    save_folder(folder, ELMO, {"elmo": asdict(model.config), "provenance": provenance}, model, tokenizer, samples)
 
 
 def load_elmo(folder: Path) -> TextCheckpoint:
@@ -298,7 +270,5 @@ def load_elmo(folder: Path) -> TextCheckpoint:
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-    readers = {"samples": lambda _: read_samples(folder / SAMPLES)}
-    config, model, parts = load_folder(folder, ELMO, "elmo", lambda config: Elmo(ElmoConfig(**config["elmo"])), readers=readers)
-    about = config.get("provenance", {})
-    return TextCheckpoint(model, parts["tokenizer"], provenance=about, samples=parts["samples"], family=ELMO)
+    config, model, parts = load_folder(folder, ELMO, "elmo", lambda config: Elmo(ElmoConfig(**config["elmo"])))
+    return TextCheckpoint(**parts, model=model, provenance=config["provenance"], family=ELMO)

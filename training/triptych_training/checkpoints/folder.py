@@ -1,4 +1,9 @@
-"""Files that every checkpoint folder has: `config.json` and `model.safetensors`.
+"""Files of checkpoint folders.
+
+config.json         format, architecture, shape, provenance, and what else an architecture has
+model.safetensors   weights
+tokenizer.json      Hugging Face tokenizers format, of models that read text
+samples.json        some validation texts, or pairs of texts, for the exporter's parity check (optional)
 
 Files are replaced in one move, and the weights are written last: a folder with weights is complete. Loading reports all faults
 of a folder in one error.
@@ -25,6 +30,7 @@ FORMAT = 1
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
+SAMPLES = "samples.json"
 MOST_LISTED = 3  # differences of weights of each kind that an error lists
 
 Config = dict[str, Any]
@@ -38,15 +44,18 @@ def save_folder(
     members: Mapping[str, Any],
     model: nn.Module,
     tokenizer: Tokenizer | None = None,
-    samples: Mapping[str, bytes] = MappingProxyType({}),
+    samples: Sequence[str | tuple[str, str]] = (),
+    others: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Write a checkpoint folder: `members` are those of config.json, `samples` the contents of other files by path."""
+    """Write a checkpoint folder: `members` are those of config.json, `others` the contents of other files by path."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {"format": FORMAT, "architecture": architecture, **members}
     replace_text(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     if tokenizer is not None:
         save_tokenizer(tokenizer, folder / TOKENIZER)
-    for name, content in samples.items():
+    if samples:
+        others = {SAMPLES: f"{json.dumps(list(samples), ensure_ascii=False, indent=0)}\n".encode(), **others}
+    for name, content in others.items():
         (folder / name).parent.mkdir(exist_ok=True)
         with replacing(folder / name) as partial:
             partial.write_bytes(content)
@@ -101,10 +110,10 @@ def load_folder(
         make: makes the model from config.json.
         types: the other required members.
         readers: read other parts of the checkpoint; they run only if config.json could be read.
-        tokenizer: the folder must have a `tokenizer.json` that fits the model.
+        tokenizer: the folder must have a `tokenizer.json` that fits the model, and may have samples.
 
     Returns:
-        config.json, the model, and the results of `readers`; "tokenizer" among them.
+        config.json, the model, and the results of `readers`, with "tokenizer" and "samples".
 
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
@@ -115,6 +124,7 @@ def load_folder(
     model = _attempt(faults, lambda: make_member(path, member, lambda: make(config))) if config is not None else None
     weights = _attempt(faults, lambda: read_weights(folder / WEIGHTS))
     if tokenizer:
+        readers = {"samples": lambda _: _read_samples(folder / SAMPLES), **readers}
         readers = {"tokenizer": lambda _: load_tokenizer(folder / TOKENIZER), **readers}
     parts = {name: _attempt(faults, partial(read, config)) for name, read in readers.items()} if config is not None else {}
     if model is not None and weights is not None:
@@ -126,7 +136,7 @@ def load_folder(
     if faults or config is None or model is None or weights is None:
         raise CheckpointError("; ".join(faults))
     _assign(model, weights)
-    return config, model.eval(), parts
+    return {"provenance": {}, **config}, model.eval(), parts
 
 
 def _attempt(faults: list[str], read: Callable[[], Result]) -> Result | None:
@@ -158,6 +168,16 @@ def _read_object(path: Path) -> Config:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path}: not a JSON object")
     return config
+
+
+def _read_samples(path: Path) -> Sequence[str | tuple[str, str]]:
+    """Read texts for the parity check; none if the file is absent. Raises CheckpointError if it is damaged."""
+    if not path.exists():
+        return ()
+    try:
+        return [text if isinstance(text, str) else (str(text[0]), str(text[1])) for text in json.loads(path.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError, IndexError) as error:
+        raise CheckpointError(f"{path}: damaged ({error})") from error
 
 
 def save_weights(model: nn.Module, folder: Path) -> None:

@@ -1,10 +1,4 @@
-"""Checkpoint folders of decoder-only models.
-
-config.json         format, architecture, shape, provenance
-model.safetensors   weights
-tokenizer.json      Hugging Face tokenizers format
-samples.json        some validation texts, for the exporter's parity check (optional)
-"""
+"""Checkpoint folders of decoder-only models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +7,6 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from triptych_training.checkpoints.encoder import SAMPLES, read_samples, sample_file
 from triptych_training.checkpoints.folder import TOKENIZER, load_folder, save_folder
 from triptych_training.data.tokenizer import END
 from triptych_training.errors import CheckpointError
@@ -42,7 +35,7 @@ class GptCheckpoint:
 def save_gpt_checkpoint(checkpoint: GptCheckpoint, folder: Path) -> None:
     """Write `folder`."""
     members = {"gpt": asdict(checkpoint.model.config), "provenance": dict(checkpoint.provenance)}
-    save_folder(folder, GPT, members, checkpoint.model, checkpoint.tokenizer, sample_file(checkpoint.samples))
+    save_folder(folder, GPT, members, checkpoint.model, checkpoint.tokenizer, checkpoint.samples)
 
 
 def load_gpt_checkpoint(folder: Path) -> GptCheckpoint:
@@ -51,14 +44,8 @@ def load_gpt_checkpoint(folder: Path) -> GptCheckpoint:
     Raises:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
-    config, model, parts = load_folder(
-        folder,
-        GPT,
-        "gpt",
-        lambda config: Gpt(GptConfig(**config["gpt"])),
-        readers={"samples": lambda _: read_samples(folder / SAMPLES)},
-    )
+    config, model, parts = load_folder(folder, GPT, "gpt", lambda config: Gpt(GptConfig(**config["gpt"])))
     if parts["tokenizer"].token_to_id(END) is None:
         raise CheckpointError(f"{folder / TOKENIZER}: lacks {END}")
     samples = [text for text in parts["samples"] if isinstance(text, str)]
-    return GptCheckpoint(model, parts["tokenizer"], config.get("provenance", {}), samples)
+    return GptCheckpoint(model, parts["tokenizer"], config["provenance"], samples)

@@ -1,9 +1,6 @@
 """Checkpoint folders of translation models.
 
-config.json         format, architecture, shapes, languages, provenance
-model.safetensors   weights
-tokenizer.json      Hugging Face tokenizers format
-samples.tsv         some validation pairs, for the exporter's parity check (optional)
+Their config.json also has the languages; samples.tsv, some validation pairs, takes the place of samples.json.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +68,7 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
         members["languages"] = asdict(checkpoint.languages)
     lines = ["\t".join(text.replace("\t", " ") for text in pair) + "\n" for pair in checkpoint.samples]
     samples = {SAMPLES: "".join(lines).encode()} if lines else {}
-    save_folder(folder, architecture, members, checkpoint.model, checkpoint.tokenizer, samples)
+    save_folder(folder, architecture, members, checkpoint.model, checkpoint.tokenizer, others=samples)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -98,4 +95,4 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         {"samples": lambda _: read_pairs([str(samples)]) if samples.exists() else (), "languages": read_languages},
     )
     direction = config["source_language"], config["target_language"]
-    return Checkpoint(model, parts["tokenizer"], *direction, config.get("provenance", {}), parts["samples"], parts["languages"])
+    return Checkpoint(model, parts["tokenizer"], *direction, config["provenance"], parts["samples"], parts["languages"])

@@ -1,4 +1,4 @@
-"""Checkpoint folders of variational autoencoders: config.json and model.safetensors."""
+"""Checkpoint folders of variational autoencoders, which have no tokenizer."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -32,4 +32,4 @@ def load_vae_checkpoint(folder: Path) -> VaeCheckpoint:
         CheckpointError: files are missing or damaged, or weights and configuration disagree; lists all faults.
     """
     config, model, _ = load_folder(folder, VAE, "vae", lambda config: Vae(VaeConfig(**config["vae"])), tokenizer=False)
-    return VaeCheckpoint(model, config.get("provenance", {}))
+    return VaeCheckpoint(model, config["provenance"])

@@ -62,18 +62,23 @@ def directed_files(paths: Sequence[str], default: Direction) -> list[DirectedFil
     return files
 
 
-def files_of_one_target(paths: Sequence[str], target: str) -> tuple[tuple[str, ...], str]:
-    """Parse `FILE` and `en:de=FILE`; return the files, and their target language or else `target`, which may be empty.
+def undirected_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the files of `FILE` and `en:de=FILE`, without languages."""
+    return tuple(match[3] if (match := DIRECTED.fullmatch(path)) else path for path in paths)
+
+
+def one_language(paths: Sequence[str], side: str, given: str) -> str:
+    """Return the language on a side, "source" or "target", that the files name, or else `given`, which may be empty.
 
     Raises:
-        RecipeError: files name other target languages than each other or `target`.
+        RecipeError: files name other languages than each other or `given`.
     """
-    matches = [DIRECTED.fullmatch(path) for path in paths]
-    targets = dict.fromkeys([*([target] if target else ()), *(match[2] for match in matches if match)])
-    if len(targets) > 1:
-        raise RecipeError(f"target_language: {', '.join(targets)} are several; take the files of one target at a time")
-    files = (match[3] if match else path for match, path in zip(matches, paths, strict=True))
-    return tuple(files), next(iter(targets), "")
+    place = ("source", "target").index(side) + 1
+    named = [match[place] for path in paths if (match := DIRECTED.fullmatch(path))]
+    codes = dict.fromkeys([given, *named] if given else named)
+    if len(codes) > 1:
+        raise RecipeError(f"{side}_language: {', '.join(codes)} are several; take the files of one {side} at a time")
+    return next(iter(codes), "")
 
 
 def language_token(code: str) -> str:

@@ -1,6 +1,9 @@
 """WordPiece (Schuster and Nakajima 2012) with BERT's special tokens, trained with Hugging Face `tokenizers`."""
 
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = [PAD, UNKNOWN, CLS, SEP, MASK]  # ids 0 to 4
+ALPHABET = 400  # letters at most, the most frequent ones
 
 
 def ordinary_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
@@ -23,13 +27,28 @@ def train_wordpiece(texts: Iterable[str], vocabulary_size: int, lowercase: bool)
     Encoding gives `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. `lowercase` strips accents as well.
     """
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN, max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    texts = [normalizer.normalize_str(text) for text in texts]
+    counts = Counter(chain.from_iterable(texts))
+    kinds = {letter: unicodedata.category(letter)[0] for letter in counts}
+    letters = sorted((letter for letter in counts if kinds[letter] not in "CZ"), key=lambda letter: (-counts[letter], letter))
+    letters = letters[:ALPHABET]
+    # Unless they are given, the trainer numbers letters within words in the random order of a hash map, which decides ties.
+    within = sorted(f"##{letter}" for letter in letters if kinds[letter] != "P")
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary_size, min_frequency=2, special_tokens=SPECIAL_TOKENS, limit_alphabet=400, show_progress=False
+        vocab_size=vocabulary_size,
+        min_frequency=2,
+        special_tokens=[*SPECIAL_TOKENS, *within],
+        initial_alphabet=letters,
+        limit_alphabet=ALPHABET,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = Tokenizer(tokenizer.model)  # without the letters as special tokens
+    tokenizer.add_special_tokens(SPECIAL_TOKENS)
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{CLS} $A {SEP}",
         pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",

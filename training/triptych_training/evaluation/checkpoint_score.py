@@ -1,7 +1,7 @@
 """BLEU of a checkpoint in PyTorch, before any export."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,31 +9,27 @@ import torch
 from triptych_text.translation_scores import TranslationScores, score_translations
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.data.corpus import read_pairs
-from triptych_training.data.languages import files_of_one_target
+from triptych_training.data.languages import one_language, undirected_files
 from triptych_training.decoding.batch_beam import SearchOptions, search
 from triptych_training.errors import CorpusError
 from triptych_training.evaluation.bleu import Score, literature_score
 
 
-@dataclass(frozen=True)
-class ScoredTranslations:
-    """Translations in the order of the pairs, and their scores; `literature` is None for languages without rules."""
-
-    texts: Sequence[str]
-    scores: TranslationScores
-    literature: Score | None
-
-
-def score_checkpoint(folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str) -> ScoredTranslations:
+def score_checkpoint(
+    folder: Path, paths: Sequence[str], options: SearchOptions, target_language: str
+) -> tuple[list[str], TranslationScores, Score | None]:
     """Translate the source side of sentence pairs in float32, on the GPU if there is one, and score the result.
 
     `max_length` of the options is reduced to the model's positions; `target_language` is required if the model has several.
 
+    Returns:
+        The translations in the order of the pairs, their scores, and that of the literature (None for languages without rules).
+
     Raises:
         TrainingError: checkpoint or pairs cannot be used.
     """
-    files, target_language = files_of_one_target(paths, target_language)
-    checkpoint, pairs = load_checkpoint(folder), read_pairs(files)
+    target_language = one_language(paths, "target", target_language)
+    checkpoint, pairs = load_checkpoint(folder), read_pairs(undirected_files(paths))
     prefix, limit = checkpoint.prefix(target_language), checkpoint.model.config.max_positions
     ids = [[*prefix, *encoding.ids] for encoding in checkpoint.tokenizer.encode_batch([source for source, _ in pairs])]
     if (longest := max(map(len, ids))) > limit:
@@ -43,4 +39,4 @@ def score_checkpoint(folder: Path, paths: Sequence[str], options: SearchOptions,
     outputs = checkpoint.tokenizer.decode_batch([hypotheses[0].tokens for hypotheses in found])
     references, language = [target for _, target in pairs], target_language or checkpoint.target_language
     scores = score_translations(outputs, references, language)
-    return ScoredTranslations(outputs, scores, literature_score(outputs, references, language))
+    return outputs, scores, literature_score(outputs, references, language)

@@ -1,7 +1,12 @@
-"""Metrics of encoder models from sums and counts: in training, and of bundles as served."""
+"""Metrics from sums and counts, in training and of bundles as served; and validation that all processes of a training share."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
+import torch
+
+Item = TypeVar("Item")
 LARGEST = 100.0  # nats; a diverging training has more, and of more than 709 the exponential is no number
 
 
@@ -34,3 +39,34 @@ def bound_metrics(nats: float, images: int, dimensions: int) -> dict[str, float]
 
 def _perplexity(loss: float) -> float:
     return math.exp(min(loss, LARGEST))
+
+
+def share(items: Sequence[Item]) -> Sequence[Item]:
+    """Return this process' part of the items."""
+    if not _several():
+        return items
+    return items[torch.distributed.get_rank() :: torch.distributed.get_world_size()]
+
+
+def gather(value: Item) -> list[Item]:
+    """Return the values of all processes, on each of them."""
+    if not _several():
+        return [value]
+    values: list[Item | None] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(values, value)
+    return [each for each in values if each is not None]
+
+
+def total(*values: float) -> list[float]:
+    """Sum each value over all processes."""
+    return [sum(column) for column in zip(*gather(values), strict=True)]
+
+
+def merge(found: Mapping[int, Item]) -> list[Item]:
+    """Collect the results of all processes, by number of the item."""
+    everything = {number: item for part in gather(dict(found)) for number, item in part.items()}
+    return [everything[number] for number in sorted(everything)]
+
+
+def _several() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

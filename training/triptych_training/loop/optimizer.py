@@ -1,9 +1,9 @@
-"""Optimizers, Muon among them, and learning-rate schedules."""
+"""Optimizers, Muon among them, learning-rate schedules, and the moving average of weights."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -84,15 +84,10 @@ def clip_gradients(model: nn.Module, limit: float) -> Tensor:
     return torch.nn.utils.get_total_norm([each._values() if each.is_sparse else each for each in gradients])
 
 
-class Schedule(Protocol):
-    """Factor on the peak learning rate."""
+def make_schedule(kind: str, warmup: int, total: int) -> Callable[..., float]:
+    """Make a schedule that rises over `warmup` steps and then falls: a factor on the peak learning rate.
 
-    def __call__(self, step: int, gone: float = 0.0) -> float:
-        """Return the factor at `step`, counted from 0, after the share `gone` of the time limit (0: no limit)."""
-
-
-def make_schedule(kind: str, warmup: int, total: int) -> Schedule:
-    """Make a schedule that rises over `warmup` steps and then falls.
+    It is a function of the step, counted from 0, and of the share `gone` of the time limit (0: no limit).
 
     `inverse-sqrt` falls with 1/sqrt(step) (Vaswani et al. 2017, equation 3); `linear` and `cosine` fall to zero at step
     `total`, or at the time limit if that comes first. `constant` does not fall, so such a training can be extended at any time;
@@ -191,3 +186,59 @@ class Muon(Optimizer):
             parts = result.split([len(stacks[p]) for p in parameters])
             updates.update({p: part.reshape(p.shape) for p, part in zip(parameters, parts, strict=True)})
         return updates
+
+
+class MovingAverage:
+    """Mean of the weights, running statistics included, over about the last 1 / (1 - decay) steps; fewer in the beginning.
+
+    Source: Polyak and Juditsky 1992, as in Tarvainen and Valpola 2017.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._model = model
+        self._decay = decay
+        self._steps = 0
+        self._mean = self._copy()
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Include the weights after a step."""
+        self._steps += 1
+        decay = min(self._decay, self._steps / (self._steps + 9))
+        weights = self._weights()
+        torch._foreach_lerp_(list(self._mean.values()), [weights[name] for name in self._mean], 1 - decay)
+
+    def reset(self) -> None:
+        """Start again from the current weights."""
+        self._steps = 0
+        for name, tensor in self._weights().items():
+            self._mean[name].copy_(tensor)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Give the model the mean's weights inside the context."""
+        own = self._copy()
+        self._model.load_state_dict(self._mean, strict=False)
+        try:
+            yield
+        finally:
+            self._model.load_state_dict(own, strict=False)
+
+    def state(self) -> dict[str, object]:
+        """Return the state for `restore`."""
+        return {"steps": self._steps, "mean": self._mean}
+
+    def restore(self, state: Mapping[str, object]) -> None:
+        """Continue from a saved state; raises KeyError or ValueError if the state belongs to another model."""
+        mean = state["mean"]
+        if not isinstance(mean, dict) or mean.keys() != self._mean.keys():
+            raise ValueError("the moving average is of another model")
+        for name, tensor in mean.items():
+            self._mean[name].copy_(tensor)
+        self._steps = int(str(state["steps"]))
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in self._model.state_dict().items() if tensor.is_floating_point()}
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._weights().items()}

@@ -34,8 +34,8 @@ class Recipe:
     warmup_steps: int = 400  # at most a tenth of the training
     weight_decay: float = 0.0  # of projections and convolutions
     clip_norm: float = 1.0
-    label_smoothing: float = 0.1
-    average: int = 5  # the final model is the mean of the last epochs' checkpoints
+    label_smoothing: float = 0.0
+    average: int = 1  # the final model is the mean of the last epochs' checkpoints
     ema_decay: float = 0.0  # if above 0, the final model is the moving average of the weights
     save_steps: int = 500
     precision: str = "auto"  # bf16 on a GPU, and on a CPU with instructions for it; otherwise fp32
@@ -116,6 +116,8 @@ class TranslationRecipe(TextRecipe):
     target_language: str = ""
     vocabulary_size: int = 8_000
     max_length: int = 200  # longer pairs are left out of training, and counted
+    label_smoothing: float = 0.1
+    average: int = 5
 
     def check(self) -> None:
         super().check()
@@ -155,7 +157,6 @@ class RowRecipe(TextRecipe):
 
     sequence_length: int = 128  # of a row, special tokens included
     batch_tokens: int = 8_192
-    label_smoothing: float = 0.0
 
     def check(self) -> None:
         super().check()
@@ -180,7 +181,6 @@ class PretrainingRecipe(RowRecipe):
     schedule: str = "linear"
     warmup_steps: int = 1_000
     weight_decay: float = 0.01
-    average: int = 1
 
     def check(self) -> None:
         super().check()
@@ -199,7 +199,6 @@ class GptRecipe(RowRecipe):
     learning_rate: float = 3e-3
     schedule: str = "cosine"
     warmup_steps: int = 200
-    average: int = 1
 
     def check(self) -> None:
         super().check()
@@ -219,7 +218,6 @@ class ElmoRecipe(RowRecipe):
     learning_rate: float = 2e-3
     schedule: str = "cosine"
     warmup_steps: int = 200
-    average: int = 1
 
     def check(self) -> None:
         super().check()
@@ -245,8 +243,6 @@ class WordRecipe(TextRecipe):
     schedule: str = "linear"
     warmup_steps: int = 0
     clip_norm: float = 0.0
-    label_smoothing: float = 0.0
-    average: int = 1
 
     def check(self) -> None:
         super().check()
@@ -271,8 +267,6 @@ class FinetuningRecipe(TextRecipe):
     schedule: str = "linear"
     warmup_steps: int = 100
     weight_decay: float = 0.01
-    average: int = 1
-    label_smoothing: float = 0.0
 
     def check(self) -> None:
         super().check()
@@ -314,7 +308,7 @@ class ImageRecipe(FolderRecipe):
     mixup: float = 0.0  # alpha of the Beta distribution (Zhang et al. 2018); 0 is off
     cutmix: float = 0.0  # alpha of the Beta distribution (Yun et al. 2019); 0 is off
     weight_decay: float = 0.05
-    average: int = 1
+    label_smoothing: float = 0.1
     ema_decay: float = 0.999
 
     def check(self) -> None:
@@ -328,8 +322,6 @@ class VaeRecipe(FolderRecipe):
     """Options for variational autoencoders."""
 
     kl_warmup_epochs: int = 10  # in which the weight of the KL divergence rises to 1 (Sønderby et al. 2016)
-    label_smoothing: float = 0.0
-    average: int = 1
 
     def check(self) -> None:
         super().check()

@@ -6,7 +6,7 @@ Under torch's launcher (`torchrun`) every process runs this code.
 import random
 import signal
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
@@ -26,8 +26,7 @@ from triptych_training.data.word_vectors import fill_token_tables
 from triptych_training.errors import CheckpointError, RecipeError
 from triptych_training.loop.clock import Clock
 from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
-from triptych_training.loop.moving_average import MovingAverage
-from triptych_training.loop.optimizer import WARMUP_SHARE, clip_gradients, make_optimizers, make_schedule
+from triptych_training.loop.optimizer import WARMUP_SHARE, MovingAverage, clip_gradients, make_optimizers, make_schedule
 from triptych_training.loop.recipe import Recipe, TextRecipe
 from triptych_training.loop.reporting import Meter, TrainingProgress, draw_losses
 from triptych_training.loop.run_folder import RunFolder
@@ -49,10 +48,6 @@ class TrainingTask(Protocol):
     def model(self) -> nn.Module:
         """Model to train."""
 
-    @property
-    def loss(self) -> nn.Module:
-        """Module that maps a batch's tensors to the sum of the losses over its units."""
-
     def describe(self) -> str:
         """Describe the data in a few words."""
 
@@ -65,11 +60,26 @@ class TrainingTask(Protocol):
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         """Make the tensors for `loss`, on the CPU; may run in another thread, with random numbers from `seed` only."""
 
+    @property
+    def loss(self) -> Callable[..., Tensor]:
+        """Function of a batch's tensors: the sum of the losses over its units."""
+
     def validate(self) -> Mapping[str, float]:
         """Measure the model, which is in evaluation mode, without gradients; `loss` is one of the metrics."""
 
     def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
         """Write the model as a checkpoint folder; the final one may contain more, such as samples."""
+
+
+class Loss(nn.Module):
+    """A task's loss as a module with the model's weights, which Fabric wraps for precision and processes."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        super().__init__()
+        self.model, self._compute = task.model, task.loss
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        return self._compute(*batch)
 
 
 @dataclass
@@ -103,7 +113,7 @@ class Trainer:
         fused = fabric.device.type != "mps"
         bfloat16 = fabric.device.type == "cuda" or choose_precision(recipe.precision) == "bf16"
         optimizers = make_optimizers(task.model, recipe.optimizer, recipe.learning_rate, recipe.weight_decay, fused, bfloat16)
-        self.loss, *wrapped = fabric.setup(task.loss, *optimizers)
+        self.loss, *wrapped = fabric.setup(Loss(task), *optimizers)
         self.optimizers: list[Optimizer] = wrapped
         self.average = MovingAverage(task.model, recipe.ema_decay) if recipe.ema_decay else None
         self.per_step = recipe.accumulate * fabric.world_size

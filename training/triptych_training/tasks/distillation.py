@@ -27,9 +27,9 @@ from triptych_training.checkpoints.translation import Checkpoint, load_checkpoin
 from triptych_training.checks import at_least, one_of
 from triptych_training.data.corpus import Pair, need_items, read_lines, read_pairs
 from triptych_training.data.files import replacing
-from triptych_training.data.languages import files_of_one_target
+from triptych_training.data.languages import one_language, undirected_files
 from triptych_training.decoding.batch_beam import SearchOptions, search
-from triptych_training.errors import RecipeError
+from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.tasks.translation import ENCODED_AT_ONCE
 
 PICKS = ("best", "closest")
@@ -80,6 +80,8 @@ class Shard:
     count: int = 1
 
     def __post_init__(self) -> None:
+        if self.count < 1:
+            raise RecipeError(f"shard: {self.index}/{self.count} has no parts; write 0/1 for all of the work")
         if not 0 <= self.index < self.count:
             raise RecipeError(f"shard: {self.index} is outside 0 to {self.count - 1}")
 
@@ -113,9 +115,9 @@ def distill(
     """
     if out.exists():
         raise RecipeError(f"out: {out} exists already")
-    files, target = files_of_one_target(recipe.pairs, recipe.target_language)
-    recipe, checkpoint = replace(recipe, pairs=files, target_language=target), load_checkpoint(teacher)
-    originals, texts = read_pairs(recipe.pairs), list(_read_texts(recipe.texts))
+    recipe = replace(recipe, target_language=one_language(recipe.pairs, "target", recipe.target_language))
+    checkpoint = load_checkpoint(teacher)
+    originals, texts = read_pairs(undirected_files(recipe.pairs)), list(_read_texts(recipe.texts))
     sources = list(dict.fromkeys(chain((source for source, _ in originals), texts)))
     work = _WorkFolder(out, recipe.chunk, _settings(teacher, recipe, sources))
     translator = _Translator(checkpoint, recipe, device)
@@ -128,9 +130,15 @@ def distill(
     with work.locked():
         if out.exists():  # another process has written it
             return None
-        result = _write(recipe, work.read(chunks), originals, texts, out, len(sources) - len(fitting))
+        pairs = [*originals, *((text, None) for text in texts)]
+        result = _write(recipe, work.read(chunks), pairs, out, len(sources) - len(fitting))
         work.remove()
-        return result
+    if not result.pairs:
+        raise CorpusError(
+            f"pairs and texts: no translation can be used: {result.too_long:,} sources are longer than the teacher's positions "
+            f"and {result.unusable:,} translations did not end before the limit; use shorter sources, or raise max_length"
+        )
+    return result
 
 
 class _Translator:
@@ -228,14 +236,13 @@ def _translate(
 def _write(
     recipe: DistillationRecipe,
     translations: dict[str, Candidates],
-    originals: Sequence[Pair],
-    texts: Sequence[str],
+    pairs: Sequence[tuple[str, str | None]],
     out: Path,
     too_long: int,
 ) -> DistillationResult:
     lines: dict[Pair, bool] = {}  # pairs in the order of the file; True for translations
     unusable = known = 0
-    for source, target in chain(originals, ((text, None) for text in texts)):
+    for source, target in pairs:
         found: list[tuple[Pair, bool]] = []
         if target is not None and recipe.original:
             found.append(((source, " ".join(target.split())), False))
@@ -246,6 +253,8 @@ def _write(
         for pair, is_translation in found:
             known += pair in lines
             lines.setdefault(pair, is_translation)
+    if not lines:
+        return DistillationResult(too_long=too_long, unusable=unusable)
     with replacing(out) as partial, open(partial, "wb") as file, _compressed(file, out.suffix) as text:
         text.writelines("{}\t{}\n".format(source.replace("\t", " "), target).encode() for source, target in lines)
     return DistillationResult(len(lines), sum(lines.values()), too_long, unusable, known)

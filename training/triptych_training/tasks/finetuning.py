@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from triptych_training.checkpoints.encoder import TextCheckpoint, load_bert_checkpoint, make_bert, save_bert_checkpoint
 from triptych_training.data.batches import Indices, pad, plan_batches
 from triptych_training.errors import RecipeError
-from triptych_training.evaluation.processes import merge, share, total
+from triptych_training.evaluation.metrics import merge, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FinetuningRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -49,27 +49,12 @@ def finetune(recipe: FinetuningRecipe, out: Path, resume: bool = False) -> Path:
     return Trainer(fabric, recipe, folder, task).run()
 
 
-class FinetuningLoss(nn.Module):
-    """Loss of a head, as a module that contains the model."""
-
-    def __init__(self, model: EncoderModel, head: Head, smoothing: float) -> None:
-        super().__init__()
-        self.model = model
-        self._head = head
-        self._smoothing = smoothing
-
-    def forward(self, ids: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
-        """`[B, T]`, `[B, T]` and targets `[B, n]` -> scalar."""
-        return self._head.loss(self.model, ids, segments, targets, self._smoothing)
-
-
 class FinetuningTask:
     """Fine-tuning of one head on labelled text; the head defines the unit."""
 
     def __init__(self, recipe: FinetuningRecipe, head: Head, model: EncoderModel, tokenizer: Tokenizer) -> None:
         self.recipe, self.head, self.model, self.tokenizer = recipe, head, model, tokenizer
         self.unit, self.headline = head.unit, head.headline
-        self.loss = FinetuningLoss(model, head, recipe.label_smoothing)
         limit = self.limit = min(recipe.max_length or model.config.max_positions, recipe.batch_tokens)
         self.train, self.train_left_out = head.examples(tokenizer, recipe.train, limit)  # and how many were too long
         # Validation last: the head's metrics refer to the files read last.
@@ -90,6 +75,9 @@ class FinetuningTask:
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return self._collate([self.train[i] for i in indices])
+
+    def loss(self, ids: Tensor, segments: Tensor, targets: Tensor) -> Tensor:
+        return self.head.loss(self.model, ids, segments, targets, self.recipe.label_smoothing)
 
     def validate(self) -> Mapping[str, float]:
         """Measure the loss and the head's metrics."""

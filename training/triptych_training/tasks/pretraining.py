@@ -12,7 +12,7 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from triptych_training.checkpoints.encoder import TextCheckpoint, save_bert_checkpoint
@@ -22,7 +22,6 @@ from triptych_training.data.pretraining_rows import (
     SPECIAL_PAIR,
     SPECIAL_SINGLE,
     Masker,
-    Rows,
     Segments,
     cut_chunks,
     make_rows,
@@ -31,8 +30,7 @@ from triptych_training.data.pretraining_rows import (
 )
 from triptych_training.data.wordpiece import CLS, MASK, PAD, SEP, ordinary_ids, train_wordpiece
 from triptych_training.errors import CorpusError, RecipeError
-from triptych_training.evaluation.metrics import masked_metrics
-from triptych_training.evaluation.processes import share, total
+from triptych_training.evaluation.metrics import masked_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import PretrainingRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -45,7 +43,8 @@ VALID_SHARE = 0.15  # of the validation set's tokens are masked, whatever the re
 SPECIAL_IDS = {"pad_id": PAD, "cls_id": CLS, "sep_id": SEP, "mask_id": MASK}  # BertConfig's names
 SAMPLE_TEXTS = 300  # validation texts stored with the final checkpoint
 
-Mask = Callable[[Rows], NDArray[np.int64]]  # masks tokens in place; returns their positions in the flattened rows
+# Masks tokens of rows of ids where there is text, in place; returns their positions in the flattened rows.
+Mask = Callable[[NDArray[np.int64], NDArray[np.bool_]], NDArray[np.int64]]
 
 
 def pretrain(recipe: PretrainingRecipe, shape: BertConfig, out: Path, resume: bool = False) -> Path:
@@ -87,36 +86,15 @@ class TextCorpus:
     texts: Sequence[str]
 
 
-class PretrainingLoss(nn.Module):
-    """Sum of the masked tokens' cross-entropies, plus that of next-sentence prediction with the same weight."""
-
-    def __init__(self, model: BertForPretraining, smoothing: float = 0.0) -> None:
-        super().__init__()
-        self.model = model
-        self.smoothing = smoothing
-
-    def forward(self, ids: Tensor, segments: Tensor, masked: Tensor, labels: Tensor, follows: Tensor) -> Tensor:
-        """`[B, T]`, `[B, T]`, flat positions `[M]`, their tokens `[M]`, and `[B]` 0 or 1 (-1: row without B) -> scalar."""
-        tokens, next_sentence = self.model(ids, segments, masked)
-        loss = functional.cross_entropy(tokens.float(), labels, label_smoothing=self.smoothing, reduction="sum")
-        if next_sentence is None:
-            return loss
-        total = functional.cross_entropy(next_sentence.float(), follows, ignore_index=-1, reduction="sum")
-        return loss + len(labels) * total / (follows >= 0).sum().clamp(min=1)
-
-
 def draw_valid(row: int) -> np.random.Generator:
     """Return the generator of a validation row's masks; it does not depend on model or batches."""
     return np.random.default_rng((VALID_SEED, row))
 
 
-def _mask_valid(masker: Masker, indices: Indices, rows: Rows) -> NDArray[np.int64]:
-    longest = rows.ids.shape[1]
-    masked = [
-        row * longest + masker.mask(rows.ids[row], np.flatnonzero(rows.text[row]), draw_valid(index))
-        for row, index in enumerate(indices)
-    ]
-    return np.concatenate(masked)
+def _mask_valid(masker: Masker, indices: Indices, ids: NDArray[np.int64], text: NDArray[np.bool_]) -> NDArray[np.int64]:
+    rows = zip(ids, text, map(draw_valid, indices), strict=True)
+    masked = [masker.mask(row, np.flatnonzero(inside), rng) for row, inside, rng in rows]
+    return np.concatenate([number * ids.shape[1] + places for number, places in enumerate(masked)])
 
 
 class PretrainingTask:
@@ -128,7 +106,6 @@ class PretrainingTask:
     def __init__(self, recipe: PretrainingRecipe, shape: BertConfig, tokenizer: Tokenizer, corpus: TextCorpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
         self.model = BertForPretraining(shape, recipe.next_sentence)
-        self.loss = PretrainingLoss(self.model, recipe.label_smoothing)
         self.masker = Masker(recipe.mask_share, shape.mask_id, ordinary_ids(tokenizer))
         self._max_text = recipe.sequence_length - (SPECIAL_PAIR if recipe.next_sentence else SPECIAL_SINGLE)
         self._chunks = cut_chunks(corpus.train, self._max_text)
@@ -145,10 +122,23 @@ class PretrainingTask:
         return sum(self.masker.count(int(size)) for size in self._rows.text_sizes[indices])
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
-        rng = np.random.default_rng(seed)
-        return self._collate(
-            self.corpus.train, self._rows, indices, lambda rows: self.masker.mask_rows(rows.ids, rows.text, rng)
-        )
+        mask = partial(self.masker.mask_rows, rng=np.random.default_rng(seed))
+        return self._collate(self.corpus.train, self._rows, indices, mask)
+
+    def loss(self, ids: Tensor, segments: Tensor, masked: Tensor, labels: Tensor, follows: Tensor) -> Tensor:
+        """Sum the masked tokens' cross-entropies, plus that of next-sentence prediction with the same weight.
+
+        Args:
+            ids, segments: `[B, T]`.
+            masked, labels: flat positions `[M]`, and their tokens.
+            follows: `[B]`, 0 or 1; -1 for a row without B.
+        """
+        tokens, next_sentence = self.model(ids, segments, masked)
+        loss = functional.cross_entropy(tokens.float(), labels, label_smoothing=self.recipe.label_smoothing, reduction="sum")
+        if next_sentence is None:
+            return loss
+        total = functional.cross_entropy(next_sentence.float(), follows, ignore_index=-1, reduction="sum")
+        return loss + len(labels) * total / (follows >= 0).sum().clamp(min=1)
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats), perplexity and accuracy of masked tokens, and accuracy of next sentences."""
@@ -173,7 +163,7 @@ class PretrainingTask:
         config = self.model.config
         made = make_rows(documents, rows.spans[chosen], config.cls_id, config.sep_id, config.pad_id)
         original = made.ids.reshape(-1).copy()
-        masked = mask(made)
+        masked = mask(made.ids, made.text)
         follows = np.where(rows.spans[chosen, 3] > 0, rows.follows[chosen], -1).astype(np.int64)
         arrays = (made.ids, made.segments, masked, original[masked], follows)
         return tuple(torch.from_numpy(array) for array in arrays)
@@ -183,7 +173,7 @@ class PretrainingTask:
         device = next(self.model.parameters()).device
         for indices in share(plan_batches(rows.sizes[:, None], self.recipe.batch_tokens, str(VALID_SEED))):
             mask = partial(_mask_valid, masker, indices)
-            yield tuple(t.to(device) for t in self._collate(documents, rows, indices, mask))
+            yield tuple(tensor.to(device) for tensor in self._collate(documents, rows, indices, mask))
 
     def _masked_metrics(self, documents: Documents, rows: Segments) -> dict[str, float]:
         loss, first, fifth, count = 0.0, 0, 0, 0

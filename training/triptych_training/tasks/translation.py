@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from triptych_text.translation_scores import score_translations
@@ -20,7 +20,7 @@ from triptych_training.data.pair_arrays import PairArrays, open_pairs, write_pai
 from triptych_training.data.tokenizer import SPECIAL_TOKENS, load_tokenizer, train_tokenizer
 from triptych_training.decoding.greedy import greedy
 from triptych_training.errors import RecipeError
-from triptych_training.evaluation.processes import merge, share, total
+from triptych_training.evaluation.metrics import merge, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import TranslationRecipe
 from triptych_training.loop.run_folder import RunFolder
@@ -64,28 +64,22 @@ def train_translation(recipe: TranslationRecipe, shape: TranslationConfig, out: 
     return Trainer(fabric, recipe, folder, TranslationTask(recipe, shape, tokenizer, corpus)).run()
 
 
-class SequenceLoss(nn.Module):
+def sequence_loss(
+    model: TranslationModel, smoothing: float, source: Tensor, inputs: Tensor, labels: Tensor, positions: Tensor
+) -> Tensor:
     """Label-smoothed cross-entropy (Szegedy et al. 2016), summed over the target tokens, in nats.
 
-    Only positions that are not padding are projected to the vocabulary.
+    `source` is `[B, S]`, `inputs` and `labels` are `[B, T]`. Only `positions` `[tokens]`, the flattened ones of labels that are
+    not padding, are projected to the vocabulary.
     """
+    logits = model.projection(model.hidden(source, inputs).flatten(0, 1)[positions])  # [tokens, V]
+    return functional.cross_entropy(logits.float(), labels.flatten()[positions], label_smoothing=smoothing, reduction="sum")
 
-    def __init__(self, model: TranslationModel, smoothing: float) -> None:
-        super().__init__()
-        self.model = model
-        self.smoothing = smoothing
 
-    def forward(self, source: Tensor, inputs: Tensor, labels: Tensor, positions: Tensor | None = None) -> Tensor:
-        """`[B, S]`, `[B, T]`, `[B, T]` -> scalar.
-
-        `positions` `[tokens]` are the flattened positions of labels that are not padding. Without them they are computed here,
-        which synchronises with a GPU.
-        """
-        labels = labels.flatten()
-        if positions is None:
-            positions = (labels != self.model.config.pad_id).nonzero()[:, 0]
-        logits = self.model.projection(self.model.hidden(source, inputs).flatten(0, 1)[positions])  # [tokens, V]
-        return functional.cross_entropy(logits.float(), labels[positions], label_smoothing=self.smoothing, reduction="sum")
+def sequence_batch(source: Tensor, labels: Tensor, config: TranslationConfig) -> tuple[Tensor, ...]:
+    """Return the tensors for `sequence_loss` of padded sources and targets."""
+    positions = (labels != config.pad_id).flatten().nonzero()[:, 0]
+    return source, decoder_inputs(labels, config.pad_id, config.bos_id), labels, positions
 
 
 class TranslationTask:
@@ -97,7 +91,6 @@ class TranslationTask:
     def __init__(self, recipe: TranslationRecipe, shape: TranslationConfig, tokenizer: Tokenizer, corpus: Corpus) -> None:
         self.recipe, self.tokenizer, self.corpus = recipe, tokenizer, corpus
         self.model = make_translation_model(shape)
-        self.loss = SequenceLoss(self.model, recipe.label_smoothing)
 
     def describe(self) -> str:
         return f"{len(self.corpus.train):,} pairs"
@@ -110,9 +103,10 @@ class TranslationTask:
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         config, train = self.model.config, self.corpus.train
-        source, labels = train.side(0, indices, config.pad_id), train.side(1, indices, config.pad_id)
-        positions = (labels != config.pad_id).flatten().nonzero()[:, 0]
-        return source, decoder_inputs(labels, config.pad_id, config.bos_id), labels, positions
+        return sequence_batch(train.side(0, indices, config.pad_id), train.side(1, indices, config.pad_id), config)
+
+    def loss(self, *batch: Tensor) -> Tensor:
+        return sequence_loss(self.model, self.recipe.label_smoothing, *batch)
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per token), BLEU and chrF; of several directions also each one's, the first being their means."""
@@ -130,11 +124,12 @@ class TranslationTask:
     def _measure(self, valid: Sequence[EncodedPair]) -> dict[str, float]:
         """Compute the loss, and the scores of greedy translations."""
         examples, config, loss, tokens = [each.example for each in valid], self.model.config, 0.0, 0
-        module, device = SequenceLoss(self.model, smoothing=0.0), self.model.projection.weight.device
+        device = self.model.projection.weight.device
         for indices in share(plan_batches(example_sizes(examples), self.recipe.batch_tokens, "0/0")):
-            source = pad([examples[i].source for i in indices], config.pad_id).to(device)
-            labels = pad([examples[i].target for i in indices], config.pad_id).to(device)
-            loss += float(module(source, decoder_inputs(labels, config.pad_id, config.bos_id), labels))
+            source = pad([examples[i].source for i in indices], config.pad_id)
+            labels = pad([examples[i].target for i in indices], config.pad_id)
+            batch = (tensor.to(device) for tensor in sequence_batch(source, labels, config))
+            loss += float(sequence_loss(self.model, 0.0, *batch))
             tokens += sum(len(examples[i].target) for i in indices)
         mine = share(range(len(valid)))
         outputs = greedy(self.model, [examples[i].source for i in mine], min(config.max_positions - 1, 256))

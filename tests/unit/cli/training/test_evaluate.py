@@ -33,6 +33,9 @@ def test_memorised_sentences_score_100(run: Run, pairs: Path, monkeypatch: pytes
     result = json.loads(run(*Toy, pairs, "--precision", "int8", "--json").success)
     assert (result["bleu"], result["sentences"]) == (100.0, 50)
     assert {"signature", "seconds"} < result.keys()
+    named = json.loads(run(*Toy, f"en:de={pairs}", "--precision", "int8", "--json").success)
+    assert named["bleu"] == 100.0
+    assert "target_language: fr, de are several" in run(*Toy, f"en:de={pairs}", "--target-language", "fr").error
 
 
 def test_words_are_found_by_the_rules_of_the_models_language(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,12 +62,6 @@ def assert_equal(model: nn.Module, expected: nn.Module) -> None:
         assert torch.equal(model.state_dict()[name], tensor), name
 
 
-@pytest.fixture
-def bert(tmp_path: Path) -> Path:
-    save_bert_checkpoint(TextCheckpoint(make_bert(), TOKENIZER, samples=("the cat", ("the cat", "eats"))), tmp_path / "bert")
-    return tmp_path / "bert"
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_loading_a_bert_returns_what_was_saved(tmp_path: Path, name: str) -> None:
     model = MODELS[name]()
@@ -100,14 +94,14 @@ def test_options_and_untied_matrices_are_stored(tmp_path: Path) -> None:
     assert not torch.equal(loaded.masked_token.projection.weight, loaded.bert.embedding.tokens.weight)
 
 
-def test_a_tied_matrix_is_stored_once_and_samples_are_optional(bert: Path, tmp_path: Path) -> None:
-    names = load_file(str(bert / "model.safetensors")).keys()
+def test_a_tied_matrix_is_stored_once_and_samples_are_optional(tmp_path: Path) -> None:
+    save_bert_checkpoint(TextCheckpoint(make_bert(), TOKENIZER), tmp_path / "bert")
+    names = load_file(str(tmp_path / "bert/model.safetensors")).keys()
     assert [n for n in names if "tokens" in n or "projection.weight" in n] == ["bert.embedding.tokens.weight"]
-    model = load_bert_checkpoint(bert).model
-    assert isinstance(model, BertForPretraining)
-    assert model.masked_token.projection.weight is model.bert.embedding.tokens.weight
-    (bert / "samples.json").unlink()
-    assert list(load_bert_checkpoint(bert).samples) == []
+    loaded = load_bert_checkpoint(tmp_path / "bert")
+    assert isinstance(loaded.model, BertForPretraining)
+    assert loaded.model.masked_token.projection.weight is loaded.model.bert.embedding.tokens.weight
+    assert list(loaded.samples) == []
     save_image_checkpoint(TrainedImageClassifier(make_vit(), LABELS, IMAGE), tmp_path / "none")
     assert load_image_checkpoint(tmp_path / "none").samples == ()
 

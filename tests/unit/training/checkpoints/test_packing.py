@@ -1,6 +1,7 @@
 """Packing and joining checkpoints."""
 
 import json
+import shutil
 from hashlib import sha256
 from pathlib import Path
 
@@ -63,7 +64,9 @@ def test_faulty_packs_are_named(tmp_path: Path, folder: Path) -> None:
         join_checkpoint(listing, tmp_path / "joined")
     assert str(caught.value) == f"{first}: missing; {second}: damaged, or part of another pack"
     assert not (tmp_path / "joined").exists()
-    listing, *_ = pack_checkpoint(folder, tmp_path / "pack")
+    listing, piece, *_ = pack_checkpoint(folder, tmp_path / "pack")
+    with pytest.raises(CheckpointError, match=r"pack\.01: not the list of a pack, the \.json file \(UnicodeDecodeError\)$"):
+        join_checkpoint(piece, tmp_path / "joined")
     content = json.loads(listing.read_text())
     content["pieces"][0]["file"] = "../../etc/passwd"
     listing.write_text(json.dumps(content))
@@ -79,15 +82,6 @@ def test_an_invalid_list_is_rejected(tmp_path: Path, content: str) -> None:
     (tmp_path / "pack.json").write_text(content)
     with pytest.raises(TrainingError, match=r"pack\.json: (not the list of a pack|format 2; supported: 1)"):
         join_checkpoint(tmp_path / "pack.json", tmp_path / "joined")
-
-
-def test_a_piece_in_place_of_the_list_and_files_of_an_interrupted_join(tmp_path: Path, folder: Path) -> None:
-    listing, piece, *_ = pack_checkpoint(folder, tmp_path / "pack")
-    with pytest.raises(CheckpointError, match=r"pack\.01: not the list of a pack, the \.json file \(UnicodeDecodeError\)$"):
-        join_checkpoint(piece, tmp_path / "joined")
-    (tmp_path / "joined.partial").mkdir()
-    (tmp_path / "joined.partial/generation_config.json").write_text("{}")
-    assert not (join_checkpoint(listing, tmp_path / "joined") / "generation_config.json").exists()
 
 
 def test_invalid_arguments_are_rejected(tmp_path: Path, folder: Path) -> None:
@@ -112,8 +106,13 @@ def test_a_smaller_pack_replaces_a_larger_one(tmp_path: Path, folder: Path) -> N
         pack_checkpoint(folder, tmp_path / "other")
 
 
-def test_a_failed_join_leaves_nothing_behind(tmp_path: Path, folder: Path) -> None:
+def test_interrupted_and_failed_joins_leave_nothing_behind(tmp_path: Path, folder: Path) -> None:
     listing, piece = pack_checkpoint(folder, tmp_path / "pack")
+    (tmp_path / "joined.partial").mkdir()
+    (tmp_path / "joined.partial/generation_config.json").write_text("{}")
+    joined = join_checkpoint(listing, tmp_path / "joined")
+    assert not (joined / "generation_config.json").exists()
+    shutil.rmtree(joined)
     content = json.loads(listing.read_text())
     piece.write_bytes(bytes(20_480))  # an empty archive
     content["pieces"][0]["sha256"] = sha256(piece.read_bytes()).hexdigest()

@@ -35,11 +35,9 @@ def test_loading_returns_what_was_saved(tmp_path: Path, tied: bool) -> None:
 
 def test_stored_weights_are_tied_and_load_as_float32(tmp_path: Path) -> None:
     save_checkpoint(CHECKPOINT, tmp_path)
-    names = load_file(str(tmp_path / "model.safetensors")).keys()
-    assert [n for n in names if "tokens" in n or "projection.weight" in n] == ["encoder.embedding.tokens.weight"]
-    save_checkpoint(CHECKPOINT, tmp_path)
-    path = str(tmp_path / "model.safetensors")
-    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
+    weights = load_file(path := str(tmp_path / "model.safetensors"))
+    assert [n for n in weights if "tokens" in n or "projection.weight" in n] == ["encoder.embedding.tokens.weight"]
+    save_file({name: tensor.half() for name, tensor in weights.items()}, path)
     assert {p.dtype for p in load_checkpoint(tmp_path).model.parameters()} == {torch.float32}
 
 

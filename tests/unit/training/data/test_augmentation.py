@@ -17,15 +17,13 @@ def strength(value: float, count: int = 6) -> Tensor:
     return torch.full((count, 1, 1, 1), value)
 
 
-@pytest.mark.parametrize("operations", [0, 1, 3])
-@pytest.mark.parametrize("magnitude", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("operations", "magnitude"), [(0, 0.5), (1, 0.0), (3, 0.5), (3, 1.0)])
 def test_images_keep_their_shape_and_range(operations: int, magnitude: float) -> None:
     images = make(40, 8, 12)
     before = images.clone()
     changed = augment(images, operations, magnitude, flip=True, translate=0.3)
     assert changed.shape == images.shape
-    assert float(changed.min()) >= 0
-    assert float(changed.max()) <= 1
+    assert 0 <= float(changed.min()) <= float(changed.max()) <= 1
     assert torch.equal(images, before)
 
 
@@ -64,14 +62,11 @@ def test_flips_and_shifts() -> None:
     assert float(shifts.min()) < 0 < float(shifts.max())
 
 
-@pytest.mark.parametrize("operation", [c for c in COLOURS if c is not augmentation.autocontrast])
-def test_colour_operations_of_strength_zero_change_nothing(operation: Colour) -> None:
-    images = torch.randint(256, (6, 3, 8, 8)) / 255
-    torch.testing.assert_close(operation(images, strength(0.0)), images, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("operation", COLOURS)
-def test_colour_operations_of_full_strength_change_the_image(operation: Colour) -> None:
+def test_colour_operations_change_the_image_by_their_strength(operation: Colour) -> None:
+    images = torch.randint(256, (6, 3, 8, 8)) / 255
+    if operation is not augmentation.autocontrast:
+        torch.testing.assert_close(operation(images, strength(0.0)), images, rtol=0, atol=1e-5)
     images = 0.1 + 0.6 * make()
     for sign in (1.0, -1.0):
         assert not torch.allclose(operation(images, strength(sign)), images, atol=1e-2)

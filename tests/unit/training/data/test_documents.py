@@ -26,12 +26,11 @@ def test_blank_lines_separate_documents(tmp_path: Path, suffix: str, pack: Calla
     assert list(read_documents([str(path)])) == READ
 
 
-@pytest.mark.parametrize("content", ["", "\n \n\n"])
-def test_a_file_without_text_is_named(tmp_path: Path, content: str) -> None:
-    good, empty = write(tmp_path / "a.txt", TEXT), write(tmp_path / "b.txt", content)
-    with pytest.raises(CorpusError) as caught:
-        list(read_documents([good, empty]))
-    assert str(caught.value) == f"{empty}: contains no text"
+def test_a_file_without_text_is_named(tmp_path: Path) -> None:
+    for content in ("", "\n \n\n"):
+        good, empty = write(tmp_path / "a.txt", TEXT), write(tmp_path / "b.txt", content)
+        with pytest.raises(CorpusError, match=f"^{empty}: contains no text$"):
+            list(read_documents([good, empty]))
 
 
 @pytest.mark.parametrize(
@@ -62,19 +61,14 @@ def test_offsets_mark_every_sentence(monkeypatch: pytest.MonkeyPatch, at_once: i
         assert found == [TOKENIZER.encode(text, add_special_tokens=False).ids for text in document]
 
 
-def test_encoded_documents_are_stored_in_a_file(tmp_path: Path) -> None:
+def test_encoded_documents_are_stored_in_a_file_whose_damage_is_noticed(tmp_path: Path) -> None:
     encoded = encode_documents(TOKENIZER, read_documents([write_documents(tmp_path / "a.txt")]))
     save_documents(encoded, tmp_path / "documents.npz")
     loaded = load_documents(tmp_path / "documents.npz")
     for name in ("ids", "sentences", "documents"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(encoded, name))
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "documents.npz"}
-
-
-@pytest.mark.parametrize("kept", [0, 100, -30])
-def test_a_damaged_file_is_named(tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "documents.npz"
-    save_documents(encode_documents(TOKENIZER, iter(DOCUMENTS)), path)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(CorpusError, match=r"documents\.npz: damaged"):
-        load_documents(path)
+    for kept in (-30, 100, 0):
+        (tmp_path / "documents.npz").write_bytes((tmp_path / "documents.npz").read_bytes()[:kept])
+        with pytest.raises(CorpusError, match=r"documents\.npz: damaged"):
+            load_documents(tmp_path / "documents.npz")

@@ -63,7 +63,7 @@ def test_the_last_images_of_every_class_are_held_out(tmp_path: Path) -> None:
         hold_out(pictures, 15)
 
 
-def test_cached_and_decoded_pixels_are_equal(tmp_path: Path) -> None:
+def test_cached_and_decoded_pixels_are_equal_and_a_damaged_image_is_named(tmp_path: Path) -> None:
     pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
     kept, fresh = store(pictures, 6 * 8 * 8 * 3), store(pictures, 6 * 8 * 8 * 3 - 1)
     for indices in ([4, 0, 4], [5, 4, 1]):
@@ -73,20 +73,15 @@ def test_cached_and_decoded_pixels_are_equal(tmp_path: Path) -> None:
         np.testing.assert_array_equal(pixels[0], np.asarray(Image.open(pictures[indices[0]].path)))
     assert kept.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert len(kept) == 6
+    pictures[3].path.write_bytes(pictures[3].path.read_bytes()[:60])
+    for images in (kept, fresh):
+        with pytest.raises(CorpusError, match=f"{pictures[3].path}: cannot be used as an image: "):
+            images.load([0, 3])
     for picture in pictures:
         picture.path.unlink()
     np.testing.assert_array_equal(kept.load([5, 4, 1]), pixels)
     with pytest.raises(CorpusError):
         fresh.load([5])
-
-
-@pytest.mark.parametrize("cache_bytes", [0.0, 1e6])
-def test_a_damaged_image_is_named(tmp_path: Path, cache_bytes: float) -> None:
-    pictures, _ = read_folders([write_pictures(tmp_path, each=2)])
-    bad = pictures[3].path
-    bad.write_bytes(bad.read_bytes()[:60])
-    with pytest.raises(CorpusError, match=f"{bad}: cannot be used as an image: "):
-        store(pictures, cache_bytes).load([0, 3])
 
 
 def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:

@@ -69,12 +69,9 @@ def test_words_are_read_with_the_last_column_as_their_label(tmp_path: Path) -> N
     ]
     path = write(tmp_path / "a.conll", "The O\nBerlin\n")
     assert fault(read_words, path) == f"{path}:2: 'Berlin' has no label, expected a word and a label"
-
-
-@pytest.mark.parametrize("content", ["", "\n\n", "-DOCSTART- O\n"])
-def test_a_file_without_words_is_rejected(tmp_path: Path, content: str) -> None:
-    path = write(tmp_path / "a.conll", content)
-    assert fault(read_words, path) == f"{path}: no labelled words"
+    for content in ("", "\n\n", "-DOCSTART- O\n"):
+        path = write(tmp_path / "a.conll", content)
+        assert fault(read_words, path) == f"{path}: no labelled words"
 
 
 def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
@@ -85,12 +82,9 @@ def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "a.json", squad())
     assert fault(read_questions, path) == f"{path}: no questions"
-
-
-@pytest.mark.parametrize("answer", [("fish", 12), ("bird", 4), ("", 3), ("bones.", 1_000)])
-def test_an_answer_that_is_not_at_its_offset_is_named(tmp_path: Path, answer: tuple[str, int]) -> None:
-    path = write(tmp_path / "a.json", squad(item(("fish", 13), answer)))
-    assert fault(read_questions, path) == f"{path}: question 'q1': {answer[0]!r} is not in its context at {answer[1]}"
+    for text, start in (("fish", 12), ("bird", 4), ("", 3), ("bones.", 1_000)):
+        path = write(tmp_path / "a.json", squad(item(("fish", 13), (text, start))))
+        assert fault(read_questions, path) == f"{path}: question 'q1': {text!r} is not in its context at {start}"
 
 
 @pytest.mark.parametrize(

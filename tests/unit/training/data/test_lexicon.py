@@ -90,24 +90,16 @@ def test_probabilities_are_those_of_model_1() -> None:
     np.testing.assert_allclose(table[house, haus], (2 / 3) / (1 / 2 + 2 / 3))
 
 
-@pytest.mark.parametrize(
-    ("pairs", "problem"),
-    [
+def test_invalid_pairs_and_options_are_rejected() -> None:
+    problems: list[tuple[Pairs, str]] = [
         ([], "there are no sentence pairs"),
         ([([1, END], [])], "one has an empty side"),
         ([([1, SIZE], [1])], f"token {SIZE} is not below {SIZE}"),
         ([([1], [-1, 3])], "token -1 is not below"),
-    ],
-)
-def test_invalid_pairs_are_rejected(pairs: Pairs, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        learn(pairs)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("targets", 0), ("always", -1), ("iterations", 0), ("least_probability", 1.5), ("least_probability", -0.1)],
-)
-def test_options_out_of_range_are_named(name: str, value: float) -> None:
-    with pytest.raises(RecipeError, match=f"{name}: {value} is"):
-        LexiconOptions(**{name: value})  # type: ignore[arg-type]
+    ]
+    for pairs, problem in problems:
+        with pytest.raises(ValueError, match=problem):
+            learn(pairs)
+    for name, value in (("targets", 0), ("always", -1), ("iterations", 0), ("least_probability", 1.5)):
+        with pytest.raises(RecipeError, match=f"{name}: {value} is"):
+            LexiconOptions(**{name: value})  # type: ignore[arg-type]

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_training.data.documents import Documents
-from triptych_training.data.pretraining_rows import (
-    Masker,
-    Segments,
-    cut_chunks,
-    make_rows,
-    paired_segments,
-    whole_segments,
-)
+from triptych_training.data.pretraining_rows import Masker, Segments, cut_chunks, make_rows, paired_segments, whole_segments
 
 # Tokens of each sentence of each document; some sentences have none.
 SIZES = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=8), min_size=1, max_size=8)
@@ -34,7 +27,7 @@ def tokens(rows: Segments) -> list[int]:
 
 
 @given(SIZES, BUDGET)
-def test_chunks_are_in_order_and_keep_budget_and_document_borders(sizes: list[list[int]], budget: int) -> None:
+def test_chunks_and_whole_rows_are_in_order_and_keep_budget_and_document_borders(sizes: list[list[int]], budget: int) -> None:
     documents = make_documents(sizes)
     chunks = cut_chunks(documents, budget)
     assert [position for chunk in chunks for position in range(chunk[0], chunk[-1])] == documents.ids.tolist()
@@ -43,13 +36,12 @@ def test_chunks_are_in_order_and_keep_budget_and_document_borders(sizes: list[li
         assert chunk[-1] - chunk[0] <= budget
         assert all(before < after for before, after in pairwise(chunk.tolist()))
         assert not any(chunk[0] < border < chunk[-1] for border in borders)
-
-
-@given(SIZES)
-def test_sentences_that_fit_are_never_cut(sizes: list[list[int]]) -> None:
-    documents = make_documents(sizes)
     ends = set(documents.sentences.tolist())
-    assert all(set(chunk.tolist()) <= ends for chunk in cut_chunks(documents, 12))
+    assert all(set(chunk.tolist()) <= ends for chunk in cut_chunks(documents, 12))  # sentences that fit are never cut
+    rows = whole_segments(chunks)
+    assert tokens(rows) == documents.ids.tolist()
+    assert (rows.sizes == rows.text_sizes + 2).all()
+    assert rows.sizes.max(initial=0) <= budget + 2
 
 
 def test_chunks_and_rows_are_cut_where_they_must() -> None:
@@ -58,24 +50,6 @@ def test_chunks_and_rows_are_cut_where_they_must() -> None:
     chunks = cut_chunks(make_documents([[1, 7], [7, 1]]), 10)
     spans = {tuple(rows.follows): rows.spans.tolist() for rows in (paired_segments(chunks, seed) for seed in range(20))}
     assert spans == {(True, True): [[0, 1, 1, 2], [8, 15, 15, 16]], (False, False): [[0, 1, 15, 16], [8, 15, 1, 2]]}
-
-
-@given(SIZES, BUDGET)
-def test_whole_rows_have_every_token_once(sizes: list[list[int]], budget: int) -> None:
-    documents = make_documents(sizes)
-    rows = whole_segments(cut_chunks(documents, budget))
-    assert tokens(rows) == documents.ids.tolist()
-    assert (rows.sizes == rows.text_sizes + 2).all()
-    assert rows.sizes.max(initial=0) <= budget + 2
-
-
-@given(SIZES, BUDGET, st.integers(0, 5))
-def test_pairs_keep_the_budget_and_have_no_token_twice(sizes: list[list[int]], budget: int, seed: int) -> None:
-    documents = make_documents(sizes)
-    rows = paired_segments(cut_chunks(documents, budget), seed)
-    positions = tokens(rows)
-    assert len(positions) == len(set(positions))
-    assert rows.text_sizes.max(initial=0) <= budget
 
 
 def test_lengths_and_ends_of_sentences_do_not_tell_whether_the_second_span_follows() -> None:
@@ -90,9 +64,12 @@ def test_lengths_and_ends_of_sentences_do_not_tell_whether_the_second_span_follo
 
 
 @given(SIZES, BUDGET, st.integers(0, 5))
-def test_rows_know_whether_the_second_span_follows(sizes: list[list[int]], budget: int, seed: int) -> None:
+def test_pairs_keep_the_budget_repeat_no_token_and_know_what_follows(sizes: list[list[int]], budget: int, seed: int) -> None:
     chunks = cut_chunks(make_documents(sizes), budget)
     rows = paired_segments(chunks, seed)
+    positions = tokens(rows)
+    assert len(positions) == len(set(positions))
+    assert rows.text_sizes.max(initial=0) <= budget
     for chunk, (a, b, c, d), follows in zip(chunks, rows.spans.tolist(), rows.follows, strict=True):
         assert a == chunk[0] < b
         if len(chunk) == 2:
@@ -132,14 +109,10 @@ DRAWN = np.arange(FIRST, SIZE)
 MASKER = Masker(0.15, MASK, DRAWN)
 
 
-@pytest.mark.parametrize(("tokens", "count"), [(1, 1), (3, 1), (10, 2), (100, 15)])
-def test_a_share_of_the_tokens_but_at_least_one_is_chosen(tokens: int, count: int) -> None:
-    assert MASKER.count(tokens) == count
-    places = MASKER.mask(np.full(tokens, 7), np.arange(tokens), np.random.default_rng(1))
-    assert len(set(places.tolist())) == count
-
-
-def test_only_text_is_masked() -> None:
+def test_a_share_of_the_text_but_at_least_one_token_is_masked_and_nothing_else() -> None:
+    for size, count in ((1, 1), (3, 1), (10, 2), (100, 15)):
+        assert MASKER.count(size) == count
+        assert len(set(MASKER.mask(np.full(size, 7), np.arange(size), np.random.default_rng(1)).tolist())) == count
     text = np.array([1, 2, 3, 5, 6, 9])
     for seed in range(200):
         ids = np.arange(100, 112)

@@ -23,9 +23,11 @@ def test_special_tokens_and_pieces(tmp_path: Path) -> None:
     assert pieces[0] == "cat"
     assert all(piece.startswith("##") for piece in pieces[1:])
     assert TOKENIZER.decode(TOKENIZER.encode("cats").ids) == "cats"
-    assert train_wordpiece(TEXTS * 2, 120, lowercase=True).get_vocab_size() <= 120
+    learnt = train_wordpiece(TEXTS * 2, 120, lowercase=True)
+    assert learnt.get_vocab_size() <= 120
+    assert len({learnt.to_str(), *(train_wordpiece(TEXTS * 2, 120, lowercase=True).to_str() for _ in range(5))}) == 1
     assert train_wordpiece(TEXTS * 2, 60, lowercase=True).get_vocab_size() == 60
-    save_tokenizer(train_wordpiece(TEXTS * 2, 120, lowercase=True), tmp_path / "tokenizer.json")
+    save_tokenizer(learnt, tmp_path / "tokenizer.json")
     ids = load_tokenizer(tmp_path / "tokenizer.json").encode("a [SEP] b", add_special_tokens=False).ids
     assert 3 not in ids
 

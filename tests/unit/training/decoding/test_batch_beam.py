@@ -15,7 +15,7 @@ from ....parity.beam_search import BeamOptions, beam_search
 from ..toy import SHAPE, make_ids, make_model
 
 LENGTH = 10
-SOURCES = make_ids(*range(2, 14), 5, 5)
+SOURCES = make_ids(*range(2, 14, 2), 5, 5)
 
 
 def reference(model: Transformer, options: SearchOptions) -> list[list[tuple[list[int], bool]]]:
@@ -32,8 +32,7 @@ def texts(found: list[list[BeamHypothesis]]) -> list[list[tuple[list[int], bool]
     return [[(h.tokens, h.ended) for h in hypotheses] for hypotheses in found]
 
 
-@pytest.mark.parametrize("beam_size", [1, 3, 6])
-@pytest.mark.parametrize("length_penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 1.0), (3, 0.0), (3, 0.6), (6, 0.0), (6, 1.0)])
 def test_results_equal_the_reference(beam_size: int, length_penalty: float) -> None:
     model = make_model()
     options = SearchOptions(beam_size, min(2, beam_size), length_penalty, LENGTH)
@@ -51,7 +50,7 @@ def test_results_equal_the_reference_for_other_models(variant: dict[str, Any]) -
     assert texts(search(model, SOURCES, options)) == reference(model, options)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 60, 100_000])
+@pytest.mark.parametrize("batch_tokens", [1, 60])
 @pytest.mark.parametrize("check_steps", [1, 5])
 def test_batches_and_dropped_sentences_do_not_change_the_results(
     monkeypatch: pytest.MonkeyPatch, batch_tokens: int, check_steps: int
@@ -70,7 +69,6 @@ def test_scores_are_log_probabilities_by_length_and_one_beam_is_greedy() -> None
     inputs = torch.tensor([[SHAPE.bos_id, *target[:-1].tolist()]])
     logs = model(torch.tensor(SOURCES[:1]), inputs)[0].detach().log_softmax(-1).gather(1, target[:, None])
     assert best.score == pytest.approx(float(logs.mean()), abs=1e-5)
-    model = make_model()
     found = search(model, SOURCES, SearchOptions(1, max_length=LENGTH))
     assert [best.tokens for [best] in found] == greedy(model, SOURCES, LENGTH)
 

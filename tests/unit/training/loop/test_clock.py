@@ -12,20 +12,12 @@ from triptych_training.loop.clock import AGREE_STEPS, Clock
 from triptych_training.loop.recipe import Recipe
 
 
-class Watch:
-    """Replacement of a clock."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    watch = Watch()
-    monkeypatch.setattr(recipe_module, "time", SimpleNamespace(monotonic=watch, process_time=lambda: watch() / 2))
+def watch(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replace the clock."""
+    watch = SimpleNamespace(now=1000.0)
+    clocks = SimpleNamespace(monotonic=lambda: watch.now, process_time=lambda: watch.now / 2)
+    monkeypatch.setattr(recipe_module, "time", clocks)
     return watch
 
 
@@ -35,7 +27,7 @@ def make(max_minutes: float = 0.0, pause_minutes: float = 0.0, processes: int = 
     return Clock(cast(Fabric, fabric), recipe, opened=recipe.now())
 
 
-def test_max_minutes_counts_all_runs(watch: Watch) -> None:
+def test_max_minutes_counts_all_runs(watch: SimpleNamespace) -> None:
     clock = make(max_minutes=10)
     clock.before = 140.0
     watch.now += 100  # reading the data
@@ -50,14 +42,14 @@ def test_max_minutes_counts_all_runs(watch: Watch) -> None:
     assert (clock.gone, clock.over, clock.left) == (1.0, True, 0.0)
 
 
-def test_cpu_time_counts_instead_of_the_clock(watch: Watch) -> None:
+def test_cpu_time_counts_instead_of_the_clock(watch: SimpleNamespace) -> None:
     clock = make(max_minutes=10, cpu_time=True)
     watch.now += 200
     clock.update(0)
     assert (clock.gone, clock.left) == (100 / 540, 500.0)
 
 
-def test_the_first_process_clock_counts(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_clock_counts(watch: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
 
     def broadcast(tensor: torch.Tensor, source: int) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from triptych_training.loop.fabric import GROWTH_STEPS, LARGEST, LossScale, compile_layers, uncompiled
 from triptych_training.models.transformer import Transformer
-from triptych_training.tasks.translation import SequenceLoss
+from triptych_training.tasks.translation import sequence_batch, sequence_loss
 
 from ..toy import make_ids, make_model
 
@@ -52,7 +52,7 @@ def gradients(model: Transformer) -> list[Tensor]:
     for lengths in ((3, 5), (9, 2, 4)):
         ids = [torch.tensor(row) for row in make_ids(*lengths)]
         source = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
-        SequenceLoss(model, 0.1)(source, source, source).backward()
+        sequence_loss(model, 0.1, *sequence_batch(source, source, model.config)).backward()
     found = [parameter.grad for parameter in model.parameters()]
     assert all(gradient is not None for gradient in found)
     return [gradient for gradient in found if gradient is not None]

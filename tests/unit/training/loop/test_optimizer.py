@@ -1,4 +1,4 @@
-"""Muon, schedules, and the choice of weights for each optimizer."""
+"""Muon, schedules, the choice of weights for each optimizer, and their moving average."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from triptych_training.loop.optimizer import SCHEDULES, Muon, make_optimizers, make_schedule, orthogonalise
+from triptych_training.loop.optimizer import SCHEDULES, MovingAverage, Muon, make_optimizers, make_schedule, orthogonalise
 
 from ..toy import make_model
 
@@ -27,14 +27,10 @@ def test_every_schedule_rises_to_one_and_falls(kind: str) -> None:
     assert make_schedule(kind, 10_000, 1_000_000)(500, gone=0.05) == pytest.approx(0.5)  # of a tenth of the time limit
 
 
-@pytest.mark.parametrize("kind", ["linear", "cosine"])
-def test_linear_and_cosine_end_at_zero(kind: str) -> None:
-    schedule = make_schedule(kind, 10, 100)
-    assert [schedule(100), schedule(200)] == pytest.approx([0, 0])
-    assert schedule(55) == pytest.approx(0.5)
-
-
 def test_schedules_between_the_warm_up_and_the_end() -> None:
+    for kind in ("linear", "cosine"):
+        schedule = make_schedule(kind, 10, 100)
+        assert [schedule(55), schedule(100), schedule(200)] == pytest.approx([0.5, 0, 0])
     schedule = make_schedule("constant", 10, 100)
     assert [schedule(step, gone=0.9) for step in (9, 50, 100, 10_000)] == [1, 1, 1, 1]
     schedule = make_schedule("inverse-sqrt", 100, 10_000)
@@ -108,3 +104,66 @@ def test_parameters_without_gradient_stay_and_weight_decay_is_decoupled(weight_d
     Muon([left, right], lr=0.1, weight_decay=weight_decay).step()
     assert torch.equal(left, torch.ones(4, 4))
     assert torch.allclose(right, torch.full((4, 4), expected))
+
+
+def set_weight(model: nn.Linear, value: float) -> None:
+    with torch.no_grad():
+        model.weight.fill_(value)
+
+
+def averaged(model: nn.Linear, average: MovingAverage) -> float:
+    with average.swapped():
+        return float(model.weight.detach()[0, 0])
+
+
+def test_the_decay_is_smaller_in_the_first_steps_and_a_restored_state_continues() -> None:
+    model, other = nn.Linear(1, 1), nn.Linear(1, 1)
+    set_weight(model, 0.0)
+    average, again = MovingAverage(model, decay=0.3), MovingAverage(other, decay=0.3)
+    expected = 0.0
+    for step, value in enumerate((1.0, 5.0, -2.0, 4.0, 4.0), start=1):
+        set_weight(model, value)
+        average.update()
+        decay = min(0.3, step / (step + 9))  # 0.1, 0.18, 0.25, then 0.3
+        expected = decay * expected + (1 - decay) * value
+        assert averaged(model, average) == pytest.approx(expected, rel=1e-6)
+        if step == 2:
+            again.restore(average.state())
+        if step > 2:
+            set_weight(other, value)
+            again.update()
+    assert averaged(other, again) == averaged(model, average)
+
+
+def test_an_error_inside_swapped_restores_the_model_s_weights() -> None:
+    model = nn.Linear(1, 1)
+    average = MovingAverage(model, 0.9)
+    set_weight(model, 7.0)
+    with pytest.raises(ZeroDivisionError), average.swapped():
+        set_weight(model, 1 / 0)
+    assert float(model.weight.detach()[0, 0]) == 7
+
+
+def test_tied_weights_stay_tied_and_running_statistics_are_averaged() -> None:
+    first, second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    second.weight = first.weight
+    norm = nn.BatchNorm1d(2)
+    average = MovingAverage(nn.Sequential(first, second, norm), 0.9)
+    set_weight(first, 3.0)
+    norm(torch.full((4, 2), 10.0))
+    average.update()
+    assert norm.running_mean is not None
+    value = float(norm.running_mean[0])
+    with average.swapped():
+        assert first.weight is second.weight
+        inside = first.weight.clone()
+        assert float(norm.running_mean[0]) == pytest.approx(0.9 * value)
+        assert norm.num_batches_tracked == 1  # counts are not averaged
+    assert not torch.equal(inside, first.weight)
+    assert torch.equal(second.weight, torch.full((2, 2), 3.0))
+
+
+@pytest.mark.parametrize("state", [{"steps": 1, "mean": {}}, {"steps": 1, "mean": None}])
+def test_a_state_of_another_model_is_rejected(state: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="the moving average is of another model"):
+        MovingAverage(nn.Linear(1, 1), 0.9).restore(state)

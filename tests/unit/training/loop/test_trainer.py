@@ -15,33 +15,14 @@ from torch import Tensor
 
 from triptych_training.checkpoints.translation import load_checkpoint
 from triptych_training.errors import CheckpointError, CorpusError, DivergedError, RecipeError
-from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import TranslationRecipe
-from triptych_training.loop.reporting import draw_losses
 from triptych_training.loop.trainer import Trainer
 from triptych_training.tasks.translation import train_translation
 
 from ..runs import assert_resumed, assert_same, files, kill, records
-from ..toy import PAIRS, SHAPE, make_recipe, write_pairs
+from ..toy import PAIRS, TRAINED, Finished, make_recipe, write_pairs
 
 STEPS = 26  # of `make_recipe`
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[TranslationRecipe, Path]:
-    """Finish an uninterrupted run with both optimizers: Muon for the layers' matrices, Adam for the rest."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "METRIC_STEPS", 5)
-        patch.setattr(trainer_module, "draw_losses", draw_losses)
-        recipe = make_recipe(folder, optimizer="muon")
-        train_translation(recipe, SHAPE, folder / "run")
-    return recipe, folder / "run"
-
-
-@pytest.fixture(autouse=True)
-def frequent_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_module, "METRIC_STEPS", 5)
 
 
 @pytest.fixture
@@ -49,15 +30,14 @@ def recipe(tmp_path: Path) -> TranslationRecipe:
     return make_recipe(tmp_path)
 
 
-def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished: tuple[TranslationRecipe, Path]) -> None:
-    _, run = finished
+def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished: Finished) -> None:
+    recipe, run = finished
     checkpoint = {"config.json", "model.safetensors", "tokenizer.json"}
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in checkpoint}
     model = {f"model/{name}" for name in (*checkpoint, "samples.tsv")}
     arrays = {"pairs/ids.bin", "pairs/offsets.npy", "pairs/pairs.json"}
     assert files(run) == {"recipe.json", "tokenizer.json", "metrics.jsonl", "loss.png", "state.pt"} | arrays | epochs | model
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
-    recipe, run = finished
     lines = records(run)
     assert [r["step"] for r in lines if r["kind"] == "train"] == [5, 10, 15, 20, 25]
     assert [(r["epoch"], r["step"]) for r in lines if r["kind"] == "epoch"] == [(1, STEPS // 2), (2, STEPS)]
@@ -74,7 +54,6 @@ def test_a_finished_run_has_the_documented_files_metrics_and_checkpoint(finished
     assert rate == pytest.approx(recipe.learning_rate * (2 / 6) ** 0.5)  # the warm-up is a tenth of the steps
     first, second = (r["valid_loss"] for r in lines if r["kind"] == "epoch")
     assert second < first < 6
-    recipe, run = finished
     checkpoint = load_checkpoint(run / "model")
     assert list(checkpoint.samples) == PAIRS[::8]
     assert checkpoint.provenance["steps"] == STEPS
@@ -96,16 +75,16 @@ KILLS = {
 
 @pytest.mark.parametrize(("method", "call", "save_steps"), KILLS.values(), ids=KILLS)
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, method: str, call: int, save_steps: int
+    finished: Finished, tmp_path: Path, method: str, call: int, save_steps: int
 ) -> None:
     recipe, whole = finished
-    train = partial(train_translation, replace(recipe, save_steps=save_steps), SHAPE)
+    train = partial(train_translation, replace(recipe, save_steps=save_steps), TRAINED)
     assert_resumed(train, tmp_path / "run", whole, method, call)
 
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_signal_saves_the_state_of_a_run(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, number: signal.Signals, error: type[BaseException]
+    finished: Finished, tmp_path: Path, number: signal.Signals, error: type[BaseException]
 ) -> None:
     recipe, whole = finished
     usual = signal.default_int_handler if number == signal.SIGINT else lambda *_: sys.exit()
@@ -113,15 +92,16 @@ def test_a_signal_saves_the_state_of_a_run(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_step", lambda self, data: (signal.raise_signal(number), original(self, data))[1])
         with pytest.raises(error):
-            train_translation(recipe, SHAPE, tmp_path / "run")
+            train_translation(recipe, TRAINED, tmp_path / "run")
     signal.signal(number, before)
     assert torch.load(tmp_path / "run/state.pt", weights_only=True)["position"]["step"] == 1
-    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-    assert_same(tmp_path / "run", whole)
+    if number == signal.SIGINT:
+        train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
+        assert_same(tmp_path / "run", whole)
 
 
 def test_no_state_is_saved_after_a_gradient_that_is_not_finite(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, whole = finished
     original = Trainer._update
@@ -134,64 +114,61 @@ def test_no_state_is_saved_after_a_gradient_that_is_not_finite(
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", overflow)
         with pytest.raises(DivergedError, match=r"step 8: .* gradient is inf"):
-            train_translation(recipe, SHAPE, tmp_path / "run")
-    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+            train_translation(recipe, TRAINED, tmp_path / "run")
+    train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     assert_same(tmp_path / "run", whole)
 
 
-def test_checkpoints_and_states_of_other_runs_are_not_used(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+def test_checkpoints_and_states_of_other_runs_are_not_used(finished: Finished, tmp_path: Path) -> None:
     recipe, whole = finished
-    kill(lambda: train_translation(replace(recipe, seed=9), SHAPE, tmp_path / "run"), "_save_state", 3)  # leaves a checkpoint
+    kill(lambda: train_translation(replace(recipe, seed=9), TRAINED, tmp_path / "run"), "_save_state", 3)  # leaves a checkpoint
     (tmp_path / "run/state.pt").unlink()
-    train_translation(replace(recipe, validate_every=2), SHAPE, tmp_path / "run")
+    train_translation(replace(recipe, validate_every=2), TRAINED, tmp_path / "run")
     assert records(tmp_path / "run")[-1]["averaged_epochs"] == 1
     shutil.copy(whole / "state.pt", tmp_path / "run/state.pt")
     with pytest.raises(CheckpointError, match=r"state\.pt: of run .* restore this run's state"):
-        train_translation(replace(recipe, validate_every=2), SHAPE, tmp_path / "run", resume=True)
+        train_translation(replace(recipe, validate_every=2), TRAINED, tmp_path / "run", resume=True)
 
 
-def test_removed_checkpoints_are_noticed(
-    finished: tuple[TranslationRecipe, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_removed_checkpoints_are_noticed(finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/checkpoints")
-    train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+    train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     assert f"average: 1 of 2 checkpoints are left in {tmp_path}/run/checkpoints\n" in capsys.readouterr().err
 
 
-def test_changed_training_files_are_noticed(recipe: TranslationRecipe, tmp_path: Path) -> None:
-    train_translation(recipe, SHAPE, tmp_path / "run")
-    write_pairs(Path(recipe.train[0]), PAIRS[1:])
-    with pytest.raises(RecipeError, match=r"resume: .*train\.tsv: changed since the training in .* began"):
-        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
-
-
-def test_a_run_that_never_began_can_be_repaired(recipe: TranslationRecipe, tmp_path: Path) -> None:
+def test_a_run_that_never_began_can_be_repaired_and_later_changes_are_noticed(
+    recipe: TranslationRecipe, tmp_path: Path
+) -> None:
     train = Path(recipe.train[0])
     good = train.read_text()
     train.write_text(f"{good}no tab\n")
     with pytest.raises(CorpusError, match="1 tab-separated fields"):
-        train_translation(replace(recipe, vocabulary_size=300), SHAPE, tmp_path / "run", resume=True)
+        train_translation(replace(recipe, vocabulary_size=300), TRAINED, tmp_path / "run", resume=True)
     train.write_text(good)
-    assert load_checkpoint(train_translation(recipe, SHAPE, tmp_path / "run", resume=True)).provenance["epochs"] == 2
+    recipe = replace(recipe, max_steps=2)
+    assert load_checkpoint(train_translation(recipe, TRAINED, tmp_path / "run", resume=True)).provenance["steps"] == 2
+    write_pairs(train, PAIRS[1:])
+    with pytest.raises(RecipeError, match=r"resume: .*train\.tsv: changed since the training in .* began"):
+        train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     (tmp_path / "run/recipe.json").unlink()
     before = files(tmp_path / "run")
     with pytest.raises(CheckpointError, match=r"recipe\.json: missing; state\.pt cannot be resumed without it"):
-        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+        train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
     assert files(tmp_path / "run") == before
 
 
-def test_a_state_of_another_training_is_rejected(finished: tuple[TranslationRecipe, Path], tmp_path: Path) -> None:
+def test_a_state_of_another_training_is_rejected(finished: Finished, tmp_path: Path) -> None:
     recipe, whole = finished
     shutil.copytree(whole, tmp_path / "run")
     with pytest.raises(RecipeError, match="took 1 batches per optimizer step, now it would take 2"):
-        train_translation(replace(recipe, accumulate=2), SHAPE, tmp_path / "run", resume=True)
+        train_translation(replace(recipe, accumulate=2), TRAINED, tmp_path / "run", resume=True)
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
     del state["model"]["encoder.embedding.tokens.weight"]
     torch.save(state, tmp_path / "run/state.pt")
     with pytest.raises(CheckpointError, match=r"state\.pt: does not belong to this model and recipe"):
-        train_translation(recipe, SHAPE, tmp_path / "run", resume=True)
+        train_translation(recipe, TRAINED, tmp_path / "run", resume=True)
 
 
 class Recorder:
@@ -215,7 +192,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
     held: list[Trainer] = []
     monkeypatch.setattr(Trainer, "run", lambda trainer: held.append(trainer))  # noqa: PLW0108 - a function becomes a method
     recipe = make_recipe(tmp_path, clip_norm=0.0)
-    train_translation(recipe, replace(SHAPE, dropout=0.0), tmp_path / "run")
+    train_translation(recipe, replace(TRAINED, dropout=0.0), tmp_path / "run")
     return held[0]
 
 
@@ -262,11 +239,11 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path: Path, recipe
     train = write_pairs(tmp_path / "long.tsv", [*PAIRS, (long, "one"), ("one", long)])
     valid = write_pairs(tmp_path / "long_valid.tsv", [*PAIRS[:4], (long, "one"), ("one", long)])
     recipe = replace(recipe, train=(train,), valid=(valid,), max_length=10, epochs=1, average=1)
-    result = train_translation(recipe, SHAPE, tmp_path / "run")
+    result = train_translation(recipe, TRAINED, tmp_path / "run")
     notes = [r for r in records(tmp_path / "run") if r["kind"] == "note"]
     assert notes == [
         {"kind": "note", "step": 0, "pairs_left_out": 2, "longer_than_tokens": 10},
-        {"kind": "note", "step": 0, "valid_pairs_left_out": 2, "longer_than_tokens": SHAPE.max_positions},
+        {"kind": "note", "step": 0, "valid_pairs_left_out": 2, "longer_than_tokens": TRAINED.max_positions},
     ]
     assert list(load_checkpoint(result).samples) == PAIRS[:4]
 
@@ -287,7 +264,7 @@ def test_an_unusable_recipe_is_rejected(
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "long.tsv", [("one", " ".join(["three"] * 40))])
     with pytest.raises(RecipeError, match=message):
-        train_translation(replace(recipe, **changes), SHAPE, tmp_path / "run")
+        train_translation(replace(recipe, **changes), TRAINED, tmp_path / "run")
 
 
 def test_bad_data_and_diverging_losses_end_the_training(
@@ -295,8 +272,8 @@ def test_bad_data_and_diverging_losses_end_the_training(
 ) -> None:
     bad = write_pairs(tmp_path / "bad.tsv", [("one", "")])
     with pytest.raises(CorpusError, match=r"bad\.tsv:1: the target side is empty"):
-        train_translation(replace(recipe, train=(bad,)), SHAPE, tmp_path / "run")
+        train_translation(replace(recipe, train=(bad,)), TRAINED, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(Trainer, "_step", lambda trainer, data: float("nan"))
     with pytest.raises(DivergedError, match=r"step 1: the loss or the norm of the gradient is nan; lower the"):
-        train_translation(recipe, SHAPE, tmp_path / "run")
+        train_translation(recipe, TRAINED, tmp_path / "run")

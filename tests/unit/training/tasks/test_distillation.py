@@ -76,7 +76,7 @@ def test_each_pair_is_followed_by_its_translation_without_duplicates(
     assert not (tmp_path / "out.tsv.work.lock").exists()
 
 
-def test_translations_only_and_sentences_without_targets(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
+def test_translations_only_sentences_without_targets_and_tabs(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("eins zwei\nsieben\tseven\n\neins zwei\n")
     asked = recipe(tmp_path, original=False, texts=(str(texts),), pairs=(write_pairs(tmp_path / "two.tsv", PAIRS[:2]),))
@@ -84,23 +84,11 @@ def test_translations_only_and_sentences_without_targets(tmp_path: Path, teacher
     with gzip.open(tmp_path / "out.tsv.gz", "rt") as file:
         lines = file.read().splitlines()
     assert lines == [f"{text}\t{turn(text)}" for text in (PAIRS[0][0], PAIRS[1][0], "eins zwei", "sieben")]
-
-
-def test_tabs_in_a_source_become_spaces(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
     source, target = tmp_path / "source.txt", tmp_path / "target.txt"
     source.write_text("eins\tzwei\n")
     target.write_text("one two\n")
     run(teacher, recipe(tmp_path, pairs=(f"{source}::{target}",)), tmp_path / "out.tsv.xz")
     assert read_pairs([str(tmp_path / "out.tsv.xz")])[0] == ("eins zwei", "one two")
-
-
-def test_only_some_sources_are_encoded_at_a_time(
-    tmp_path: Path, teacher: Path, ending: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(teacher, recipe(tmp_path), tmp_path / "whole.tsv")
-    monkeypatch.setattr(distillation_module, "ENCODED_AT_ONCE", 7)
-    run(teacher, recipe(tmp_path), tmp_path / "parts.tsv")
-    assert (tmp_path / "parts.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
 
 def test_translations_are_the_model_s_and_their_length_is_limited(tmp_path: Path, teacher: Path) -> None:
@@ -113,9 +101,10 @@ def test_translations_are_the_model_s_and_their_length_is_limited(tmp_path: Path
     assert [json.loads(line) for line in lines] == [[[" ".join(text.split()), False]] for text in TOKENIZER.decode_batch(ids)]
 
 
-def test_shards_write_the_same_file_as_one_process(tmp_path: Path, teacher: Path) -> None:
+def test_shards_write_the_same_file_as_one_process(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recipe(tmp_path, search=SearchOptions(2, max_length=12))
     run(teacher, asked, tmp_path / "whole.tsv")
+    monkeypatch.setattr(distillation_module, "ENCODED_AT_ONCE", 7)
     assert [run(teacher, asked, tmp_path / "shared.tsv", index, 3) is None for index in (2, 0, 1)] == [True, True, False]
     assert (tmp_path / "shared.tsv").read_bytes() == (tmp_path / "whole.tsv").read_bytes()
 
@@ -123,28 +112,22 @@ def test_shards_write_the_same_file_as_one_process(tmp_path: Path, teacher: Path
 def test_chunks_done_before_a_kill_are_not_repeated(
     tmp_path: Path, teacher: Path, ending: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = distillation_module.search
+    search, texts = distillation_module.search, tmp_path / "texts.txt"
+    texts.write_text("".join(f"{' '.join(['one'] * size)}\n" for size in (3, 9, 1, 6)))
+    asked = DistillationRecipe(texts=(str(texts),), chunk=2)
 
     def deadly(*arguments: Any) -> Any:
-        if len(ending) == 3:
+        if ending:
             raise Killed
         return search(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(distillation_module, "search", deadly)
         with pytest.raises(Killed):
-            run(teacher, recipe(tmp_path), tmp_path / "out.tsv")
+            run(teacher, asked, tmp_path / "out.tsv")
     assert not (tmp_path / "out.tsv").exists()
-    run(teacher, recipe(tmp_path), tmp_path / "out.tsv")
-    assert len(ending) == 5
-    assert sorted(text for call in ending for text in call) == sorted(source for source, _ in PAIRS)
-
-
-def test_the_longest_sentences_come_first(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("".join(f"{' '.join(['one'] * size)}\n" for size in (3, 9, 1, 6)))
-    run(teacher, DistillationRecipe(texts=(str(texts),), chunk=2), tmp_path / "out.tsv")
-    assert [[len(text.split()) for text in call] for call in ending] == [[6, 9], [1, 3]]
+    run(teacher, asked, tmp_path / "out.tsv")
+    assert [[len(text.split()) for text in call] for call in ending] == [[6, 9], [1, 3]]  # the longest sentences come first
 
 
 def test_the_hypothesis_closest_to_the_target_is_picked(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +154,14 @@ def test_a_teacher_of_several_targets_translates_to_the_given_one(tmp_path: Path
 
 
 def test_sources_that_are_too_long_are_left_out_and_counted(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
-    pairs = write_pairs(tmp_path / "own.tsv", [*PAIRS[:2], (" ".join(["three"] * 40), "long")])
+    long = " ".join(["three"] * 40)
+    pairs = write_pairs(tmp_path / "own.tsv", [*PAIRS[:2], (long, "long")])
     report = run(teacher, recipe(tmp_path, pairs=(pairs,)), tmp_path / "out.tsv")
     assert report == DistillationResult(pairs=5, translations=2, too_long=1)
+    pairs = write_pairs(tmp_path / "own.tsv", [(long, "long")])
+    with pytest.raises(CorpusError, match="no translation can be used: 1 sources are longer than the teacher's positions"):
+        run(teacher, recipe(tmp_path, pairs=(pairs,), original=False), tmp_path / "none.tsv")
+    assert {path.name for path in tmp_path.iterdir()} == {"teacher", "own.tsv", "pairs.tsv", "out.tsv"}
 
 
 def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> None:
@@ -191,7 +179,8 @@ def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_teacher_can_run_in_half_precision(tmp_path: Path, teacher: Path, precision: str) -> None:
-    report = run(teacher, recipe(tmp_path, precision=precision), tmp_path / "out.tsv")
+    asked = recipe(tmp_path, precision=precision, search=SearchOptions(1, max_length=6))
+    report = run(teacher, asked, tmp_path / "out.tsv")
     assert report is not None
     assert report.pairs >= len(PAIRS)
 

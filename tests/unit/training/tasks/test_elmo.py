@@ -16,7 +16,7 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_training.checkpoints.encoder import load_elmo
 from triptych_training.loop.recipe import ElmoRecipe
 from triptych_training.models.elmo import Elmo, ElmoConfig
-from triptych_training.tasks.elmo import train_elmo
+from triptych_training.tasks.language_models import train_elmo
 
 from ..runs import records
 

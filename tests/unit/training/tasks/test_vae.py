@@ -8,7 +8,7 @@ from triptych_training.checkpoints.vae import load_vae_checkpoint
 from triptych_training.data.images import ImageStore, read_folders
 from triptych_training.loop.recipe import VaeRecipe
 from triptych_training.models.vae import VaeConfig
-from triptych_training.tasks.vae import VaeTask, train_vae
+from triptych_training.tasks.images import VaeTask, train_vae
 
 from ..runs import records
 from ..toy_pictures import write_pictures
@@ -18,7 +18,7 @@ SHAPE = VaeConfig(image_size=8, width=8, latent_dim=4)
 
 def make_recipe(folder: Path) -> VaeRecipe:
     train = (write_pictures(folder / "pictures", each=20),)
-    fixed = {"hold_out": 6, "batch_images": 9, "epochs": 40, "validate_every": 40, "learning_rate": 1e-2, "warmup_steps": 0}
+    fixed = {"hold_out": 6, "batch_images": 9, "epochs": 25, "validate_every": 25, "learning_rate": 2e-2, "warmup_steps": 0}
     return VaeRecipe(train=train, devices="1", precision="fp32", kl_warmup_epochs=20, clip_norm=0, **fixed)
 
 

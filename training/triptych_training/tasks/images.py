@@ -1,4 +1,4 @@
-"""Image classification from folders of images, with a ViT, PVT, Swin Transformer or ResNet."""
+"""Training on folders of images: classifiers (ViT, PVT, Swin Transformer, ResNet) and variational autoencoders."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,15 +23,16 @@ from triptych_training.checkpoints.encoder import (
     make_image_model,
     save_image_checkpoint,
 )
+from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
 from triptych_training.data.images import ImageStore, hold_out, read_folders
-from triptych_training.evaluation.metrics import ranked_metrics
-from triptych_training.evaluation.processes import share, total
+from triptych_training.evaluation.metrics import bound_metrics, ranked_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import FolderRecipe, ImageRecipe
+from triptych_training.loop.recipe import FolderRecipe, ImageRecipe, VaeRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
+from triptych_training.models.vae import Vae, VaeConfig, divergence
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)  # per channel, of pixels in [0, 1]; the ViT authors' values
 VALID_BATCH = 256  # images
@@ -50,6 +51,18 @@ def train_image_classifier(recipe: ImageRecipe, shape: ImageConfig, out: Path, r
     folder = RunFolder(out, recipe, image_member(shape), shape, resume)
     classes, train, valid = open_images(fabric, recipe, folder, shape.image_size)
     return Trainer(fabric, recipe, folder, ImageTask(recipe, replace(shape, classes=len(classes)), classes, train, valid)).run()
+
+
+def train_vae(recipe: VaeRecipe, shape: VaeConfig, out: Path, resume: bool = False) -> Path:
+    """Train a variational autoencoder in the run folder `out`; returns the final checkpoint folder.
+
+    Raises:
+        TrainingError: data, options or checkpoints cannot be used.
+    """
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "vae", shape, resume)
+    _, train, valid = open_images(fabric, recipe, folder, shape.image_size)
+    return Trainer(fabric, recipe, folder, VaeTask(recipe, shape, train, valid)).run()
 
 
 def open_images(fabric: Fabric, recipe: FolderRecipe, folder: RunFolder, size: int) -> tuple[list[str], ImageStore, ImageStore]:
@@ -80,29 +93,6 @@ def _unit(pixels: Tensor) -> Tensor:
 def _standard(images: Tensor) -> Tensor:
     mean, std = (torch.tensor(values, device=images.device).view(1, 3, 1, 1) for values in (MEAN, STD))
     return (images - mean) / std
-
-
-class ImageLoss(nn.Module):
-    """Augmentation on the device, then the sum of the images' cross-entropies."""
-
-    def __init__(self, model: TrainedImageModel, recipe: ImageRecipe) -> None:
-        super().__init__()
-        self.model = model
-        self.recipe = recipe
-
-    def forward(self, pixels: Tensor, labels: Tensor) -> Tensor:
-        """uint8 `[B, H, W, 3]` and `[B]` -> scalar."""
-        recipe = self.recipe
-        with torch.autocast(pixels.device.type, enabled=False):  # half precision cannot represent positions exactly
-            images = _unit(pixels)
-            images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
-            images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
-        logits = self.model(images.contiguous(memory_format=torch.channels_last)).float()  # faster convolutions
-        loss = own * self._entropy(logits, labels)
-        return loss + (1 - own) * self._entropy(logits, labels[partners]) if own < 1 else loss
-
-    def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing, reduction="sum")
 
 
 class FolderTask:
@@ -137,6 +127,7 @@ class ImageTask(FolderTask):
     """Image classification."""
 
     headline = "accuracy"
+    recipe: ImageRecipe
     model: TrainedImageModel
 
     def __init__(
@@ -145,13 +136,26 @@ class ImageTask(FolderTask):
         super().__init__(recipe, train, valid)
         self.classes = classes
         self.model = make_image_model(shape)
-        self.loss = ImageLoss(self.model, recipe)
 
     def describe(self) -> str:
         return f"{len(self.train):,} images of {len(self.classes)} classes, {len(self.valid):,} held out"
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return torch.from_numpy(self.train.load(indices)), torch.from_numpy(self.train.labels[indices])
+
+    def loss(self, pixels: Tensor, labels: Tensor) -> Tensor:
+        """Augment uint8 `[B, H, W, 3]` on its device, and sum the images' cross-entropies."""
+        recipe = self.recipe
+        with torch.autocast(pixels.device.type, enabled=False):  # half precision cannot represent positions exactly
+            images = _unit(pixels)
+            images = augment(images, recipe.randaugment_operations, recipe.randaugment_magnitude, recipe.flip, recipe.translate)
+            images, partners, own = mix(erase(_standard(images), recipe.erase), recipe.mixup, recipe.cutmix)
+        logits = self.model(images.contiguous(memory_format=torch.channels_last)).float()  # faster convolutions
+        loss = own * self._entropy(logits, labels)
+        return loss + (1 - own) * self._entropy(logits, labels[partners]) if own < 1 else loss
+
+    def _entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing, reduction="sum")
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats per image) and accuracy, without augmentation."""
@@ -183,3 +187,47 @@ def _as_jpeg(path: Path) -> bytes:
     with Image.open(path) as image, BytesIO() as file:
         image.convert("RGB").save(file, "JPEG", quality=95)
         return file.getvalue()
+
+
+class VaeTask(FolderTask):
+    """A variational autoencoder; the weight of the KL divergence rises from epoch to epoch."""
+
+    headline = "bits_per_dimension"
+    recipe: VaeRecipe
+    model: Vae
+
+    def __init__(self, recipe: VaeRecipe, shape: VaeConfig, train: ImageStore, valid: ImageStore) -> None:
+        super().__init__(recipe, train, valid)
+        self.model = Vae(shape)
+        self._beta = 1.0  # of the epoch planned last
+
+    def plan(self, epoch: int) -> list[Indices]:
+        self._beta = min(1.0, (epoch + 1) / self.recipe.kl_warmup_epochs)
+        return super().plan(epoch)
+
+    def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
+        pixels = self.train.load(indices)
+        if self.recipe.flip:
+            mirrored = np.random.default_rng(seed).random(len(pixels)) < 0.5
+            pixels[mirrored] = pixels[mirrored, :, ::-1]
+        return torch.from_numpy(pixels), torch.tensor(self._beta)
+
+    def loss(self, pixels: Tensor, beta: Tensor) -> Tensor:
+        """Sum the negative bounds of uint8 `[B, S, S, 3]`."""
+        with torch.autocast(pixels.device.type, enabled=False):  # half precision has too few digits for log-probabilities
+            total: Tensor = self.model(pixels, beta).sum()
+        return total
+
+    def validate(self) -> Mapping[str, float]:
+        """Measure the bound, with one sample of q(z|x) for each image, and its KL divergence."""
+        loss, kl = 0.0, 0.0
+        for _, pixels in self.valid_batches():
+            loss += float(self.model(pixels).sum())
+            kl += float(divergence(self.model.encode(pixels)).sum())
+        loss, kl = total(loss, kl)
+        found = bound_metrics(loss, len(self.valid), self.model.config.dimensions)
+        return {"loss": found["nats"], "kl": kl / len(self.valid), **found}
+
+    def save(self, folder: Path, provenance: Mapping[str, Any], final: bool) -> None:
+        provenance = {**provenance, "training_images": len(self.train), "held_out_images": len(self.valid)}
+        save_vae_checkpoint(VaeCheckpoint(self.model, provenance), folder)

@@ -1,4 +1,4 @@
-"""ViT training from image folders to checkpoint."""
+"""ViT training from image folders to checkpoint; test_vae has that of autoencoders."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,12 +16,13 @@ from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
-from triptych_training.tasks.image_classification import ImageLoss, ImageTask, normalise, train_image_classifier
+from triptych_training.tasks.images import ImageTask, normalise, train_image_classifier
 
 from ..runs import assert_resumed, files, records
 from ..toy_pictures import COLOURS, write_pictures
 
 SHAPE = VitConfig(2, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, drop_path=0.1, stem="convolution")
+Finished = tuple[ImageRecipe, Path]
 STEPS = 27  # of `finished`, which ends in its second epoch
 
 
@@ -47,7 +48,7 @@ def make_recipe(folder: Path, **changes: Any) -> ImageRecipe:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageRecipe, Path]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Train with all random parts: augmentation, mixing, drop path."""
     folder = tmp_path_factory.mktemp("finished")
     recipe = make_recipe(folder)
@@ -64,17 +65,17 @@ def make_task(folder: Path, **changes: Any) -> ImageTask:
     return ImageTask(recipe, replace(SHAPE, classes=3), classes, store, store)
 
 
-def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished: tuple[ImageRecipe, Path]) -> None:
+def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished: Finished) -> None:
     last = records(finished[1])[-1]
     assert last["kind"] == "final"
     assert last["valid_accuracy"] > 0.9
     assert last["valid_top5"] == 1
     assert last["valid_loss"] < 0.7
-    _, run = finished
+    recipe, run = finished
     epochs = {f"checkpoints/epoch-{n:04d}/{name}" for n in (1, 2) for name in ("config.json", "model.safetensors")}
     model = {"model/config.json", "model/model.safetensors", *(f"model/samples/{n:04d}.jpg" for n in range(12))}
     assert files(run) == {"recipe.json", "metrics.jsonl", "loss.png", "state.pt"} | epochs | model
-    checkpoint = load_image_checkpoint(finished[1] / "model")
+    checkpoint = load_image_checkpoint(run / "model")
     assert list(checkpoint.labels) == sorted(COLOURS)
     assert checkpoint.model.config == replace(SHAPE, classes=3)
     assert (checkpoint.image.height, checkpoint.image.width, checkpoint.image.resize) == (8, 8, "stretch")
@@ -82,21 +83,17 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
     assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (168, 12)
     assert checkpoint.provenance["metrics"].keys() == {"loss", "accuracy", "top5", "images"}
     assert {Image.open(BytesIO(sample)).format for sample in checkpoint.samples} == {"JPEG"}
+    with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):  # images would change sides
+        train_image_classifier(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
 
 
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
-    finished: tuple[ImageRecipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
     train = partial(train_image_classifier, recipe, SHAPE)
     assert_resumed(train, tmp_path / "run", whole, "_step", 22)  # killed in the second epoch
-
-
-def test_held_out_images_are_not_trained_on_after_resuming(finished: tuple[ImageRecipe, Path]) -> None:
-    recipe, run = finished
-    with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):
-        train_image_classifier(replace(recipe, valid=recipe.train), SHAPE, run, resume=True)
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
@@ -121,18 +118,16 @@ def test_an_epoch_has_every_image_once_in_a_new_order(tmp_path: Path) -> None:
 
 def test_the_loss_weights_mixed_images_by_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     off = {"randaugment_operations": 0, "flip": False, "translate": 0.0, "mixup": 0.0, "cutmix": 0.0, "label_smoothing": 0.0}
-    model = Vit(replace(SHAPE, classes=3)).eval()
+    task = make_task(tmp_path, **off)
+    task.model.eval()
     pixels, labels = torch.randint(256, (4, 8, 8, 3), dtype=torch.uint8), torch.tensor([0, 1, 2, 0])
-    loss = ImageLoss(model, make_recipe(tmp_path, **off))
-    logs = model(normalise(pixels)).log_softmax(-1)
+    logs = task.model(normalise(pixels)).log_softmax(-1)
     rows = torch.arange(4)
-    torch.testing.assert_close(loss(pixels, labels), -logs[rows, labels].sum())
+    torch.testing.assert_close(task.loss(pixels, labels), -logs[rows, labels].sum())
     partners = torch.tensor([1, 2, 3, 0])
-    monkeypatch.setattr(
-        "triptych_training.tasks.image_classification.mix", lambda images, mixup, cutmix: (images, partners, 0.75)
-    )
+    monkeypatch.setattr("triptych_training.tasks.images.mix", lambda images, mixup, cutmix: (images, partners, 0.75))
     expected = -(0.75 * logs[rows, labels] + 0.25 * logs[rows, labels[partners]]).sum()
-    torch.testing.assert_close(loss(pixels, labels), expected)
+    torch.testing.assert_close(task.loss(pixels, labels), expected)
 
 
 def test_images_are_augmented_in_full_precision(tmp_path: Path) -> None:
@@ -143,11 +138,12 @@ def test_images_are_augmented_in_full_precision(tmp_path: Path) -> None:
             seen.append(images)
             return super().forward(images)
 
-    loss = ImageLoss(Watch(replace(SHAPE, classes=3)), make_recipe(tmp_path, erase=0.5, randaugment_operations=2))
+    task = make_task(tmp_path, erase=0.5, randaugment_operations=2)
+    task.model = Watch(replace(SHAPE, classes=3))
     pixels, labels = torch.randint(256, (12, 8, 8, 3), dtype=torch.uint8), torch.zeros(12, dtype=torch.long)
     for enabled in (True, False):
         torch.manual_seed(1)
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            loss(pixels, labels)
+            task.loss(pixels, labels)
     assert seen[0].dtype == torch.float32
     assert torch.equal(seen[0], seen[1])

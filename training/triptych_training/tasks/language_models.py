@@ -1,4 +1,4 @@
-"""Training of language models on packed documents; decoder-only models (Radford et al. 2019) predict the next token."""
+"""Training of language models on packed text: decoder-only models (Radford et al. 2019), and ELMo (Peters et al. 2018)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,24 +11,25 @@ import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from triptych_training.checkpoints.encoder import save_elmo
 from triptych_training.checkpoints.gpt import GptCheckpoint, save_gpt_checkpoint
 from triptych_training.data.batches import Indices
-from triptych_training.data.documents import Documents, encode_documents, read_texts
+from triptych_training.data.documents import Documents, encode_documents, read_documents, read_texts
 from triptych_training.data.tokenizer import END, train_gpt_tokenizer
+from triptych_training.data.words import BOUNDARY, PAD, train_words
 from triptych_training.errors import CorpusError, RecipeError
-from triptych_training.evaluation.metrics import next_token_metrics
-from triptych_training.evaluation.processes import share, total
+from triptych_training.evaluation.metrics import next_token_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
-from triptych_training.loop.recipe import GptRecipe, RowRecipe
+from triptych_training.loop.recipe import ElmoRecipe, GptRecipe, RowRecipe
 from triptych_training.loop.run_folder import RunFolder
 from triptych_training.loop.trainer import Trainer
-from triptych_training.models.elmo import Elmo
+from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.gpt import Gpt, GptConfig
 
 TOKENIZER_DOCUMENTS = 20_000  # the first documents are enough to learn a vocabulary
+Reader = Callable[[Sequence[str]], Iterator[list[str]]]
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 100, 2_000  # beginnings of validation texts stored with the final checkpoint
 
 
@@ -47,9 +48,22 @@ def train_gpt(recipe: GptRecipe, shape: GptConfig, out: Path, resume: bool = Fal
     end = tokenizer.token_to_id(END)
     if end is None:
         raise RecipeError(f"tokenizer: lacks {END}")
-    corpus = encode_corpus(fabric, recipe, folder, tokenizer, end)
+    corpus = _encode(fabric, recipe, folder, tokenizer, end, _whole_texts)
     shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
     return Trainer(fabric, recipe, folder, LanguageTask(recipe, Gpt(shape), tokenizer, corpus)).run()
+
+
+def train_elmo(recipe: ElmoRecipe, shape: ElmoConfig, out: Path, resume: bool = False) -> Path:
+    """Train an ELMo on sentences, as `train_gpt` does a decoder-only model on whole texts."""
+    recipe.fit(shape.max_positions)
+    fabric = make_fabric(recipe)
+    folder = RunFolder(out, recipe, "elmo", shape, resume)
+    tokenizer = folder.prepare_tokenizer(fabric, lambda: _make_word_tokenizer(recipe), recipe.known_tokenizer)
+    if tokenizer.token_to_id(BOUNDARY) != PAD:
+        raise RecipeError(f"tokenizer: its token {PAD} is not {BOUNDARY}")
+    corpus = _encode(fabric, recipe, folder, tokenizer, PAD, _sentences)
+    shape = replace(shape, vocabulary_size=tokenizer.get_vocab_size())
+    return Trainer(fabric, recipe, folder, LanguageTask(recipe, Elmo(shape), tokenizer, corpus)).run()
 
 
 @dataclass(frozen=True)
@@ -61,18 +75,6 @@ class PackedCorpus:
     texts: Sequence[str]
 
 
-class LanguageLoss(nn.Module):
-    """Sum of the cross-entropies that a language model defines."""
-
-    def __init__(self, model: Gpt | Elmo, smoothing: float) -> None:
-        super().__init__()
-        self.model, self.smoothing = model, smoothing
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """`[B, T+1]` -> scalar."""
-        return self.model.losses(ids, self.smoothing)
-
-
 class LanguageTask:
     """Language modelling; rows are consecutive parts of the packed corpus, cut at other places in every epoch."""
 
@@ -81,7 +83,6 @@ class LanguageTask:
 
     def __init__(self, recipe: RowRecipe, model: Gpt | Elmo, tokenizer: Tokenizer, corpus: PackedCorpus) -> None:
         self.recipe, self.model, self.tokenizer, self.corpus = recipe, model, tokenizer, corpus
-        self.loss = LanguageLoss(model, recipe.label_smoothing)
         self._first = 0  # token of the epoch planned last
 
     def describe(self) -> str:
@@ -99,6 +100,9 @@ class LanguageTask:
 
     def batch(self, indices: Indices, seed: int) -> tuple[Tensor, ...]:
         return (self._rows(self.corpus.train, indices, self._first),)
+
+    def loss(self, ids: Tensor) -> Tensor:
+        return self.model.losses(ids, self.recipe.label_smoothing)
 
     def validate(self) -> Mapping[str, float]:
         """Measure loss (nats) and perplexity of the validation texts, read in rows without overlap."""
@@ -140,18 +144,21 @@ def _make_tokenizer(recipe: GptRecipe) -> Tokenizer:
     return train_gpt_tokenizer(islice(read_texts(recipe.train), TOKENIZER_DOCUMENTS), recipe.vocabulary_size)
 
 
+def _make_word_tokenizer(recipe: ElmoRecipe) -> Tokenizer:
+    sentences = (sentence for [sentence] in _sentences(recipe.train))
+    return train_words(sentences, recipe.vocabulary_size, recipe.min_count, recipe.lowercase)
+
+
 def _whole_texts(paths: Sequence[str]) -> Iterator[list[str]]:
     return ([text] for text in read_texts(paths))
 
 
-def encode_corpus(
-    fabric: Fabric,
-    recipe: RowRecipe,
-    folder: RunFolder,
-    tokenizer: Tokenizer,
-    end: int,
-    read: Callable[[Sequence[str]], Iterator[list[str]]] = _whole_texts,
-) -> PackedCorpus:
+def _sentences(paths: Sequence[str]) -> Iterator[list[str]]:
+    """Read each sentence as a document."""
+    return ([sentence] for document in read_documents(paths) for sentence in document)
+
+
+def _encode(fabric: Fabric, recipe: RowRecipe, folder: RunFolder, tokenizer: Tokenizer, end: int, read: Reader) -> PackedCorpus:
     """Tokenize and pack the texts of a training; `read` makes documents of files, and `end` is the token between them."""
     train = pack(folder.prepare_documents(fabric, tokenizer, lambda: read(recipe.train)), end)
     valid = pack(encode_documents(tokenizer, read(recipe.valid)), end)

@@ -1,4 +1,4 @@
-"""Training of decoder-only models."""
+"""Training of decoder-only models; test_elmo has that of ELMo."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.evaluation.metrics import next_token_metrics
 from triptych_training.loop.recipe import GptRecipe
 from triptych_training.models.gpt import GPT2, Gpt, GptConfig
-from triptych_training.tasks.gpt import LanguageTask, PackedCorpus, pack, train_gpt
+from triptych_training.tasks.language_models import LanguageTask, PackedCorpus, pack, train_gpt
 
 from ....fixtures.sentences import SENTENCES
 
