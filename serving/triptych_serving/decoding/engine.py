@@ -8,10 +8,9 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from triptych_serving.decoding.lane import Lane
 from triptych_serving.errors import EngineError, ServingError, UnavailableError
@@ -24,7 +23,6 @@ from triptych_serving.scheduling.request import Row
 
 logger = logging.getLogger(__name__)
 
-GPU_LIMITS: Mapping[str, int] = {"prefill_tokens": 4_096, "refill_rows": 64}  # of DecodeLimits
 NARROW_SLOTS = 8  # hypotheses of a row that shares a thread with others, where wide rows have threads of their own
 WIDE_NICENESS = 19  # of these threads, the largest: they get an eighth of a CPU that other engine threads use, too
 BUSY_SHARE = 4  # below 1 / BUSY_SHARE of the slots in use, no call is refused for its service time
@@ -52,17 +50,6 @@ class EngineOptions:
     def on_gpus(self) -> bool:
         """True where GPUs run the graphs."""
         return self.devices != (CPU,)
-
-
-def with_gpu_limits(options: EngineOptions) -> EngineOptions:
-    """Fill in the limits that are open with those for GPUs, where GPUs run the graphs.
-
-    An encoder run takes a GPU as long as several steps, and hardly longer for many rows than for a few.
-    """
-    if not options.on_gpus:
-        return options
-    limits: dict[str, Any] = {name: value for name, value in GPU_LIMITS.items() if getattr(options.limits, name) is None}
-    return replace(options, limits=replace(options.limits, **limits))
 
 
 class DecodeWorker(Worker):
@@ -96,11 +83,6 @@ class DecodeWorker(Worker):
             self.ready.set()
         return True
 
-    def take_error(self) -> BaseException | None:
-        """Return `error` and drop it, with the frames that it holds."""
-        error, self.error = self.error, None
-        return error
-
     def lane(self, kind: LaneKind) -> Lane:
         """Return a lane; make it and warm it up the first time."""
         if kind not in self.lanes:
@@ -131,7 +113,8 @@ class DecodeWorker(Worker):
         return any(lane.rows for lane in tuple(self.lanes.values()))
 
     def release(self) -> None:
-        """Drop the lanes and their memory."""
+        """Drop the lanes and their memory, also what an error's frames hold."""
+        self.error = None
         self.lanes.clear()
         self._make_lane = _no_lane
 
@@ -170,7 +153,7 @@ class DecodeEngine(Engine[Row]):
             worker.niceness = WIDE_NICENESS
         narrow = NARROW_SLOTS if wide_workers else sys.maxsize
         busy = max(1, options.threads * options.slots // BUSY_SHARE)
-        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow)
+        make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow, options.on_gpus)
         super().__init__(make_queue, workers, "triptych-engine", options.gives_way, clock)
         # Of their own: a thread of a low priority that is woken for nothing keeps Python's lock from others for a long time.
         self._wide_changed = threading.Condition(self._lock)
@@ -191,9 +174,9 @@ class DecodeEngine(Engine[Row]):
             thread.start()
         for worker in self._workers:
             worker.ready.wait()
-        if any(worker.error is not None for worker in self._workers):
+        errors = [worker.error for worker in self._workers if worker.error is not None]
+        if errors:
             self.close(drain=False)
-            errors = [error for worker in self._workers if (error := worker.take_error()) is not None]
             for error in errors:
                 forget_frames(error)
             raise errors[0]
@@ -317,10 +300,9 @@ class DecodeEngine(Engine[Row]):
             for row in ended:
                 row.ended = now
                 self._queue.served(row)
-                call = row.call
-                call.row_ended()
                 worker.held.discard(row)
-                if call.over and call.error is None:
+                if (call := row.call).count_down():
+                    call.notify_end()
                     self._queue.finish(call, now)
 
     def _recover(self, worker: DecodeWorker, kind: LaneKind, error: Exception) -> None:

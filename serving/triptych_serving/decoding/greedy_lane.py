@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.kv_cache import StepArrays
-from triptych_serving.decoding.lane import encode_rows, finish_row, shortlists
+from triptych_serving.decoding.lane import encode_rows, finish_row
 from triptych_serving.decoding.slots import FREE, Slots
-from triptych_serving.decoding.vocab_subset import VocabSubset
 from triptych_serving.scheduling.request import Finish, Row
 
 
@@ -15,12 +14,10 @@ class GreedyLane:
 
     Args:
         slots: over the step graph: `tokens, positions, forced, caches -> next, caches`.
-        subset: part of the output projection, if the graph takes it as an input.
     """
 
-    def __init__(self, slots: Slots, tokens: SpecialTokens, subset: VocabSubset | None = None) -> None:
+    def __init__(self, slots: Slots, tokens: SpecialTokens) -> None:
         self._slots = slots
-        self._subset = subset
         self._ends = tokens.ends
         self.rows: list[Row] = []  # by slot
 
@@ -43,8 +40,6 @@ class GreedyLane:
         self._slots.used = 0
 
     def join(self, rows: Sequence[Row]) -> None:
-        if self._subset is not None:
-            self._subset.admit(shortlists(rows), shortlists(self.rows))
         running = [(row, slot) for slot, row in enumerate(self.rows)]
         self.rows.extend(row for row, _ in encode_rows(rows, running, self._slots))
 
@@ -66,10 +61,10 @@ class GreedyLane:
 
     def _run(self) -> None:
         # The next tokens overwrite the newest ones, which the graph has read before it computes them.
-        self._slots.run(self._subset.size if self._subset else 0, self._arrays)
-
-    def _arrays(self) -> StepArrays:
-        return StepArrays({}, {"next": self._slots.tokens}, whole=self._subset.inputs if self._subset else {})
+        slots, subset = self._slots, self._slots.subset
+        slots.run(
+            subset.size if subset else 0, lambda: StepArrays({}, {"next": slots.tokens}, whole=subset.inputs if subset else {})
+        )
 
     def _append(self, row: Row, token: int) -> bool:
         """Give a row its next token; True if that was its last."""

@@ -1,4 +1,4 @@
-"""SearchParams state of one text: its running hypotheses and its finished ones."""
+"""Search state of one text: its running hypotheses and its finished ones."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -16,6 +16,9 @@ from triptych_serving.runtime.session import Array, Session
 OFFSETS = "offsets"  # optional input of encoders, `[tokens]` int64: added to the positions 0, 1, ...
 PACKED_TOKENS = 512  # encoded together; measured with AVX512-VNNI: from 1,280 on, a token takes longer
 
+# Runs a step graph over its arrays; then the host's output arrays hold the results. Raises EngineError: the runtime failed.
+RunStep = Callable[[], None]
+
 
 @dataclass(frozen=True)
 class StepArrays:
@@ -26,13 +29,6 @@ class StepArrays:
     constants: Mapping[str, Array] = field(default_factory=dict)  # inputs that never change
     rare: Mapping[str, Array] = field(default_factory=dict)  # outputs that are read only after `KVCache.fetch`
     whole: Mapping[str, Array] = field(default_factory=dict)  # inputs that have no rows, whatever their length
-
-
-class BoundStep(Protocol):
-    """A step graph with its arrays."""
-
-    def run(self) -> None:
-        """Run the graph; then the host's output arrays hold the results. Raises EngineError: the runtime failed."""
 
 
 class KVCache(Protocol):
@@ -86,7 +82,7 @@ class KVCache(Protocol):
                 same, and the number of positions. No row is a source and a target, or twice a target.
         """
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         """Bind the step graph to the first rows' caches and, of arrays that are `count` long, to the first rows."""
 
     def fetch(self, array: Array) -> None:
@@ -117,7 +113,7 @@ class HostArrays:
     def warm_up(self, run: Callable[[int], None]) -> None:
         run(1)
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         caches = {name: self._first(array, rows) for name, array in self._caches.items()}
         memories = {f"memory_{name}": array[:rows] for name, array in self._memories.items()}
         inputs = {
@@ -131,7 +127,7 @@ class HostArrays:
             **{f"present_{name}": array for name, array in caches.items()},
             **{f"present_{name}": array for name, array in memories.items() if f"present_{name}" in self._returned},
         }
-        return self._step.bind(inputs, outputs)
+        return self._step.bind(inputs, outputs).run
 
     def fetch(self, array: Array) -> None:
         """Do nothing: all outputs are on the host."""
@@ -199,8 +195,14 @@ class HostKVCache(HostArrays):
         self._copy_pending()
         copy_positions(memory, self.memory, copies)
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
-        return _StepAfterCopies(super().bind(arrays, rows), self._copy_pending)
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
+        run = super().bind(arrays, rows)
+
+        def run_after_copies() -> None:
+            self._copy_pending()
+            run()
+
+        return run_after_copies
 
     def copy(self, source: int, target: int, positions: slice, length: int = 0) -> None:
         start, stop = positions.start, positions.stop
@@ -221,16 +223,6 @@ class HostKVCache(HostArrays):
             if copies:
                 copy_positions(caches, caches, copies)
                 del copies[:]
-
-
-@dataclass(frozen=True)
-class _StepAfterCopies:
-    step: BoundStep
-    copy: Callable[[], None]
-
-    def run(self) -> None:
-        self.copy()
-        self.step.run()
 
 
 def cache_names(layers: int) -> list[str]:

@@ -1,10 +1,7 @@
 """Lanes: rows that need the same graph are stepped together. Every worker of the engine owns one lane of each kind."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from triptych_serving.decoding.slots import Slots
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
@@ -45,11 +42,6 @@ class Lane(Protocol):
         """Decode one token for every row; return the rows that ended, whose slots are free already."""
 
 
-def shortlists(rows: Sequence[Row]) -> list[NDArray[np.int64]]:
-    """Return the shortlists of rows that have one."""
-    return [row.shortlist for row in rows if row.shortlist is not None]
-
-
 def group_by_length(rows: Sequence[Row], run_tokens: int) -> list[list[Row]]:
     """Split rows into groups to encode, longest first, so that padded tokens and runs cost least.
 
@@ -70,11 +62,14 @@ def group_by_length(rows: Sequence[Row], run_tokens: int) -> list[list[Row]]:
     return groups[::-1]
 
 
-def encode_rows(new: Sequence[Row], running: Iterable[tuple[Row, int]], slots: Slots) -> Iterator[tuple[Row, int]]:
+def encode_rows(new: Sequence[Row], running: Sequence[tuple[Row, int]], slots: Slots) -> Iterator[tuple[Row, int]]:
     """Encode new rows into the next slots; yield each with its slot, in the order of the slots.
 
     Each source is encoded once: rows with equal ones get a copy, also of what a running row has (given with its slot).
     """
+    if slots.subset is not None:
+        wanted = [row.shortlist for row in new if row.shortlist is not None]
+        slots.subset.admit(wanted, [row.shortlist for row, _ in running if row.shortlist is not None])
     encoded = {tuple(row.source): slot for row, slot in running}
     first: dict[tuple[int, ...], Row] = {}
     repeated = []

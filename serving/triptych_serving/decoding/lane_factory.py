@@ -207,7 +207,7 @@ class LaneFactory(LaneGraphs):
             cache = HostKVCache(encoder, step, self._manifest, self._count(kind))
             if kind in SEARCHES:
                 return self._search_lane(cache, step, subset)
-            return GreedyLane(Slots(cache, self._manifest), self._manifest.tokens, subset)
+            return GreedyLane(Slots(cache, self._manifest, subset), self._manifest.tokens)
 
     def close(self) -> None:
         super().close()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from triptych_serving.bundle.manifest import DecoderShape
-from triptych_serving.decoding.kv_cache import BoundStep, HostArrays, StepArrays, cache_names
+from triptych_serving.decoding.kv_cache import HostArrays, RunStep, StepArrays, cache_names
 from triptych_serving.decoding.slots import FREE, Slots
 from triptych_serving.runtime.arrays import sparse_zeros, stack_rows
 from triptych_serving.runtime.session import Array, Bindable, Session
@@ -83,7 +83,7 @@ class PromptKVCache(HostArrays):
         for source, start, target, _, count in copies.tolist():
             self.copy(source, target, slice(start, start + count))
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         own = {"tokens": arrays.inputs["tokens"][:, None], "total": self._total}
         parts = ({**arrays.inputs, **own}, arrays.outputs, arrays.constants, arrays.rare)
         return super().bind(StepArrays(*({name: part[name] for name in part.keys() & self._names} for part in parts)), rows)
@@ -119,17 +119,22 @@ class PromptKVCache(HostArrays):
         Raises:
             EngineError: the runtime failed.
         """
-        size, targets = len(tokens) - 1, np.array([tokens[1:]], np.int64)
+        size = len(tokens) - 1
         likely, best = np.zeros((1, size), np.float32), np.zeros((size, max(1, count)), np.float32)
         best_tokens = np.zeros(best.shape, np.int64)
-        arrays: dict[str, Array] = {"targets": targets, "candidates": np.array([best.shape[1]])}
-        results: dict[str, Array] = {
+        inputs: dict[str, Array] = {
+            "tokens": np.array([tokens[:-1]], np.int64),
+            "positions": np.array([position + size - 1], np.int32),
+            "total": self._total,
+            "targets": np.array([tokens[1:]], np.int64),
+            "candidates": np.array([best.shape[1]]),
+        }
+        outputs: dict[str, Array] = {
             "target_log_probabilities": likely,
             "top_log_probabilities": best,
             "top_tokens": best_tokens,
         }
-        places = np.array([position + size - 1], np.int32), self._total
-        self._run(self._graphs.scorer(), np.array([tokens[:-1]], np.int64), *places, self._row(slot), arrays, results)
+        self._run(self._graphs.scorer(), self._row(slot), inputs, outputs)
         tops = [zip(*pair, strict=True) for pair in zip(best_tokens[:, :count].tolist(), best[:, :count].tolist(), strict=True)]
         return [
             TokenLogProbability(token, own, tuple(top))
@@ -158,24 +163,15 @@ class PromptKVCache(HostArrays):
 
     def _read(self, tokens: Array, last: Sequence[int], total: Array, caches: Mapping[str, Bindable]) -> list[int]:
         forced, following = np.full(len(tokens), FREE, np.int64), np.zeros(len(tokens), np.int64)
-        places = tokens, np.array(last, np.int32), total
-        self._run(self._graphs.reader, *places, caches, {"forced": forced}, {"next": following})
+        inputs = {"tokens": tokens, "positions": np.array(last, np.int32), "total": total, "forced": forced}
+        self._run(self._graphs.reader, caches, inputs, {"next": following})
         return list(map(int, following))
 
     @staticmethod
-    def _run(
-        graph: Session,
-        tokens: Array,
-        positions: Array,
-        total: Array,
-        caches: Mapping[str, Bindable],
-        inputs: Mapping[str, Array],
-        outputs: Mapping[str, Array],
-    ) -> None:
-        """Run a graph over caches that it changes in place; the other arguments are those of the graph."""
-        places = {"tokens": tokens, "positions": positions, "total": total}
+    def _run(graph: Session, caches: Mapping[str, Bindable], inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Run a graph over caches that it changes in place."""
         graph.bind(
-            {**places, **inputs, **{f"cache_{name}": cache for name, cache in caches.items()}},
+            {**inputs, **{f"cache_{name}": cache for name, cache in caches.items()}},
             {**outputs, **{f"present_{name}": cache for name, cache in caches.items()}},
         ).run()
 

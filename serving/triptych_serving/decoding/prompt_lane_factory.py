@@ -4,14 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import (
-    FP16,
-    DecoderShape,
-    Generation,
-    Limits,
-    SpecialTokens,
-    TextGenerationManifest,
-)
+from triptych_serving.bundle.manifest import FP16, DecoderShape, Generation, Limits, SpecialTokens, TextGenerationManifest
 from triptych_serving.bundle.manifest.translation import TOKENIZER_FILE
 from triptych_serving.decoding.cuda.prompt_cache import DevicePromptCache
 from triptych_serving.decoding.lane import Lane
@@ -58,28 +51,19 @@ class PromptSpec:
 
 @dataclass(frozen=True)
 class PromptOptions:
-    """Options of loading a decoder-only model.
+    """Options of loading a decoder-only model."""
 
-    Args:
-        context: tokens of prompt and output that the caches have room for.
-        slots: of each greedy lane.
-        threads: inside one run of a graph.
-        prefix_bytes: of the prefix cache.
-    """
-
-    context: int
-    slots: int
-    threads: int
-    prefix_bytes: int
+    context: int  # tokens of prompt and output that the caches have room for
+    slots: int  # of each greedy lane
+    threads: int  # inside one run of a graph
+    prefix_bytes: int  # of the prefix cache
 
 
 class PromptLaneFactory(LaneGraphs):
     """Makes the lanes of one decoder-only model. The step graph reads the prompts of all lanes. Thread-safe.
 
     Args:
-        bundle: contains the graphs.
         precision: of the graphs.
-        options: sizes.
         places: devices for graphs in fp16, whose lanes keep rows in device memory. Empty: on the CPU, over host arrays.
 
     Raises:

@@ -18,13 +18,7 @@ from triptych_serving.text.vocabulary import Vocabulary
 
 
 class PromptGreedyLane(GreedyLane):
-    """Greedy search of a decoder-only model.
-
-    Args:
-        slots: over the step graph.
-        reader: reads into the slots' caches.
-        tokens: ids of the special tokens.
-    """
+    """Greedy search of a decoder-only model; `reader` reads prompts into the slots' caches."""
 
     def __init__(self, slots: Slots, reader: PromptReader, tokens: SpecialTokens) -> None:
         super().__init__(slots, tokens)
@@ -62,14 +56,7 @@ class PromptGreedyLane(GreedyLane):
 
 
 class PromptSearchLane(SearchLane):
-    """Searches of a decoder-only model that need log-probabilities.
-
-    Args:
-        slots: over the search graph.
-        reader: reads into the slots' caches.
-        tokens: ids of the special tokens.
-        vocabulary: bytes of each token, for texts that must not occur.
-    """
+    """Searches of a decoder-only model that need log-probabilities; `reader` reads prompts into the slots' caches."""
 
     def __init__(self, slots: SearchSlots, reader: PromptReader, tokens: SpecialTokens, vocabulary: Vocabulary) -> None:
         super().__init__(slots, tokens, vocabulary)

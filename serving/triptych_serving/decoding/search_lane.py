@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
-from triptych_serving.decoding.lane import encode_rows, shortlists
+from triptych_serving.decoding.lane import encode_rows
 from triptych_serving.decoding.logits_processor import LogitEdits, make_processor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.slots import SearchSlots
@@ -62,8 +62,6 @@ class SearchLane:
         self._slots.used = 0
 
     def join(self, rows: Sequence[Row]) -> None:
-        if self._slots.subset is not None:
-            self._slots.subset.admit(shortlists(rows), shortlists(self.rows))
         running = [(group.row, group.slots[0]) for group in self._groups]
         for row, slot in encode_rows(rows, running, self._slots):
             processor = row.processor or make_processor(row, self._tokens, self._vocabulary)

@@ -9,7 +9,7 @@ import numpy as np
 from triptych_serving.bundle.manifest import Generation, Limits, SpecialTokens
 from triptych_serving.decoding.beams import BeamStep
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, Ranked
-from triptych_serving.decoding.kv_cache import BoundStep, KVCache, StepArrays
+from triptych_serving.decoding.kv_cache import KVCache, RunStep, StepArrays
 from triptych_serving.decoding.logits_processor import EditArrays, LogitEdits, ban, single_tokens, width_of
 from triptych_serving.decoding.vocab_subset import SMALLEST, VocabSubset
 from triptych_serving.runtime.arrays import stack_rows
@@ -38,10 +38,11 @@ class Slots:
 
     Args:
         cache: over the graph, which has at least the inputs `tokens, positions, last, forced` beside the caches.
+        subset: part of the output projection, if the graph takes it as an input.
     """
 
-    def __init__(self, cache: KVCache, manifest: DecoderSpec) -> None:
-        self.cache = cache
+    def __init__(self, cache: KVCache, manifest: DecoderSpec, subset: VocabSubset | None = None) -> None:
+        self.cache, self.subset = cache, subset
         self._special = manifest.tokens
         self.count = count = cache.count
         self.used = 0
@@ -49,7 +50,7 @@ class Slots:
         self.positions = np.zeros(count, np.int32)  # of that token
         self.last = np.zeros(count, np.int32)  # index of the last source token
         self.forced = np.full(count, FREE, np.int64)
-        self._bindings: dict[Hashable, BoundStep] = {}
+        self._bindings: dict[Hashable, RunStep] = {}
 
     @property
     def bytes(self) -> int:
@@ -101,14 +102,14 @@ class Slots:
             EngineError: the runtime failed.
         """
         bound = (self.used, key)
-        step = self._bindings.get(bound)
-        if step is None:
+        run = self._bindings.get(bound)
+        if run is None:
             if len(self._bindings) >= MAX_BINDINGS:
                 del self._bindings[next(iter(self._bindings))]  # the oldest
-            step = self._bindings[bound] = self._bind(arrays())
-        step.run()
+            run = self._bindings[bound] = self._bind(arrays())
+        run()
 
-    def _bind(self, more: StepArrays) -> BoundStep:
+    def _bind(self, more: StepArrays) -> RunStep:
         own: dict[str, Array] = {"tokens": self.tokens, "positions": self.positions, "last": self.last, "forced": self.forced}
         return self.cache.bind(replace(more, inputs={**own, **more.inputs}), self.used)
 
@@ -124,13 +125,11 @@ class SearchSlots(Slots):
 
     Args:
         vocabulary_size: width of the graph's `log_probabilities`; ignored with `subset`, whose graph has no such output.
-        subset: part of the output projection, if the graph takes it as an input.
     """
 
     def __init__(self, cache: KVCache, manifest: DecoderSpec, vocabulary_size: int, subset: VocabSubset | None = None) -> None:
-        super().__init__(cache, manifest)
+        super().__init__(cache, manifest, subset)
         count = self.count
-        self.subset = subset
         targets, sources = manifest.limits.max_target_tokens, max(2, manifest.limits.max_source_tokens)
         self.vocabulary_size = vocabulary_size if subset is None else SMALLEST
         self.so_far = np.zeros(count, np.float64)  # log-probability of each hypothesis
@@ -157,7 +156,11 @@ class SearchSlots(Slots):
         """
         if self._bans is not None and (edits or self.subset is not None):  # a subset's columns change places
             edits = [edit or self._bans for edit in edits or [None] * self.used]
-        width = self._fill_edits(edits) if edits else 0
+        width = 0
+        if edits:
+            if self.subset is not None:
+                edits = [edit and self.subset.translate(edit) for edit in edits]
+            width = self._edit_arrays(edits, self._edits).tokens.shape[1]
         if candidates not in self._steps:
             shape = (self.count, candidates)
             top = {
@@ -196,10 +199,7 @@ class SearchSlots(Slots):
     def replace(self, source: int, target: int, attends: bool) -> None:
         """Overwrite `target`, another hypothesis of the same text, with `source`: only from where the two differ.
 
-        Args:
-            source: slot.
-            target: slot.
-            attends: copy the stored attention too.
+        `attends`: copy the stored attention too.
         """
         length = int(self.positions[source])
         parted = int((self.history[source, :length] != self.history[target, :length]).argmax())
@@ -225,12 +225,6 @@ class SearchSlots(Slots):
         self.history[target, :cached] = self.history[source, :cached]
         length = int(self.last[source]) + 1
         self.attended[target, :cached, :length] = self.attended[source, :cached, :length]
-
-    def _fill_edits(self, edits: Sequence[LogitEdits | None]) -> int:
-        """Copy edits to the graph's inputs; return the number of edits per row."""
-        if self.subset is not None:
-            edits = [edit and self.subset.translate(edit) for edit in edits]
-        return int(self._edit_arrays(edits, self._edits).tokens.shape[1])
 
     def _edit_arrays(self, edits: Sequence[LogitEdits | None], known: dict[int, EditArrays]) -> EditArrays:
         """Write edits into arrays `[count, E]`, the `known` ones of this width or new ones."""

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
-from triptych_serving.response_cache.response_cache import ResponseCache, ResponseSource
+from triptych_serving.response_cache.response_cache import ResponseCache
 from triptych_serving.rpc.call_context import ModelUse, current_call
 from triptych_serving.rpc.event_loop import Offload
 
@@ -72,13 +72,13 @@ class CachedCalls:
         digest = await self._run(content.size, _digest, content.values)
         key = self._cache.key(model, current_call.get().full_method, digest)
         requested = monotonic()
-        response = await self._cache.respond(key, deadline, pack)
-        if response.source is ResponseSource.COMPUTED:
-            return results[0]  # whose stages are recorded already
+        packed = await self._cache.respond(key, deadline, pack)
+        if results:  # computed here, so that their stages are recorded already
+            return results[0]
         use.cached = True
         use.stages["preprocess"] = began, requested
         use.stages["queue"] = requested, monotonic()  # waiting for an equal request
-        unpacked: Results = await self._run(len(response.value), pickle.loads, response.value)
+        unpacked: Results = await self._run(len(packed), pickle.loads, packed)
         return unpacked
 
     async def _run(self, size: int, function: Callable[..., Any], *arguments: Any) -> Any:

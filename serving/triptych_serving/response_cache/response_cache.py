@@ -1,7 +1,7 @@
 """The response cache: responses kept for repeated requests, and one computation for equal requests in flight.
 
     cache = ResponseCache(ResponseCacheOptions(cache_bytes=64 << 20, deduplicate=True))
-    response = await cache.respond(cache.key(model, "Translate", content), deadline, compute)
+    packed = await cache.respond(cache.key(model, "Translate", content), deadline, compute)
 
 Used in one event loop alone. Responses are bytes, so that their memory can be counted. They never expire: the key belongs to
 the very model that computed them, so there is no time to live.
@@ -10,7 +10,6 @@ the very model that computed them, so there is no time to live.
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
 from hashlib import sha256
 from itertools import count
@@ -26,11 +25,7 @@ Compute = Callable[[], Awaitable[bytes]]
 
 @dataclass(frozen=True)
 class ResponseCacheOptions:
-    """Treatment of repeated requests; both parts are off by default.
-
-    Raises:
-        ValueError: `cache_bytes` is negative.
-    """
+    """Treatment of repeated requests; both parts are off by default. Raises ValueError: `cache_bytes` is negative."""
 
     cache_bytes: int = 0  # of responses, keys and bookkeeping; 0: no response is kept
     deduplicate: bool = False  # compute equal requests in flight once
@@ -70,78 +65,13 @@ class CacheKey:
     entries: ModelEntries
 
 
-class ResponseSource(Enum):
-    """Origin of a response."""
-
-    COMPUTED = "computed"
-    CACHE = "cache"
-    SHARED = "shared"  # by an equal request in flight
-
-
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
-    """A packed response."""
-
-    value: bytes
-    source: ResponseSource
-
-
-class LruCache:
-    """Keeps responses up to a number of bytes; the least recently used ones are displaced.
-
-    Args:
-        max_bytes: of values, keys and bookkeeping; 0: nothing is kept.
-        counters: kept up to date.
-    """
-
-    def __init__(self, max_bytes: int, counters: CacheCounters) -> None:
-        self._max_bytes = max_bytes
-        self._counters = counters
-        self._entries: OrderedDict[bytes, tuple[bytes, ModelEntries]] = OrderedDict()  # the least recently used first
-
-    def get(self, key: CacheKey) -> bytes | None:
-        """Return the response, which counts as used now."""
-        entry = self._entries.get(key.digest)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key.digest)
-        return entry[0]
-
-    def put(self, key: CacheKey, value: bytes) -> None:
-        """Keep a response, unless it is larger than the whole cache or its model is unloaded."""
-        if key.entries.closed or len(value) + ENTRY_BYTES > self._max_bytes:
-            return
-        if key.digest in self._entries:  # two equal requests were computed at once
-            self._remove(key.digest)
-        self._entries[key.digest] = value, key.entries
-        key.entries.keys.add(key.digest)
-        self._counters.entries += 1
-        self._counters.bytes += len(value) + ENTRY_BYTES
-        while self._counters.bytes > self._max_bytes:
-            self._remove(next(iter(self._entries)))
-            self._counters.evictions += 1
-
-    def close(self, entries: ModelEntries) -> None:
-        """Drop a model's responses, and keep no more of them."""
-        entries.closed = True
-        self._counters.purged += len(entries.keys)
-        for digest in list(entries.keys):
-            self._remove(digest)
-
-    def _remove(self, digest: bytes) -> None:
-        value, entries = self._entries.pop(digest)
-        entries.keys.discard(digest)
-        self._counters.entries -= 1
-        self._counters.bytes -= len(value) + ENTRY_BYTES
-
-
 class ResponseCache:
-    """The kept responses, and the computations in flight."""
+    """The kept responses, of which the least recently used are displaced, and the computations in flight."""
 
     def __init__(self, options: ResponseCacheOptions) -> None:
         self.options = options
         self.counters = CacheCounters()
-        self._cache = LruCache(options.cache_bytes, self.counters)
+        self._entries: OrderedDict[bytes, tuple[bytes, ModelEntries]] = OrderedDict()  # the least recently used first
         self._flights: dict[bytes, SingleFlight] = {}
         self._models: WeakKeyDictionary[Model, ModelEntries] = WeakKeyDictionary()  # responses keep no model in memory
         self._numbers = count()
@@ -166,7 +96,7 @@ class ResponseCache:
         digest.update(content)  # kept as a digest: all keys are small, and none holds a caller's text
         return CacheKey(digest.digest(), entries)
 
-    async def respond(self, key: CacheKey, deadline: float | None, compute: Compute) -> CachedResponse:
+    async def respond(self, key: CacheKey, deadline: float | None, compute: Compute) -> bytes:
         """Return the kept response, else that of an equal request in flight, else `compute()`.
 
         A request that waits for another's computation keeps its own deadline, and may be cancelled without harm to the others.
@@ -181,30 +111,54 @@ class ResponseCache:
             DeadlineError: the deadline passed while waiting for another request.
             ServingError: raised by `compute`; it is not kept.
         """
-        if (value := self._cache.get(key)) is not None:
+        if key.digest in self._entries:
+            self._entries.move_to_end(key.digest)
             self.counters.hits += 1
-            return CachedResponse(value, ResponseSource.CACHE)
+            return self._entries[key.digest][0]
         if not self.options.deduplicate:
-            return CachedResponse(await self._compute(key, compute), ResponseSource.COMPUTED)
+            return await self._compute(key, compute)
         flight = self._flights.get(key.digest)
         if flight is None:
             flight = self._flights[key.digest] = SingleFlight(partial(self._flights.pop, key.digest))
         elif (value := await flight.follow(deadline)) is not None:
             self.counters.shared += 1
-            return CachedResponse(value, ResponseSource.SHARED)
+            return value
         with flight.lead() as finish:
             finish(value := await self._compute(key, compute))
-        return CachedResponse(value, ResponseSource.COMPUTED)
+        return value
 
     def retain(self, models: Iterable[Model]) -> None:
-        """Drop the responses of all models except these, which are all that are loaded."""
+        """Drop the responses of all models except these, which are all that are loaded, and keep no more of them."""
         loaded = set(models)
         for model, entries in list(self._models.items()):
             if model not in loaded:
-                self._cache.close(entries)
+                entries.closed = True
+                self.counters.purged += len(entries.keys)
+                for digest in list(entries.keys):
+                    self._remove(digest)
 
     async def _compute(self, key: CacheKey, compute: Compute) -> bytes:
         self.counters.misses += 1
         value = await compute()
-        self._cache.put(key, value)
+        self._keep(key, value)
         return value
+
+    def _keep(self, key: CacheKey, value: bytes) -> None:
+        """Keep a response, unless it is larger than the whole cache or its model is unloaded."""
+        if key.entries.closed or len(value) + ENTRY_BYTES > self.options.cache_bytes:
+            return
+        if key.digest in self._entries:  # two equal requests were computed at once
+            self._remove(key.digest)
+        self._entries[key.digest] = value, key.entries
+        key.entries.keys.add(key.digest)
+        self.counters.entries += 1
+        self.counters.bytes += len(value) + ENTRY_BYTES
+        while self.counters.bytes > self.options.cache_bytes:
+            self._remove(next(iter(self._entries)))
+            self.counters.evictions += 1
+
+    def _remove(self, digest: bytes) -> None:
+        value, entries = self._entries.pop(digest)
+        entries.keys.discard(digest)
+        self.counters.entries -= 1
+        self.counters.bytes -= len(value) + ENTRY_BYTES

@@ -78,33 +78,21 @@ def has_cuda() -> bool:
 
 @dataclass(frozen=True)
 class SessionPlace:
-    """Device, stream and memory limit of a session.
+    """Device, stream and memory limit of a session."""
 
-    Args:
-        memory: its stream is used, and its arrays are bound. On the CPU only its device matters.
-        limit_bytes: maximum allocation for weights and intermediate results; None: no limit.
-        captures: runs may be captured as CUDA graphs; then every operator needs a GPU kernel.
-    """
-
-    memory: Memory
-    limit_bytes: int | None = None
-    captures: bool = False
+    memory: Memory  # its stream is used, and its arrays are bound; on the CPU only its device matters
+    limit_bytes: int | None = None  # maximum allocation for weights and intermediate results; None: no limit
+    captures: bool = False  # runs may be captured as CUDA graphs; then every operator needs a GPU kernel
 
 
-class RunOptions:
-    """Run options of a GPU session, created once for each graph number."""
+class RunOptions(dict[int | None, ort.RunOptions]):
+    """Run options of a GPU session by `graph` as for Binding.run, created once for each."""
 
-    def __init__(self) -> None:
-        self._made: dict[int | None, ort.RunOptions] = {}
-
-    def of(self, graph: int | None) -> ort.RunOptions:
-        """Return the options of a run; `graph` as for Binding.run."""
-        options = self._made.get(graph)
-        if options is None:
-            options = self._made[graph] = ort.RunOptions()
-            # Without a number, a capturing session would capture the run under a number of its own.
-            options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
-            options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
+    def __missing__(self, graph: int | None) -> ort.RunOptions:
+        options = self[graph] = ort.RunOptions()
+        # Without a number, a capturing session would capture the run under a number of its own.
+        options.add_run_config_entry("gpu_graph_id", str(UNCAPTURED if graph is None else graph))
+        options.add_run_config_entry("disable_synchronize_execution_providers", "0" if graph is None else "1")
         return options
 
 
@@ -152,7 +140,7 @@ class Binding:
                 self._run(self._binding, None)
             else:
                 with CUDA_GRAPH_LOCK.running():
-                    self._run(self._binding, self._options.of(graph))
+                    self._run(self._binding, self._options[graph])
         except RUN_ERRORS as error:
             raise EngineError.of(error) from error
 
@@ -243,7 +231,7 @@ class Session:
         names = None if outputs is None else list(outputs)
         try:
             with self._guard():
-                options = None if self._run_options is None else self._run_options.of(None)
+                options = None if self._run_options is None else self._run_options[None]
                 results: list[Array] = self._session.run(names, dict(inputs), options)
         except RUN_ERRORS as error:
             raise EngineError.of(error) from error
@@ -312,7 +300,7 @@ def _refusal(path: Path, place: SessionPlace, error: Exception) -> ServingError:
     """Explain why a graph was not loaded on a GPU; called under the CUDA graph lock."""
     device = place.memory.device
     if any(words in str(error) for words in NO_ROOM):
-        return DeviceMemoryError(f"{path}: {device} has no room for it: {error}")
+        return DeviceMemoryError(f"{path.name}: {device} has no room for it: {error}")
     if not isinstance(error, RUNTIME_ERRORS):
         return DeviceError(f"the runtime cannot use {device}: {error}")
     if place.captures:  # then an unusable provider looks like missing operators

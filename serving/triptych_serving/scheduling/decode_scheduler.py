@@ -33,6 +33,8 @@ class LaneKind(Enum):
 
 
 PREFILL_TOKENS, REFILL_ROWS = 512, 8  # defaults for a CPU
+# Those for GPUs: an encoder run takes a GPU as long as several steps, and hardly longer for many rows than for a few.
+GPU_PREFILL_TOKENS, GPU_REFILL_ROWS = 4_096, 64
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class DecodeScheduler(CallQueue[Row]):
         running: returns the number of running rows of a kind, in all workers.
         busy: number of running rows from which rows take notably longer than alone.
         narrow: hypotheses that a row of the search lane may have; rows with more are wide.
+        on_gpus: GPUs run the graphs.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class DecodeScheduler(CallQueue[Row]):
         running: Callable[[LaneKind], int] = lambda _: 0,
         busy: int = 1,
         narrow: int = sys.maxsize,
+        on_gpus: bool = False,
     ) -> None:
         super().__init__(limits, LaneKind, lambda row: row.search.slots)
         self._gather_seconds = limits.gather_seconds
-        self._prefill_tokens = PREFILL_TOKENS if limits.prefill_tokens is None else limits.prefill_tokens
-        self._refill_rows = REFILL_ROWS if limits.refill_rows is None else limits.refill_rows
+        tokens, rows = (GPU_PREFILL_TOKENS, GPU_REFILL_ROWS) if on_gpus else (PREFILL_TOKENS, REFILL_ROWS)
+        self._prefill_tokens = tokens if limits.prefill_tokens is None else limits.prefill_tokens
+        self._refill_rows = rows if limits.refill_rows is None else limits.refill_rows
         self._running = running
         self._busy = busy
         self._narrow = narrow

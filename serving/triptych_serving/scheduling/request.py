@@ -87,9 +87,7 @@ class Row(EngineRow):
     prefix: tuple[int, ...] = ()  # the translation starts with these ids; the frame's forced ids come first
     frame: FrameTokens = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
-    processor: Any = field(
-        default=None, repr=False
-    )  # edits its logits, made once for all rows of a request; None: made by the lane
+    processor: Any = field(default=None, repr=False)  # edits its logits, one for all rows of a request; None: made by the lane
     prompt: int = 0  # first tokens of `prefix` that are read before the first token is decoded, many at a time unless `scored`
     scored: bool = False  # the prompt's log-probabilities are wanted, too
     is_stopped: Callable[[Sequence[int]], bool] | None = None  # True if these tokens end with a stop sequence
@@ -200,11 +198,6 @@ class Call(Generic[RowT]):
         for row in self.rows:
             del row.call  # breaks the reference cycle: results are freed without the garbage collector
         return self.error is None
-
-    def row_ended(self) -> None:
-        """Count one row as finished; call the listener after the last one."""
-        if self.count_down():
-            self.notify_end()
 
     def notify_end(self) -> None:
         """Call the listener at the end."""

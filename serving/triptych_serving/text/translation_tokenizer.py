@@ -66,16 +66,8 @@ class TranslationTokenizer:
         return int(self._target_tokenizer.get_vocab_size())
 
     def encode(self, texts: Sequence[str], names: InputNames = CONTENTS) -> list[list[int]]:
-        """Return the ids of each text without a frame, end of sentence last. Releases the GIL.
-
-        Raises:
-            InvalidInputError: a text is empty, too long or not Unicode; names its index.
-        """
-        return [source.ids for source in self.encode_sources(texts, BARE, names)]
-
-    def encode_sources(self, texts: Sequence[str], framing: Framing, names: InputNames = CONTENTS) -> list[EncodedSource]:
-        """Encode texts in one call; arguments and errors as for `encode_source_steps`."""
-        return finish(self.encode_source_steps(texts, framing, names))
+        """Return the ids of each text without a frame, end of sentence last; errors as for `encode_source_steps`."""
+        return [source.ids for source in finish(self.encode_source_steps(texts, BARE, names))]
 
     def encode_source_steps(
         self,
@@ -117,15 +109,11 @@ class TranslationTokenizer:
             most: tokens of all texts.
 
         Raises:
-            InvalidInputError: as for `encode`.
+            InvalidInputError: as for `encode_source_steps`.
         """
         limits = TextLimits(self._target.tokens - forced, self._target.characters)
         inputs = [(text,) for text in texts]
         return encode_steps(self._target_tokenizer.encode_batch_fast, inputs, names, limits, most, lambda target: target.ids)
-
-    def encode_prefixes(self, prefixes: Sequence[str], max_tokens: int) -> list[tuple[int, ...]]:
-        """Encode target prefixes in one call; arguments and errors as for `encode_prefix_steps`."""
-        return finish(self.encode_prefix_steps(prefixes, max_tokens))
 
     def encode_prefix_steps(self, prefixes: Sequence[str], max_tokens: int) -> Steps[list[tuple[int, ...]]]:
         """Encode target prefixes in small steps: their ids, without an end of sentence; none for a blank prefix.

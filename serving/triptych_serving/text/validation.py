@@ -17,17 +17,23 @@ UNLIMITED = sys.maxsize
 
 @dataclass(frozen=True)
 class InputNames:
-    """Field names of inputs: `contents[3]`, or `inputs[3].text_pair`; without a list, the parts are fields: `text_pair`."""
+    """Field names of inputs: `contents[3]`, or `inputs[3].text_pair`; without a list, the parts are fields: `text_pair`.
+
+    An input with a single named part is that part: `pairs[3].source`.
+    """
 
     list: str = "contents"
     parts: tuple[str, ...] = ("",)
 
     def whole(self, index: int) -> str:
-        return f"{self.list}[{index}]" if self.list else self.parts[0]
+        if not self.list:
+            return self.parts[0]
+        single = self.parts[0] if len(self.parts) == 1 else ""
+        return f"{self.list}[{index}]" + (f".{single}" if single else "")
 
     def part(self, index: int, part: int) -> str:
         name = self.parts[part]
-        return f"{self.whole(index)}.{name}" if name and self.list else name or self.whole(index)
+        return f"{self.list}[{index}].{name}" if name and self.list else name or self.whole(index)
 
     def too_long(self, index: int, size: str, limits: "TextLimits", text: str) -> InvalidInputError:
         """Return the error for an input of `size` that begins with `text`."""
@@ -37,24 +43,13 @@ class InputNames:
 
 
 @dataclass(frozen=True)
-class PartNames(InputNames):
-    """Field names of inputs that are one part of an element: `pairs[3].source`."""
-
-    def whole(self, index: int) -> str:
-        return self.part(index, 0)
-
-    def part(self, index: int, part: int) -> str:
-        return f"{self.list}[{index}].{self.parts[part]}"
-
-
-@dataclass(frozen=True)
 class OwnedNames(InputNames):
     """Field names of inputs that belong to certain elements of the list."""
 
     owners: Sequence[int] = ()  # index of each input's element
 
     def whole(self, index: int) -> str:
-        return f"{self.list}[{self.owners[index]}]"
+        return super().whole(self.owners[index])
 
 
 @dataclass(frozen=True)

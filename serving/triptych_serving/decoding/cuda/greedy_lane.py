@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.cuda.kv_cache import RUN_TOKENS, entered
-from triptych_serving.decoding.cuda.slots import IN_FLIGHT, DeviceSlots, PendingStep
+from triptych_serving.decoding.cuda.slots import IN_FLIGHT, DeviceSlots
 from triptych_serving.decoding.lane import finish_row, group_by_length
 from triptych_serving.runtime.arrays import stack_rows
-from triptych_serving.runtime.memory import Memory
+from triptych_serving.runtime.memory import Memory, StreamMark
 from triptych_serving.scheduling.request import Finish, Row
 
 GONE = -1  # slot of a row that has left
@@ -44,7 +44,8 @@ class _SlottedRow:
 @dataclass(frozen=True)
 class _EnqueuedStep:
     number: int
-    pending: PendingStep
+    mark: StreamMark
+    tokens: Ints  # `[rows]`, by slot, valid once the mark is passed
     moves: list[tuple[int, int]] = field(default_factory=list)  # of rows from slot to slot since it was enqueued
 
 
@@ -109,8 +110,8 @@ class DeviceGreedyLane:
             while len(self._steps) < IN_FLIGHT:
                 self._enqueue()
             step = self._steps.popleft()
-            tokens = step.pending.wait()
-        return self._store(step, tokens)
+            step.mark.wait()
+        return self._store(step)
 
     def _encode(self, rows: Sequence[Row]) -> None:
         """Encode rows in the lowest empty slots."""
@@ -176,8 +177,8 @@ class DeviceGreedyLane:
 
     def _enqueue(self) -> None:
         self._force()
-        pending = self._slots.run(self._slots.buckets.of(self._high))
-        self._steps.append(_EnqueuedStep(self._enqueued, pending))
+        mark, tokens = self._slots.run(self._slots.buckets.of(self._high))
+        self._steps.append(_EnqueuedStep(self._enqueued, mark, tokens))
         self._enqueued += 1
 
     def _force(self) -> None:
@@ -191,12 +192,12 @@ class DeviceGreedyLane:
             self._slots.force(forced)
             self._forced = forced
 
-    def _store(self, step: _EnqueuedStep, tokens: Ints) -> list[Row]:
-        """Store a step's tokens, `[rows]` by slot; return the rows that ended with it."""
-        number, count = step.number, len(tokens)
+    def _store(self, step: _EnqueuedStep) -> list[Row]:
+        """Store a step's tokens; return the rows that ended with it."""
+        number, count = step.number, len(step.tokens)
         self._read = number + 1
         stored = self._tokens[number % len(self._tokens), :count]
-        stored[:] = tokens
+        stored[:] = step.tokens
         for source, target in step.moves:
             if source < count:  # else the row joined after the step was enqueued
                 stored[target] = stored[source]

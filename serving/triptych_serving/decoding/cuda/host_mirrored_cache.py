@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from triptych_serving.decoding.cuda.kv_cache import GRAPHS, RUN_TOKENS, DeviceKVCache, RowBuckets, entered
-from triptych_serving.decoding.kv_cache import BoundStep, StepArrays
+from triptych_serving.decoding.kv_cache import RunStep, StepArrays
 from triptych_serving.runtime.cuda_graph_lock import CUDA_GRAPH_LOCK
 from triptych_serving.runtime.memory import DeviceArray, Memory, RowCopy
 from triptych_serving.runtime.session import UNCAPTURED, Array, Binding, Session
@@ -82,7 +82,7 @@ class HostMirroredCache:
         self._sources.update(copies[:, 0].tolist())
         self._targets.update(copies[:, 2].tolist())
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         """Bind a bucket of rows; the results of rows that are not in use are ignored."""
         used, rows = rows, self._buckets.of(rows)
         last = arrays.inputs[LAST]
@@ -101,8 +101,14 @@ class HostMirroredCache:
                 {**given, **constants, **self._cache.inputs(rows)}, {**returned, **self._cache.outputs(rows)}
             )
             graph = self._graphs[key] = _Graph(binding)
-        idle = arrays.inputs[POSITIONS][used:rows]
-        return _MirroredRun(self, graph, last[:rows], self._lengths[:rows], idle, up, down)
+        last, lengths, idle = last[:rows], self._lengths[:rows], arrays.inputs[POSITIONS][used:rows]
+
+        def run() -> None:
+            np.add(last, 1, out=lengths)
+            idle.fill(0)  # a row that left may have had a position beyond its cache's end
+            self._run(graph, up, down, rows)
+
+        return run
 
     def fetch(self, array: Array) -> None:
         if id(array) in self._fetched:
@@ -112,7 +118,7 @@ class HostMirroredCache:
         self._memory.mark().wait()
         self._fetched.add(id(array))
 
-    def run(self, graph: "_Graph", up: Sequence["Pair"], down: Sequence["Pair"], rows: int) -> None:
+    def _run(self, graph: "_Graph", up: Sequence["Pair"], down: Sequence["Pair"], rows: int) -> None:
         """Upload, run, download and wait."""
         self._rows = rows
         self._fetched.clear()
@@ -165,21 +171,3 @@ class _Graph:
     binding: Binding
     number: int = UNCAPTURED
     runs: int = 0
-
-
-@dataclass(frozen=True)
-class _MirroredRun:
-    """A bound graph, with the arrays to upload before and to download after it."""
-
-    cache: HostMirroredCache
-    graph: _Graph
-    last: Array
-    lengths: Array
-    idle: Array  # positions of rows that are not in use
-    up: list[Pair]
-    down: list[Pair]
-
-    def run(self) -> None:
-        np.add(self.last, 1, out=self.lengths)
-        self.idle.fill(0)  # a row that left may have had a position beyond its cache's end
-        self.cache.run(self.graph, self.up, self.down, len(self.last))

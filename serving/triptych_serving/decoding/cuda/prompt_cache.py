@@ -1,14 +1,15 @@
 """Key-value caches of decoder-only rows in a device's memory, fp16; what else a graph takes is on the host, and copied."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from triptych_serving.bundle.manifest import DecoderShape
 from triptych_serving.decoding.cuda.kv_cache import HALF
-from triptych_serving.decoding.kv_cache import BoundStep, StepArrays
+from triptych_serving.decoding.kv_cache import RunStep, StepArrays
 from triptych_serving.decoding.prompt_cache import BLOCK, LARGEST_CHUNK, PromptGraphs, PromptKVCache
 from triptych_serving.runtime.memory import CacheRegion, DeviceArray, Memory
 from triptych_serving.runtime.session import Array, Bindable
@@ -31,15 +32,14 @@ class DevicePromptCache(PromptKVCache):
         if positions.stop > positions.start:
             self._memory.copy(self._region(source, positions), self._region(target, positions))
 
-    def bind(self, arrays: StepArrays, rows: int) -> BoundStep:
+    def bind(self, arrays: StepArrays, rows: int) -> RunStep:
         rare: dict[str, Any] = {name: self._copy_of(array) for name, array in arrays.rare.items() if name in self._names}
-        return _BoundAnew(self, replace(arrays, rare=rare), rows)
+        return partial(self._bind_and_run, replace(arrays, rare=rare), rows)
 
-    def run(self, arrays: StepArrays, rows: int) -> None:
-        """Bind the graph to arrays, of which the rare ones are on the device, and run it."""
+    def _bind_and_run(self, arrays: StepArrays, rows: int) -> None:
         self._rows = rows
         self._fetched.clear()
-        super().bind(arrays, rows).run()
+        super().bind(arrays, rows)()
 
     def fetch(self, array: Array) -> None:
         if id(array) not in self._fetched:
@@ -90,15 +90,3 @@ class DevicePromptCache(PromptKVCache):
     @staticmethod
     def _first(array: Any, rows: int) -> Any:
         return array.first(rows) if isinstance(array, DeviceArray) else array[:rows]
-
-
-@dataclass(frozen=True)
-class _BoundAnew:
-    """A graph that is bound before every run."""
-
-    cache: DevicePromptCache
-    arrays: StepArrays
-    rows: int
-
-    def run(self) -> None:
-        self.cache.run(self.arrays, self.rows)

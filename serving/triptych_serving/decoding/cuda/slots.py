@@ -20,19 +20,6 @@ IN_FLIGHT = 2  # steps that are enqueued and not yet read
 
 
 @dataclass(frozen=True)
-class PendingStep:
-    """Results of an enqueued step."""
-
-    mark: StreamMark
-    tokens: Array  # [rows] int64, by slot, valid once the mark is passed
-
-    def wait(self) -> Array:
-        """Wait for the newest token of each slot; read them before two more steps are enqueued."""
-        self.mark.wait()
-        return self.tokens
-
-
-@dataclass(frozen=True)
 class _Bucket:
     binding: Binding
     graph: int
@@ -92,16 +79,7 @@ class DeviceSlots:
         self._memory.wait()
 
     def encode(self, source: Array, lengths: Array, slots: Sequence[int]) -> None:
-        """Encode new rows and set their inputs for the first step.
-
-        Args:
-            source: `[rows, longest]` ids, padded.
-            lengths: `[rows]`.
-            slots: `[rows]`, ascending: the slot of each row.
-
-        Raises:
-            EngineError: the runtime failed.
-        """
+        """Encode new rows and set their inputs for the first step; arguments and errors as for DeviceKVCache."""
         self._cache.encode(source, lengths, slots)
         for start, stop, slot in runs_of(slots):
             self._begin(slot, slot + stop - start)
@@ -109,13 +87,7 @@ class DeviceSlots:
         self._lengths_changed = True
 
     def move(self, source: int, target: int, cached: int) -> None:
-        """Move a row to an empty slot.
-
-        Args:
-            source: slot.
-            target: slot.
-            cached: positions of its cache that are written.
-        """
+        """Move a row, of whose cache `cached` positions are written, from slot `source` to the empty slot `target`."""
         length = int(self._known_lengths[source])
         self._cache.copy(source, target, slice(0, cached), length)
         for vector in (self._tokens, self._positions):
@@ -134,8 +106,10 @@ class DeviceSlots:
             forced[slot] = token
         self._memory.upload(forced, self._forced)
 
-    def run(self, rows: int) -> PendingStep:
-        """Enqueue a step of the first slots.
+    def run(self, rows: int) -> tuple[StreamMark, Array]:
+        """Enqueue a step of the first slots; return the newest token of each, `[rows]` int64, and the mark to wait for before.
+
+        Read them before two more steps are enqueued.
 
         Args:
             rows: size of a bucket.
@@ -151,7 +125,7 @@ class DeviceSlots:
         tokens = self._results[self._turn][:rows]
         self._turn = (self._turn + 1) % IN_FLIGHT
         self._memory.download(bucket.tokens, tokens)
-        return PendingStep(self._memory.mark(), tokens)
+        return self._memory.mark(), tokens
 
     def _begin(self, first: int, stop: int) -> None:
         self._memory.upload(self._starts[first:stop], self._tokens.part(first, stop))

@@ -70,18 +70,13 @@ RANK = 5
 class CacheRegion:
     """The region `array[:, rows, :, positions, :]` of a cache `[N, B, H, T, D]`.
 
-    Args:
-        array: of rank 5.
-        rows: of B; without a step.
-        positions: of T; without a step.
-
     Raises:
         ValueError: the array has another rank, or a range is out of bounds.
     """
 
     array: DeviceArray
-    rows: slice
-    positions: slice
+    rows: slice  # of B; without a step
+    positions: slice  # of T; without a step
 
     def __post_init__(self) -> None:
         if len(self.array.shape) != RANK:

@@ -41,13 +41,7 @@ class UploadRing:
         self._marks: list[StreamMark | None] = [None, None]  # after the last copy out of each half
 
     def take(self, host: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of the array that stays unchanged until the device has read it, if the upload is enqueued at once.
-
-        Raises:
-            ValueError: the array is larger than a half.
-        """
-        if host.nbytes > self.largest:
-            raise ValueError(f"an array of {host.nbytes} bytes does not fit, at most {self.largest} do")
+        """Return a copy of the array that stays unchanged until the device has read it, if the upload is enqueued at once."""
         if self._used + host.nbytes > self.largest:
             self._turn()
         start = self._half * self.largest + self._used
@@ -60,8 +54,7 @@ class UploadRing:
         self._marks[self._half] = self._memory.mark()
         self._half = 1 - self._half
         self._used = 0
-        mark = self._marks[self._half]
-        if mark is not None:
+        if (mark := self._marks[self._half]) is not None:
             mark.wait()
 
 

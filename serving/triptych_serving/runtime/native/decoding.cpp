@@ -531,34 +531,25 @@ Status compute_safely(void* kernel, void* context) {
   }
 }
 
-Status create_attention(const CustomOp*, const void* const* api, const void* info, void** kernel) {
-  Kernel made{api, 0, 1.0f, false};
-  made.heads = made.integer(info, "num_heads", 0);
-  made.scale = made.number(info, "scale", 0.0f);
-  const int64_t attention = made.integer(info, "qk_output", 0);
-  made.weights = attention == 2;
-  const bool plain = made.integer(info, "do_rotary", 0) == 0 && made.integer(info, "local_window_size", -1) == -1 &&
-                     made.integer(info, "smooth_softmax", 0) <= 0 && made.number(info, "softcap", 0.0f) == 0.0f;
-  if (!plain || made.heads < 1 || made.integer(info, "kv_num_heads", 0) != made.heads || made.scale <= 0.0f || attention % 2)
-    return made.fail("decode_attention: unsupported attributes");
-  *kernel = new Kernel(made);
-  return nullptr;
+void make_attention(Kernel& kernel, const void* info) {
+  kernel.heads = kernel.integer(info, "num_heads", 0);
+  kernel.scale = kernel.number(info, "scale", 0.0f);
+  const int64_t attention = kernel.integer(info, "qk_output", 0);
+  kernel.weights = attention == 2;
+  const bool plain = kernel.integer(info, "do_rotary", 0) == 0 && kernel.integer(info, "local_window_size", -1) == -1 &&
+                     kernel.integer(info, "smooth_softmax", 0) <= 0 && kernel.number(info, "softcap", 0.0f) == 0.0f;
+  if (!plain || kernel.heads < 1 || kernel.integer(info, "kv_num_heads", 0) != kernel.heads || kernel.scale <= 0.0f || attention % 2)
+    throw Fault{"decode_attention: unsupported attributes"};
 }
 
-Status create_last(const CustomOp*, const void* const* api, const void* info, void** kernel) {
-  Kernel made{api, 0, 1.0f, false};
-  if (made.integer(info, "axis", -1) != -1 || made.integer(info, "largest", 1) != 1 || made.integer(info, "sorted", 1) != 1)
-    return made.fail("only the largest along the last dimension, sorted");
-  *kernel = new Kernel(made);
-  return nullptr;
+void make_last(Kernel& kernel, const void* info) {
+  if (kernel.integer(info, "axis", -1) != -1 || kernel.integer(info, "largest", 1) != 1 || kernel.integer(info, "sorted", 1) != 1)
+    throw Fault{"only the largest along the last dimension, sorted"};
 }
 
-Status create_scatter(const CustomOp*, const void* const* api, const void* info, void** kernel) {
-  Kernel made{api, 0, 1.0f, false};
-  const int64_t axis = made.integer(info, "axis", 0);
-  if (axis != 1 && axis != -1) return made.fail("ScatterElements: only along the last of two dimensions");
-  *kernel = new Kernel(made);
-  return nullptr;
+void make_scatter(Kernel& kernel, const void* info) {
+  const int64_t axis = kernel.integer(info, "axis", 0);
+  if (axis != 1 && axis != -1) throw Fault{"ScatterElements: only along the last of two dimensions"};
 }
 
 void make_norm(Kernel& kernel, const void* info) { kernel.scale = kernel.number(info, "epsilon", 1e-5f); }
@@ -586,7 +577,7 @@ CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compu
   op.destroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
   op.input_characteristic = op.output_characteristic = [](const CustomOp*, size_t) { return 0; };
   op.input_memory = [](const CustomOp*, size_t) { return 0; };
-  op.create2 = create_last;
+  op.create2 = create_safely<make_last>;
   op.compute2 = compute;
   op.start_version = [](const CustomOp*) { return 1; };
   op.end_version = [](const CustomOp*) { return INT32_MAX; };
@@ -599,13 +590,13 @@ CustomOp make_op(const char* name, size_t inputs, size_t outputs, Status (*compu
 }
 
 template <typename T>
-CustomOp make_attention(Type cache) {
+CustomOp make_attention_op(Type cache) {
   CustomOp op = make_op("GroupQueryAttention", 14, 4, compute_safely<compute_attention<T>>);
   op.input_type = attention_input;
   op.output_type = attention_output;
   op.input_characteristic = [](const CustomOp*, size_t index) -> int { return index == 1 || index == 2 || index > 6; };
   op.output_characteristic = [](const CustomOp*, size_t index) -> int { return index > 0; };
-  op.create2 = create_attention;
+  op.create2 = create_safely<make_attention>;
   op.cache = cache;
   return op;
 }
@@ -619,10 +610,10 @@ CustomOp make_causal_op() {
   return op;
 }
 
-CustomOp make_scatter() {
+CustomOp make_scatter_op() {
   CustomOp op = make_op("ScatterElements", 3, 1, compute_safely<compute_scatter>);
   op.input_type = scatter_input;
-  op.create2 = create_scatter;
+  op.create2 = create_safely<make_scatter>;
   // Where edits are few, copying all values would be most of the work.
   op.shares = [](int** inputs, int** outputs) -> size_t {
     static int first = 0;
@@ -701,10 +692,10 @@ extern "C" __attribute__((visibility("default"))) int triptych_extend_beams(cons
 extern "C" __attribute__((visibility("default"))) int triptych_multiplies_bytes() { return choose().multiply != nullptr; }
 
 extern "C" __attribute__((visibility("default"))) Status RegisterCustomOps(void* options, const ApiBase* base) {
-  static const CustomOp floats = make_attention<float>(FLOAT), bytes = make_attention<int8_t>(INT8);
+  static const CustomOp floats = make_attention_op<float>(FLOAT), bytes = make_attention_op<int8_t>(INT8);
   static const CustomOp log_softmax = make_op("LogSoftmax", 1, 1, compute_safely<compute_log_softmax>);
   static const CustomOp top_k = make_op("TopK", 2, 2, compute_safely<compute_top_k>);
-  static const CustomOp scatter = make_scatter(), product = make_product_op(), causal = make_causal_op();
+  static const CustomOp scatter = make_scatter_op(), product = make_product_op(), causal = make_causal_op();
   static const CustomOp encoder_attention = make_encoder_attention_op(), norm = make_norm_op();
   static const CustomOp matmul = make_float_product_op("MatMul", 2), gemm = make_float_product_op("Gemm", 3);
   static const CustomOp per_token[] = {make_per_token_op("PerTokenMatMul", 3), make_per_token_op("PerTokenGemm", 4)};

@@ -117,11 +117,6 @@ float* product_output(const Kernel& kernel, void* context, const Kernel::Tensor<
   return kernel.output<float>(context, 0, shape, inputs.rank);
 }
 
-void multiply_bytes(const Kernel& kernel, void* context, const Product& product, int64_t rows) {
-  run_panels(kernel, context, product.columns, PANEL, product.depth * PANEL,
-             [&](int64_t first, int64_t stop) { kernel.level.multiply(product, rows, first, stop); });
-}
-
 // Call `function(operands)` with the operands of a product of bytes.
 template <typename Function>
 void with_operands(const Kernel& kernel, void* context, const Places& places, Function function) {

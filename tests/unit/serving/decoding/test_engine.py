@@ -1,9 +1,10 @@
 """The decode engine: steps, streams, lanes and their threads. What both engines share is tested in scheduling/."""
 
 import gc
+import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,27 +12,27 @@ import pytest
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.search_params import SearchParams
-from triptych_serving.decoding.engine import NARROW_SLOTS, DecodeEngine, DecodeWorker, EngineOptions, with_gpu_limits
+from triptych_serving.decoding.engine import NARROW_SLOTS, DecodeEngine, DecodeWorker, EngineOptions
 from triptych_serving.errors import CancelledError, DeadlineError, EngineError, UnavailableError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.device import Device
-from triptych_serving.scheduling.decode_scheduler import DecodeLimits, LaneKind, LanePlan
+from triptych_serving.scheduling.decode_scheduler import LaneKind, LanePlan
 from triptych_serving.scheduling.request import Finish, Row
-from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 
 from ....fixtures.toy import SOURCES, TARGETS
 from ..calls import RecordedCall, call_of, eventually, make_call, row_of
-from ..conftest import MakeLane
 from ..stub_lane import POISON, Gate, StubLane
 
 ENDLESS = 1_000_000  # tokens
 
 
 @contextmanager
-def engine_with(make_lane: Callable[[], Any], workers: int = 1, **options: Any) -> Iterator[DecodeEngine]:
-    engine = DecodeEngine(lambda _kind, _worker: make_lane(), EngineOptions(workers), **options)
-    engine.start()
+def started(
+    make: Callable[[LaneKind, int], Any], workers: int = 1, kinds: Sequence[LaneKind] = (), **options: Any
+) -> Iterator[DecodeEngine]:
+    engine = DecodeEngine(make, EngineOptions(workers), **options)
+    engine.start(kinds)
     try:
         yield engine
     finally:
@@ -43,7 +44,7 @@ def stepping_engine(**options: Any) -> Iterator[tuple[DecodeEngine, StubLane, Ga
     """Run an engine that makes a step for each that the gate allows."""
     gate = Gate()
     lane = StubLane(gate=gate)
-    with engine_with(lambda: lane, **options) as engine:
+    with started(lambda *_: lane, **options) as engine:
         try:
             yield engine, lane, gate
         finally:
@@ -97,18 +98,9 @@ def test_an_engine_that_does_not_drain_fails_running_rows() -> None:
     assert isinstance(running.error, UnavailableError)
 
 
-def test_workers_share_the_rows_of_one_call(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
-    call = call_of(*(Row(source, 63) for source in codec.encode(SOURCES)))
-    with engine_with(lambda: make_lane(8), workers=3) as engine:
-        engine.submit(call)
-        call.wait()
-    assert codec.decode([row.tokens for row in call.rows]) == TARGETS
-    assert call.listener.ends == 1
-
-
 def test_a_stream_is_told_of_every_token() -> None:
     streamed, silent = make_call(max_tokens=4, streams=True), make_call(max_tokens=4)
-    with engine_with(StubLane) as engine:
+    with started(lambda *_: StubLane()) as engine:
         for call in (streamed, silent):
             engine.submit(call)
             call.wait()
@@ -125,7 +117,7 @@ def test_the_first_token_is_timed_when_a_lane_reports_it() -> None:
 
     gate = Gate()
     lane, call = Late(gate=gate), make_call(max_tokens=9, streams=True)
-    with engine_with(lambda: lane) as engine:
+    with started(lambda *_: lane) as engine:
         engine.submit(call)
         gate.allow(2)
         eventually(lambda: lane.steps == 2)
@@ -146,6 +138,7 @@ def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
         next(left)
         left.close()  # type: ignore[attr-defined]
         eventually(lambda: translator.engine.load() == (0, 0))
+        assert re.search(r"CPU, fp32, (native kernels, )?2 threads x", translator.describe())
     finally:
         translator.close()
     assert [output.text for output in outputs] == TARGETS
@@ -185,18 +178,12 @@ def test_wide_rows_have_threads_of_their_own() -> None:
         lanes[kind, worker] = StubLane(32)
         return lanes[kind, worker]
 
-    engine = DecodeEngine(make, EngineOptions(workers=2), wide_workers=1)
-    engine.start([LaneKind.SEARCH])
-    try:
-        calls = [call_of(Row([5, 2], 3, SearchParams(beam_size=size))) for size in (1, NARROW_SLOTS, NARROW_SLOTS + 1)]
-        for call in calls:
+    calls = [call_of(Row([5, 2], 3, SearchParams(beam_size=size))) for size in (1, NARROW_SLOTS, NARROW_SLOTS + 1)]
+    retried = call_of(Row([POISON, 2], 3, SearchParams(beam_size=NARROW_SLOTS + 1)))
+    with started(make, 2, [LaneKind.SEARCH], wide_workers=1) as engine:
+        for call in (*calls, retried):
             engine.submit(call)
             call.wait()
-        retried = call_of(Row([POISON, 2], 3, SearchParams(beam_size=NARROW_SLOTS + 1)))
-        engine.submit(retried)
-        retried.wait()
-    finally:
-        engine.close()
     usual = {(kind, worker) for kind in (LaneKind.GREEDY, LaneKind.SEARCH) for worker in (0, 1)}
     assert set(lanes) == {*usual, (LaneKind.WIDE, 2)}
     assert all(map(finished, calls))
@@ -213,9 +200,7 @@ def test_threads_are_woken_for_rows_that_they_take(monkeypatch: pytest.MonkeyPat
         return plan(self, worker)
 
     monkeypatch.setattr(DecodeEngine, "_plans", note)
-    engine = DecodeEngine(lambda kind, worker: StubLane(32), EngineOptions(workers=2), wide_workers=1)
-    engine.start([LaneKind.SEARCH])
-    try:
+    with started(lambda *_: StubLane(32), 2, [LaneKind.SEARCH], wide_workers=1) as engine:
         eventually(lambda: len(set(plans)) == 3)
         plans.clear()
         call = call_of(Row([5, 2], 3, SearchParams()))
@@ -223,8 +208,6 @@ def test_threads_are_woken_for_rows_that_they_take(monkeypatch: pytest.MonkeyPat
         call.wait()
         assert len(set(plans)) == 1
         assert 2 not in plans
-    finally:
-        engine.close()
 
 
 def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:
@@ -235,18 +218,14 @@ def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:
             raise MemoryError("no room")
         return lanes[kind]
 
-    engine = DecodeEngine(make, EngineOptions(workers=1))
-    engine.start()
-    try:
-        searched, greedy = call_of(Row([5, 2], 10, SearchParams(beam_size=2))), make_call()
+    searched, greedy = call_of(Row([5, 2], 10, SearchParams(beam_size=2))), make_call()
+    with started(make) as engine:
         for call in (searched, greedy):
             engine.submit(call)
             call.wait()
         assert isinstance(searched.error, EngineError)
         assert finished(greedy)
         assert engine.load() == (0, 0)
-    finally:
-        engine.close(drain=False)
 
 
 def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
@@ -258,7 +237,7 @@ def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
     lanes: list[StubLane] = [Broken(gate=gate)]  # there is no second one
     reasons: list[str] = []
     running, waiting = make_call(rows=8, source=[POISON, 2]), make_call(rows=20)
-    with engine_with(lanes.pop) as engine:
+    with started(lambda *_: lanes.pop()) as engine:
         engine.when_failed(reasons.append)
         engine.submit(running)
         eventually(lambda: engine.load() == (8, 0))
@@ -288,9 +267,8 @@ def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
         def warm_up(self) -> None:
             made[self._worker].add(threading.get_ident())
 
-    engine = DecodeEngine(lambda _kind, worker: Warm(worker), EngineOptions(workers=3))
-    engine.start()
-    engine.close()
+    with started(lambda _kind, worker: Warm(worker), workers=3):
+        pass
     assert sorted(made) == [0, 1, 2]
     assert all(len(threads) == 1 for threads in made.values())
     assert len(set.union(*made.values()) - {threading.get_ident()}) == 3
@@ -337,24 +315,13 @@ def test_a_lane_that_fails_is_freed() -> None:
             DecodeEngine(lambda _kind, _worker: Failing(), EngineOptions(workers=2)).start()
         assert isinstance(kept.value.__cause__, MemoryError)
         assert not alive
-        engine = DecodeEngine(lambda kind, _: StubLane() if kind is LaneKind.GREEDY else Failing(), EngineOptions())
-        engine.start()
-        engine.submit(searched)
-        searched.wait()
-        engine.close()
+        with started(lambda kind, _: StubLane() if kind is LaneKind.GREEDY else Failing()) as engine:
+            engine.submit(searched)
+            searched.wait()
         assert isinstance(searched.error, EngineError)
         assert not alive
     finally:
         gc.enable()
-
-
-def test_open_limits_are_those_of_a_gpu() -> None:
-    gpus = (Device("cuda"),)
-    usual = with_gpu_limits(EngineOptions(devices=gpus)).limits
-    assert (usual.prefill_tokens, usual.refill_rows) == (4_096, 64)
-    chosen = DecodeLimits(prefill_tokens=512, refill_rows=8)
-    assert with_gpu_limits(EngineOptions(limits=chosen, devices=gpus)).limits == chosen
-    assert with_gpu_limits(EngineOptions()) == EngineOptions()
 
 
 def test_a_gpu_has_one_worker() -> None:

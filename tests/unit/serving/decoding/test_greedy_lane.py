@@ -104,12 +104,6 @@ def test_the_longest_source_and_target_fit(make_lane: MakeLane) -> None:
     assert all(len(row.tokens) <= 63 for row in rows)
 
 
-def test_the_slot_of_a_row_that_ended_is_free(make_lane: MakeLane, codec: TranslationTokenizer) -> None:
-    lane = make_lane(3)
-    lane.join([row_of(source, limit) for source, limit in zip(codec.encode(SOURCES[:3]), (1, 2, 9), strict=True)])
-    assert [(len(lane.step()), lane.free) for _ in range(3)] == [(1, 1), (1, 2), (0, 2)]
-
-
 def test_the_size_of_the_caches_follows_from_the_manifest(make_lane: MakeLane) -> None:
     layers, heads, head_dim, source, target = 2, 2, 16, 64, 64
     assert make_lane(5).bytes == 4 * 2 * layers * 5 * heads * head_dim * (source + target)

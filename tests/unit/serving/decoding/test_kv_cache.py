@@ -22,11 +22,11 @@ def test_copies_are_made_before_the_next_step_and_the_next_source(
     manifest = replace(bundle.manifest_of(TranslationManifest), decoder=SHAPE, limits=Limits(8, 8))
     cache = HostKVCache(TableEncoder(), Recording(), manifest, 4)  # type: ignore[arg-type]
     cache.cache[:] = np.arange(4)[:, None, None, None]  # the row's number
-    step = cache.bind(StepArrays({}, {}), 4)
+    run = cache.bind(StepArrays({}, {}), 4)
     cache.copy(3, 0, slice(2, 5))
     cache.copy(0, 1, slice(0, 4))  # its source is what was copied before
-    step.run()
-    step.run()  # copies nothing again
+    run()
+    run()  # copies nothing again
     assert [cache.cache[0, row, 0, :, 0].tolist() for row in (0, 1)] == [[0, 0, 3, 3, 3, 0, 0, 0], [0, 0, 3, 3, 1, 1, 1, 1]]
     cache.encode(np.array([[7, 8]]), np.array([2], np.int32), 0)
     cache.copy(0, 1, slice(0, 0), 2)

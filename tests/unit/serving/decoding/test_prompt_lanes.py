@@ -26,15 +26,19 @@ def prompts(count: int, seed: int = 1) -> list[list[int]]:
     return [random.integers(4, TOKENS, size).tolist() for size in random.integers(1, 90, count).tolist()]
 
 
+def join(lane: Any, rows: Sequence[Row]) -> None:
+    for row in rows:
+        row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
+    lane.join(rows)
+
+
 def run(lane: Any, arrivals: Sequence[Sequence[Row]]) -> None:
     """Let rows join, one group after each of the first steps, until all have ended."""
     waiting = [list(rows) for rows in arrivals]
     left = sum(map(len, waiting))
     while left:
         if waiting:
-            for row in waiting[0]:
-                row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
-            lane.join(waiting.pop(0))
+            join(lane, waiting.pop(0))
         left -= len(lane.step())
 
 
@@ -178,9 +182,7 @@ def test_prompts_that_come_together_are_read_together_before_any_decodes() -> No
     lane, graph = make_lane(False, chunks=False)
     given = prompts(12, seed=8)
     rows = [row_of(prompt, 20) for prompt in given]
-    for row in rows:
-        row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
-    lane.join(rows)
+    join(lane, rows)
     steps = 0
     while lane.rows:
         if any(len(row.tokens) < row.prompt > 1 for row in rows):
@@ -237,9 +239,7 @@ def test_stop_sequences_end_rows_across_tokens(searches: bool) -> None:
 def test_rows_that_leave_while_they_are_read_free_their_slots() -> None:
     lane, _ = make_lane(False, count=3)
     leaving, staying = row_of(prompts(1, seed=3)[0] * 3, 5), row_of([4, 5, 6] * 20, 5)
-    for row in (leaving, staying):
-        row.call = SimpleNamespace(streams=False)  # type: ignore[assignment]
-    lane.join([leaving, staying])
+    join(lane, [leaving, staying])
     lane.step()
     lane.leave([leaving])
     assert lane.free == 2

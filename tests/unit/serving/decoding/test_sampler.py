@@ -1,6 +1,7 @@
 """Samples compared with exact distributions; seeds are fixed, so that results are deterministic."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from triptych_serving.decoding.sampler import Sampler
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01])
 LOGS = np.log(PROBABILITIES).astype(np.float32)
 DRAWS = 4_000
+Floats = NDArray[np.floating]
 
 
 def frequencies(
-    logs: NDArray[np.floating], temperature: float = 1.0, topk: int = 0, topp: float = 1.0, draws: int = DRAWS
+    logs: Floats, temperature: float = 1.0, topk: int = 0, topp: float = 1.0, draws: int = DRAWS
 ) -> NDArray[np.float64]:
     sampler = Sampler(3, 0)
     drawn = [sampler.choose(logs, temperature, topk, topp) for _ in range(draws)]
@@ -38,34 +40,30 @@ def only(count: int, weights: NDArray[np.float64] = PROBABILITIES) -> NDArray[np
     return normalized(np.where(np.arange(len(weights)) < count, weights, 0))
 
 
-def test_tokens_are_drawn_by_their_probability() -> None:
-    assert_distributed(frequencies(LOGS), PROBABILITIES)
+BANNED = np.where(np.isin(np.arange(7), [0, 3]), -1e9, LOGS)
+FLAT = np.zeros(8, np.float32)
 
 
-def test_logits_may_be_shifted() -> None:
-    assert_distributed(frequencies(LOGS + 17), PROBABILITIES)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_temperature(temperature: float) -> None:
-    assert_distributed(frequencies(LOGS, temperature), normalized(PROBABILITIES ** (1 / temperature)))
-
-
-@pytest.mark.parametrize("topk", [1, 3, 7, 1_000])
-def test_top_k(topk: int) -> None:
-    assert_distributed(frequencies(LOGS, topk=topk), only(topk))
-
-
-@pytest.mark.parametrize(("topp", "count"), [(1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7)])
-def test_top_p(topp: float, count: int) -> None:
-    assert_distributed(frequencies(LOGS, topp=topp), only(count))
-
-
-def test_temperature_then_top_k_then_top_p() -> None:
-    weights = np.sqrt(PROBABILITIES)
-    kept = normalized(weights[:4]).cumsum()
-    assert kept[1] < 0.7 < kept[2]
-    assert_distributed(frequencies(LOGS, 2.0, 4, 0.7), only(3, weights))
+@pytest.mark.parametrize(
+    ("logs", "options", "expected"),
+    [
+        pytest.param(LOGS, {}, PROBABILITIES, id="by probability"),
+        pytest.param(LOGS + 17, {}, PROBABILITIES, id="shifted logits"),
+        pytest.param(BANNED, {}, normalized(np.where(BANNED < -100, 0, PROBABILITIES)), id="banned tokens"),
+        *[(LOGS, {"temperature": heat}, normalized(PROBABILITIES ** (1 / heat))) for heat in (0.5, 2.0)],
+        *[(LOGS, {"topk": topk}, only(topk)) for topk in (1, 3, 7, 1_000)],
+        *[
+            (LOGS, {"topp": topp}, only(count))
+            for topp, count in ((1e-9, 1), (0.39, 1), (0.41, 2), (0.66, 3), (0.985, 6), (0.9999, 7))
+        ],
+        pytest.param(LOGS, {"temperature": 2.0, "topk": 4, "topp": 0.7}, only(3, np.sqrt(PROBABILITIES)), id="in this order"),
+        pytest.param(FLAT, {"topk": 3}, only(3, np.ones(8)), id="of equal tokens the earlier, top k"),
+        pytest.param(FLAT, {"topp": 0.5}, only(4, np.ones(8)), id="of equal tokens the earlier, top p"),
+    ],
+)
+def test_tokens_are_drawn_by_their_probability(logs: Floats, options: dict[str, Any], expected: NDArray[np.float64]) -> None:
+    """Temperature comes first, then the likeliest tokens."""
+    assert_distributed(frequencies(logs, **options), expected)
 
 
 def test_the_order_of_tokens_does_not_matter() -> None:
@@ -93,12 +91,6 @@ def test_a_large_vocabulary(topk: int, topp: float) -> None:
         assert np.abs(compare[0] - compare[1])[seen].max() < 5 * np.sqrt(compare[1].max() / 1_000)
 
 
-def test_ties_keep_the_earlier_tokens() -> None:
-    flat = np.zeros(8, np.float32)
-    assert_distributed(frequencies(flat, topk=3), only(3, np.ones(8)))
-    assert_distributed(frequencies(flat, topp=0.5), only(4, np.ones(8)))
-
-
 @pytest.mark.parametrize("temperature", [1e-6, 1e-300])
 def test_a_temperature_near_zero_takes_the_likeliest(temperature: float) -> None:
     with warnings.catch_warnings():
@@ -106,24 +98,14 @@ def test_a_temperature_near_zero_takes_the_likeliest(temperature: float) -> None
         assert frequencies(LOGS[::-1], temperature, draws=20)[-1] == 1
 
 
-def test_banned_tokens_are_never_drawn() -> None:
-    logs = LOGS.copy()
-    logs[[0, 3]] = -1e9
-    expected = np.where(np.isin(np.arange(7), [0, 3]), 0, PROBABILITIES)
-    assert_distributed(frequencies(logs), normalized(expected))
-
-
 def draws(sampler: Sampler, count: int = 50) -> list[int]:
     return [sampler.choose(LOGS, 1.0, 0, 1.0) for _ in range(count)]
 
 
-def test_a_seed_is_reproducible() -> None:
-    assert draws(Sampler(2**64 - 1, 2)) == draws(Sampler(2**64 - 1, 2))
-
-
-def test_seeds_and_hypotheses_differ() -> None:
-    rows = [draws(Sampler(seed, index)) for seed in (0, 1, 2**63) for index in (0, 1)]
+def test_seeds_are_reproducible_and_seeds_and_hypotheses_differ() -> None:
+    rows = [draws(Sampler(seed, index)) for seed in (0, 1, 2**64 - 1) for index in (0, 1)]
     assert len({tuple(row) for row in rows}) == len(rows)
+    assert rows[-1] == draws(Sampler(2**64 - 1, 1))
 
 
 def test_samplers_are_independent() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from triptych_serving.decoding.shortlist import Shortlist, read_shortlist
+from triptych_serving.decoding.shortlist import read_shortlist
 from triptych_serving.errors import BundleError
 
 SIZE = 12
@@ -32,52 +32,32 @@ def write(folder: Path, **changes: Any) -> Path:
     return path
 
 
-@pytest.fixture
-def shortlist(tmp_path: Path) -> Shortlist:
-    return read_shortlist(write(tmp_path), SIZE)
-
-
-def ids_of(shortlist: Shortlist, source: list[int], extra: tuple[int, ...] = ()) -> list[int] | None:
-    ids = shortlist.ids(source, extra)
-    return None if ids is None else ids.tolist()
-
-
 def faults_of(path: Path, size: int = SIZE) -> tuple[str, ...]:
     with pytest.raises(BundleError) as error:
         read_shortlist(path, size)
     return error.value.faults
 
 
-def test_ids_are_the_source_its_translations_and_common_tokens(shortlist: Shortlist) -> None:
-    assert ids_of(shortlist, [4, END]) == [0, 2, 4, 5, 8, 9]
-    assert ids_of(shortlist, [7, 6, 4, END]) == [0, 2, 4, 5, 6, 7, 8, 9, 10, 11]
-
-
-def test_banned_ids_are_allowed_in_a_prefix_only(tmp_path: Path) -> None:
-    shortlist = read_shortlist(write(tmp_path), SIZE, {0, 9, 4})
-    assert ids_of(shortlist, [4, END]) == [2, 5, 8]
-    assert ids_of(shortlist, [4, END], (9, 7)) == [2, 5, 7, 8, 9]
-
-
-def test_ids_are_sorted_and_unique(shortlist: Shortlist) -> None:
-    ids = shortlist.ids([4, 6, 4, 6, END])
-    assert ids is not None
-    assert ids.dtype == np.int64
-    assert ids.tolist() == sorted(set(ids.tolist())) == ids_of(shortlist, [6, 4, END])
-
-
-def test_extra_ids_are_included(shortlist: Shortlist) -> None:
-    assert ids_of(shortlist, [7, END], (1, 3)) == [0, 1, 2, 3, 5, 7, 11]
-
-
-def test_a_source_with_an_unknown_token_has_no_list(shortlist: Shortlist) -> None:
-    assert shortlist.ids([4, UNKNOWN, END]) is None
-    assert shortlist.ids([4, 0, END]) is None  # a common target, but a source without a list
-
-
-def test_32_bit_ids_are_read(tmp_path: Path) -> None:
-    wide = {name: np.asarray(array, np.uint32) for name, array in make_arrays().items()}
-    assert ids_of(read_shortlist(write(tmp_path, **wide), SIZE), [4, END]) == [0, 2, 4, 5, 8, 9]
+@pytest.mark.parametrize(
+    ("banned", "source", "extra", "expected"),
+    [
+        pytest.param((), [4, END], (), [0, 2, 4, 5, 8, 9], id="the source, its translations and common tokens"),
+        pytest.param((), [6, 4, 6, END], (), [0, 2, 4, 5, 6, 8, 9, 10], id="sorted and unique"),
+        pytest.param((), [7, END], (1, 3), [0, 1, 2, 3, 5, 7, 11], id="extra ids"),
+        pytest.param((), [4, UNKNOWN, END], (), None, id="an unknown token"),
+        pytest.param((), [4, 0, END], (), None, id="a common target, but a source without a list"),
+        pytest.param({0, 9, 4}, [4, END], (), [2, 5, 8], id="banned ids"),
+        pytest.param({0, 9, 4}, [4, END], (9, 7), [2, 5, 7, 8, 9], id="banned ids are allowed in a prefix"),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint16, np.uint32])
+def test_ids_of_a_source(
+    tmp_path: Path, kind: type, banned: set[int], source: list[int], extra: tuple[int, ...], expected: list[int] | None
+) -> None:
+    path = write(tmp_path, **{name: make_arrays()[name].astype(kind) for name in ("targets", "always")})
+    ids = read_shortlist(path, SIZE, banned).ids(source, extra)
+    assert (None if ids is None else ids.tolist()) == expected
+    assert ids is None or ids.dtype == np.int64
 
 
 def test_all_wrong_types_and_missing_arrays_are_listed(tmp_path: Path) -> None:
@@ -105,21 +85,13 @@ def test_offsets_must_ascend_over_all_targets(tmp_path: Path, offsets: list[int]
     assert any("must ascend from 0 to 8" in fault for fault in faults_of(path))
 
 
-def test_arrays_of_objects_are_a_fault(tmp_path: Path) -> None:
-    path = write(tmp_path, always=np.array([{}], object))
-    assert "cannot be read" in faults_of(path)[0]
-
-
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 no archive", b"text"])
-def test_an_unreadable_file_is_a_fault(tmp_path: Path, content: bytes | None) -> None:
+def test_unreadable_files_are_faults(tmp_path: Path) -> None:
     path = tmp_path / "shortlist.npz"
-    if content is not None:
-        path.write_bytes(content)
-    assert "cannot be read" in faults_of(path)[0]
-
-
-def test_a_plain_array_is_a_fault(tmp_path: Path) -> None:
-    path = tmp_path / "shortlist.npz"
+    for content in (None, b"", b"PK\x03\x04 no archive", b"text"):
+        if content is not None:
+            path.write_bytes(content)
+        assert "cannot be read" in faults_of(path)[0]
+    assert "cannot be read" in faults_of(write(tmp_path, always=np.array([{}], object)))[0]
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
     assert faults_of(path) == ("not an archive of arrays (.npz)",)

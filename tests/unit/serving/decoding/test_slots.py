@@ -54,16 +54,12 @@ def make(bundle: Bundle, step: Recording, columns: VocabSubset | None = None) ->
     return slots
 
 
-def test_rows_without_edits_have_the_bans(bundle: Bundle) -> None:
-    step = Recording()
-    make(bundle, step).search(8, ())
-    assert [step.banned(row) for row in range(2)] == [BANS, BANS]
-    assert (step.inputs["edit_factors"] == 1).all()
-
-
-def test_rows_with_edits_have_the_bans_too(bundle: Bundle) -> None:
+def test_rows_with_edits_and_without_have_the_bans(bundle: Bundle) -> None:
     step = Recording()
     slots = make(bundle, step)
+    slots.search(8, ())
+    assert [step.banned(row) for row in range(2)] == [BANS, BANS]
+    assert (step.inputs["edit_factors"] == 1).all()
     for more in ({11, 12, 13, 14}, {3}):
         slots.search(8, [ban(np.array([*BANS, *more])), None])
         assert [step.banned(row) for row in range(2)] == [BANS | more, BANS]

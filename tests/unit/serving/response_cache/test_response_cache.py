@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych_serving.errors import DeadlineError, EngineError, InvalidInputError, UnsupportedError
-from triptych_serving.response_cache.response_cache import (
-    ENTRY_BYTES,
-    CachedResponse,
-    ResponseCache,
-    ResponseCacheOptions,
-    ResponseSource,
-)
+from triptych_serving.response_cache.response_cache import ENTRY_BYTES, ResponseCache, ResponseCacheOptions
 
 from ..calls import in_loop
 
@@ -34,12 +28,16 @@ class Work:
     """Computations that run until they are told to end."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.begun_by: list[asyncio.Task[Any] | None] = []
         self.cancelled = 0
         self._ends: asyncio.Queue[bytes | BaseException] = asyncio.Queue()
 
+    @property
+    def begun(self) -> int:
+        return len(self.begun_by)
+
     async def __call__(self) -> bytes:
-        self.begun += 1
+        self.begun_by.append(asyncio.current_task())
         try:
             end = await self._ends.get()
         except asyncio.CancelledError:
@@ -52,6 +50,10 @@ class Work:
     def end(self, end: bytes | BaseException) -> None:
         self._ends.put_nowait(end)
 
+    def forget(self) -> None:
+        """Drop ends that nobody needed."""
+        self._ends = asyncio.Queue()
+
 
 class Asking:
     """Requests to one model."""
@@ -61,24 +63,22 @@ class Asking:
         self.work = Work()
         self.model: Any = FakeModel()
 
-    def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[CachedResponse]":
+    def ask(self, content: bytes = b"hello", deadline: float | None = None) -> "asyncio.Task[bytes]":
         key = self.repeats.key(self.model, "Translate", content)
         return asyncio.create_task(self.repeats.respond(key, deadline, self.work))
 
-    async def asked(self, count: int, content: bytes = b"hello") -> "list[asyncio.Task[CachedResponse]]":
+    async def asked(self, count: int) -> "list[asyncio.Task[bytes]]":
         """Start `count` equal requests."""
-        tasks = [self.ask(content) for _ in range(count)]
+        tasks = [self.ask() for _ in range(count)]
         await settle()
         return tasks
 
-    async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> CachedResponse:
+    async def answered(self, content: bytes = b"hello", value: bytes = b"hallo") -> bytes:
         """Send one request, for which `value` would be computed."""
-
-        async def compute() -> bytes:
-            self.work.begun += 1
-            return value
-
-        return await self.repeats.respond(self.repeats.key(self.model, "Translate", content), None, compute)
+        self.work.end(value)
+        answer = await self.ask(content)
+        self.work.forget()
+        return answer
 
 
 async def settle() -> None:
@@ -97,8 +97,7 @@ def test_the_cache_is_off_by_default() -> None:
 @in_loop
 async def test_a_cached_response_is_not_computed_again() -> None:
     asking = Asking(CACHE)
-    assert await asking.answered() == CachedResponse(b"hallo", ResponseSource.COMPUTED)
-    assert await asking.answered(value=b"other") == CachedResponse(b"hallo", ResponseSource.CACHE)
+    assert [await asking.answered(), await asking.answered(value=b"other")] == [b"hallo", b"hallo"]
     assert asking.work.begun == 1
     counters = asking.repeats.counters
     assert (counters.hits, counters.misses, counters.entries, counters.bytes) == (1, 1, 1, 5 + ENTRY_BYTES)
@@ -123,7 +122,7 @@ async def test_errors_are_not_cached() -> None:
         asking.work.end(error)
         with pytest.raises(type(error)):
             await asking.ask()
-    assert (await asking.answered()).source is ResponseSource.COMPUTED
+    assert await asking.answered() == b"hallo"
     assert asking.repeats.counters.entries == 1
 
 
@@ -135,9 +134,7 @@ async def test_the_least_recently_used_response_is_evicted() -> None:
     await asking.answered(b"1")  # used again
     await asking.answered(b"4", b"x")
     await asking.answered(b"large", bytes(3 * (ENTRY_BYTES + 1) - ENTRY_BYTES + 1))  # more than the cache holds: not kept
-    sources = {content: (await asking.answered(content, b"x")).source for content in (b"1", b"3", b"4")}
-    assert set(sources.values()) == {ResponseSource.CACHE}
-    assert (await asking.answered(b"2", b"x")).source is ResponseSource.COMPUTED
+    assert [await asking.answered(content, b"y") for content in (b"1", b"3", b"4", b"2")] == [b"x", b"x", b"x", b"y"]
     assert asking.repeats.counters.evictions == 2
 
 
@@ -150,8 +147,7 @@ async def test_the_cache_never_exceeds_its_limit(requests: list[tuple[int, int]]
     kept: dict[int, int] = {}
     for content, size in requests:
         answer = await asking.answered(b"%d" % content, bytes(size))
-        assert (answer.source is ResponseSource.CACHE) == (content in kept)
-        kept[content] = len(answer.value) if content not in kept else kept[content]
+        assert len(answer) == kept.setdefault(content, size)
         kept = {one: size for one, size in kept.items() if is_kept(asking, b"%d" % one)}
         assert counters.bytes == sum(size + ENTRY_BYTES for size in kept.values()) <= 2_000
         assert counters.entries == len(kept)
@@ -171,10 +167,10 @@ async def test_a_models_responses_are_dropped_with_it() -> None:
     asking.repeats.retain([asking.model])
     counters = asking.repeats.counters
     assert (counters.purged, counters.entries, counters.bytes) == (1, 1, 5 + ENTRY_BYTES)
-    assert (await asking.answered()).source is ResponseSource.CACHE
+    assert await asking.answered(value=b"other") == b"hallo"
     asking.model = first  # a request that found it before it went
     await asking.answered()
-    assert (await asking.answered()).source is ResponseSource.COMPUTED
+    assert await asking.answered(value=b"other") == b"other"
     assert counters.entries == 1
 
 
@@ -195,13 +191,11 @@ async def test_equal_requests_in_flight_are_computed_once() -> None:
     tasks.pop(2).cancel()  # a follower, which affects no other
     await settle()
     asking.work.end(b"hallo")
-    answers = await asyncio.gather(*tasks)
-    assert {answer.value for answer in answers} == {b"hallo"}
-    assert [answer.source for answer in answers] == [ResponseSource.COMPUTED] + [ResponseSource.SHARED] * 4
+    assert await asyncio.gather(*tasks) == [b"hallo"] * 5
     assert (asking.work.begun, asking.repeats.counters.shared) == (1, 4)
     again = asking.ask()  # nothing is kept
     asking.work.end(b"again")
-    assert (await again).value == b"again"
+    assert await again == b"again"
 
 
 @in_loop
@@ -212,8 +206,8 @@ async def test_a_cancelled_leader_is_replaced() -> None:
     await settle()
     assert (asking.work.begun, asking.work.cancelled) == (2, 1)
     asking.work.end(b"hallo")
-    answers = await asyncio.gather(*followers)
-    assert sorted(answer.source.value for answer in answers) == ["computed", "shared", "shared"]
+    assert await asyncio.gather(*followers) == [b"hallo"] * 3
+    assert asking.repeats.counters.shared == 2
 
 
 @pytest.mark.parametrize("error", [DeadlineError("too late"), EngineError("broken")], ids=lambda error: error.status)
@@ -225,7 +219,7 @@ async def test_other_errors_go_to_the_leader_alone(error: Exception) -> None:
     asking.work.end(b"hallo")
     with pytest.raises(type(error)):
         await leader
-    assert {(await follower).value for follower in followers} == {b"hallo"}
+    assert await asyncio.gather(*followers) == [b"hallo"] * 2
     assert asking.work.begun == 2
 
 
@@ -250,7 +244,8 @@ async def test_the_follower_with_the_latest_deadline_takes_over() -> None:
     leader.cancel()
     await settle()
     asking.work.end(b"hallo")
-    assert ((await long).source, (await short).source) == (ResponseSource.COMPUTED, ResponseSource.SHARED)
+    assert await asyncio.gather(short, long) == [b"hallo"] * 2
+    assert asking.work.begun_by == [leader, long]
 
 
 @in_loop
@@ -262,7 +257,7 @@ async def test_a_follower_has_its_own_deadline() -> None:
         with pytest.raises(DeadlineError, match="while an equal request was being answered"):
             await asking.ask(deadline=time.monotonic() + left)
     asking.work.end(b"hallo")
-    assert (await leader).value == b"hallo"
+    assert await leader == b"hallo"
     assert asking.work.begun == 1
 
 
@@ -277,7 +272,7 @@ async def test_a_computation_without_waiters_is_cancelled() -> None:
     later = asking.ask()  # nothing of the flight is left
     await settle()
     asking.work.end(b"hallo")
-    assert (await later).source is ResponseSource.COMPUTED
+    assert await later == b"hallo"
 
 
 @in_loop
@@ -289,7 +284,8 @@ async def test_a_follower_cancelled_while_taking_over_hands_on() -> None:
     first.cancel()
     await settle()
     asking.work.end(b"hallo")
-    assert (await second).source is ResponseSource.COMPUTED
+    assert await second == b"hallo"
+    assert asking.work.begun_by == [leader, second]
 
 
 STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
@@ -300,7 +296,7 @@ STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
 @in_loop
 async def test_every_caller_gets_one_outcome(steps: list[tuple[str, int, bool]]) -> None:
     asking = Asking(SHARE)
-    tasks: list[asyncio.Task[CachedResponse]] = []
+    tasks: list[asyncio.Task[bytes]] = []
     for step, number, pauses in steps:
         match step:
             case "ask":
@@ -316,6 +312,6 @@ async def test_every_caller_gets_one_outcome(steps: list[tuple[str, int, bool]])
     for _ in tasks:
         asking.work.end(b"hallo")
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        assert isinstance(outcome, CachedResponse | asyncio.CancelledError | EngineError)
+        assert isinstance(outcome, bytes | asyncio.CancelledError | EngineError)
     assert asking.repeats.counters.misses == asking.work.begun
     assert asking.repeats._flights == {}

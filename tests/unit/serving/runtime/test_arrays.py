@@ -32,14 +32,6 @@ def test_host_and_device_have_the_same_layout() -> None:
     assert [(array.address - device.address) % ALIGNMENT for array in arrays.values()] == [0, 0, 0]
 
 
-def test_arrays_do_not_overlap() -> None:
-    layout = ArrayLayout({name: ArraySpec.of((ALIGNMENT,), np.uint8) for name in "abc"})
-    block = np.zeros(layout.nbytes, np.uint8)
-    for value, view in enumerate(layout.views(block).values(), 1):
-        view[...] = value
-    assert np.bincount(block).tolist() == [0, ALIGNMENT, ALIGNMENT, ALIGNMENT]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_of_sparse_zeros_is_used_page_by_page() -> None:
     array = sparse_zeros((64, 1 << 20), np.uint8)

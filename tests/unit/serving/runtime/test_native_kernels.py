@@ -2,6 +2,7 @@
 
 import _ctypes
 from array import array
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from triptych_serving.runtime.session import GENERATION, Session
 ROWS, HEADS, CAPACITY = 3, 2, 37
 LAST = np.array([0, 16, CAPACITY - 1], np.int32)
 Arrays = dict[str, NDArray[Any]]
+Tensor = tuple[str, int, Sequence[int | str | None] | None]  # name, type and shape of an input or output
+FLOAT, UINT8, INT8, INT32, INT64 = (getattr(TensorProto, name) for name in ("FLOAT", "UINT8", "INT8", "INT32", "INT64"))
+RESULT: list[Tensor] = [("result", FLOAT, None)]
+STEP = np.array(0.37, np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -36,41 +41,49 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def save(folder: Path, graph: onnx.GraphProto) -> Path:
-    """Write a graph of the runtime's own operators."""
+def save(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    constants: Mapping[str, NDArray[Any] | np.generic] | None = None,
+    function: onnx.FunctionProto | None = None,
+) -> Path:
+    """Write a graph of the runtime's own operators, and a function's."""
+    infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
+    parts = [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    path = folder / "graph.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
-    return path
+    model = helper.make_model(helper.make_graph(nodes, "graph", *infos, parts), opset_imports=opsets, ir_version=10)
+    if function is not None:
+        add_function(model, function)
+    onnx.save(model, folder / "graph.onnx")
+    return folder / "graph.onnx"
 
 
 def write_graph(folder: Path, size: int, packed: bool, int8: bool, bias: bool, weights: bool) -> Path:
     """Write a graph of one operator, as the exporter writes it into step graphs."""
-    cache = TensorProto.INT8 if int8 else TensorProto.FLOAT
+    cache = INT8 if int8 else FLOAT
     shape = ["rows", HEADS, CAPACITY, size]
-    inputs = [("query", TensorProto.FLOAT, ["rows", "tokens", (3 if packed else 1) * HEADS * size])]
+    inputs: list[Tensor] = [("query", FLOAT, ["rows", "tokens", (3 if packed else 1) * HEADS * size])]
     if not packed:
-        inputs.append(("nothing", TensorProto.FLOAT, ["rows", 0, HEADS * size]))
-    inputs += [("keys", cache, shape), ("values", cache, shape), ("last", TensorProto.INT32, ["rows"])]
-    inputs.append(("capacity", TensorProto.INT32, []))
+        inputs.append(("nothing", FLOAT, ["rows", 0, HEADS * size]))
+    inputs += [("keys", cache, shape), ("values", cache, shape), ("last", INT32, ["rows"]), ("capacity", INT32, [])]
     new = ["", ""] if packed else ["nothing", "nothing"]
     names = ["query", *new, "keys", "values", "last", "capacity", "", "", "", "bias" if bias else "", ""]
     attributes: dict[str, Any] = {"num_heads": HEADS, "kv_num_heads": HEADS, "scale": 0.25}
-    outputs = [("context", TensorProto.FLOAT, ["rows", "tokens", HEADS * size])]
+    outputs: list[Tensor] = [("context", FLOAT, ["rows", "tokens", HEADS * size])]
     outputs += [("present_keys", cache, shape), ("present_values", cache, shape)]
     if bias:
-        inputs.append(("bias", TensorProto.FLOAT, ["rows", HEADS, 1, CAPACITY]))
+        inputs.append(("bias", FLOAT, ["rows", HEADS, 1, CAPACITY]))
     if int8:
         names += ["key_scale", "value_scale"]
-        inputs += [(name, TensorProto.FLOAT, [HEADS * size]) for name in names[-2:]]
+        inputs += [(name, FLOAT, [HEADS * size]) for name in names[-2:]]
         attributes |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
     if weights:
         attributes["qk_output"] = 2
-        outputs.append(("weights", TensorProto.FLOAT, ["rows", HEADS, 1, CAPACITY]))
+        outputs.append(("weights", FLOAT, ["rows", HEADS, 1, CAPACITY]))
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
-    infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
-    graph = helper.make_graph([node], "attention", *infos)
-    return save(folder, graph)
+    return save(folder, [node], inputs, outputs)
 
 
 def random_inputs(size: int, packed: bool, int8: bool, bias: bool) -> Arrays:
@@ -146,22 +159,13 @@ def test_the_best_tokens_equal_float64(
 ) -> None:
     """Equal numbers keep their order, and banned tokens have a very small one."""
     monkeypatch.setenv(LEVEL, level)
-    sizes = [f"size{index}" for index in range(len(shape))]
-    infos = [
-        [
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, sizes),
-            helper.make_tensor_value_info("k", TensorProto.INT64, [1]),
-        ],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("log_probabilities", "best")],
-    ]
-    infos[1].append(helper.make_tensor_value_info("places", TensorProto.INT64, None))
     nodes = [
         helper.make_node("LogSoftmax", ["logits"], ["log_probabilities"], axis=-1),
         helper.make_node("TopK", ["logits", "k"], ["best", "places"]),
     ]
-    graph = helper.make_graph(nodes, "selection", *infos)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "graph.onnx")
-    session = Session(tmp_path / "graph.onnx", kernels=library)
+    inputs: list[Tensor] = [("logits", FLOAT, [f"size{index}" for index in range(len(shape))]), ("k", INT64, [1])]
+    outputs: list[Tensor] = [("log_probabilities", FLOAT, None), ("best", FLOAT, None), ("places", INT64, None)]
+    session = Session(save(tmp_path, nodes, inputs, outputs), kernels=library)
     logits = np.random.default_rng(1).integers(-90, 30, shape).astype(np.float32) / 3
     logits[..., 1] = -1e9
     for k in (1, 4, shape[-1]):
@@ -182,21 +186,19 @@ def write_causal_graph(folder: Path, shape: Shape, packed: bool, rotary: str, wi
     """Write attention of a decoder-only model."""
     heads, shared, size = shape
     width = (heads + (2 * shared if packed else 0)) * size
-    inputs = [("query", TensorProto.FLOAT, ["rows", "tokens", width])]
+    inputs: list[Tensor] = [("query", FLOAT, ["rows", "tokens", width])]
     if not packed:
-        inputs += [(name, TensorProto.FLOAT, ["rows", "tokens", shared * size]) for name in ("key", "value")]
+        inputs += [(name, FLOAT, ["rows", "tokens", shared * size]) for name in ("key", "value")]
     cache = ["rows", shared, CAPACITY, size]
-    inputs += [(name, TensorProto.FLOAT, cache) for name in ("keys", "values")]
-    inputs += [("last", TensorProto.INT32, ["rows"]), ("total", TensorProto.INT32, [1])]
-    inputs += [(name, TensorProto.FLOAT, [CAPACITY, None]) for name in (("cosines", "sines") if rotary else ())]
+    inputs += [("keys", FLOAT, cache), ("values", FLOAT, cache), ("last", INT32, ["rows"]), ("total", INT32, [1])]
+    inputs += [(name, FLOAT, [CAPACITY, None]) for name in (("cosines", "sines") if rotary else ())]
     names = ["query", *(["", ""] if packed else ["key", "value"]), *(name for name, *_ in inputs[1 if packed else 3 :])]
-    outputs = [("context", TensorProto.FLOAT, ["rows", "tokens", heads * size])]
-    outputs += [(f"present_{name}", TensorProto.FLOAT, cache) for name in ("keys", "values")]
+    outputs: list[Tensor] = [("context", FLOAT, ["rows", "tokens", heads * size])]
+    outputs += [("present_keys", FLOAT, cache), ("present_values", FLOAT, cache)]
     attributes = {"num_heads": heads, "kv_num_heads": shared, "scale": 0.25, "local_window_size": window or -1}
     attributes |= {"do_rotary": int(bool(rotary)), "rotary_interleaved": int(rotary == "interleaved")}
     node = helper.make_node("GroupQueryAttention", names, [name for name, *_ in outputs], domain="com.microsoft", **attributes)
-    infos = ([helper.make_tensor_value_info(*each) for each in part] for part in (inputs, outputs))
-    return save(folder, helper.make_graph([node], "attention", *infos))
+    return save(folder, [node], inputs, outputs)
 
 
 def rotated(x: NDArray[Any], angles: NDArray[Any], interleaved: bool) -> NDArray[Any]:
@@ -272,31 +274,21 @@ def test_causal_attention_equals_float64_however_the_tokens_are_read(
         np.testing.assert_allclose(whole[row], expected.reshape(20, -1), atol=2e-5)
 
 
-STEP = np.array(0.37, np.float32)
-
-
 def write_product(folder: Path, weights: NDArray[np.int8], scales: NDArray[np.float32], has: set[str]) -> Path:
     """Write a graph of one product, whose weights are part of it unless `has` contains "given"."""
-    info = helper.make_tensor_value_info
-    names = ["inputs", "weights", "step", "scales", "zero" if "zero" in has else "", "zeros" if "zeros" in has else ""]
-    inputs = [info("inputs", TensorProto.UINT8, [*["size"] * (3 if "tokens" in has else 2)])]
-    if "step" not in has:
-        inputs.append(info("step", TensorProto.FLOAT, []))
-    parts = [numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(np.uint8(131), "zero")]
-    if "step" in has:
-        parts.append(numpy_helper.from_array(STEP, "step"))
-    parts.append(numpy_helper.from_array(np.ones(weights.shape[1], np.int8), "zeros"))
-    parts.append(numpy_helper.from_array(np.linspace(-3, 3, weights.shape[1], dtype=np.float32), "bias"))
+    constants: dict[str, Any] = {"weights": weights, "scales": scales}
+    inputs: list[Tensor] = [("inputs", UINT8, [*["size"] * (3 if "tokens" in has else 2)])]
     if "given" in has:
-        inputs.append(info("weights", TensorProto.INT8, weights.shape))
-    else:
-        parts.append(numpy_helper.from_array(weights, "weights"))
-    node = helper.make_node(
-        "MatMulIntegerToFloat", [*names, "bias" if "bias" in has else ""], ["result"], domain="com.microsoft"
-    )
-    used = [part for part in parts if part.name in node.input]
-    graph = helper.make_graph([node], "product", inputs, [info("result", TensorProto.FLOAT, None)], used)
-    return save(folder, graph)
+        inputs.append(("weights", INT8, constants.pop("weights").shape))
+    if "step" not in has:
+        inputs.append(("step", FLOAT, []))
+    columns = weights.shape[1]
+    optional = {"step": STEP, "zero": np.uint8(131), "zeros": np.ones(columns, np.int8)}
+    optional["bias"] = np.linspace(-3, 3, columns, dtype=np.float32)
+    constants |= {name: value for name, value in optional.items() if name in has}
+    names = ["inputs", "weights", "step", "scales", *(name if name in has else "" for name in ("zero", "zeros", "bias"))]
+    node = helper.make_node("MatMulIntegerToFloat", names, ["result"], domain="com.microsoft")
+    return save(folder, [node], inputs, RESULT, constants)
 
 
 @pytest.mark.parametrize("level", ["", "avx512"])
@@ -350,23 +342,12 @@ def test_per_token_products_have_the_bits_of_the_function_that_the_model_defines
         **({"bias": rng.normal(size=columns).astype(np.float32)} if with_bias else {}),
     }
     node = helper.make_node(function.name, ["x", *constants], ["result"], domain=function.domain)
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [node],
-        "product",
-        [info("x", TensorProto.FLOAT, [None, None, depth])],
-        [info("result", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    add_function(model, function)
-    onnx.save(model, tmp_path / "graph.onnx")
+    graph = save(tmp_path, [node], [("x", FLOAT, [None, None, depth])], RESULT, constants, function)
 
     x = rng.normal(size=(1, rows, depth)).astype(np.float32) * 10.0 ** rng.integers(-6, 6, (rows, 1))
     x[0, 0, : depth // 2] = 0
     x = np.concatenate([x, np.zeros((1, rows, depth))]).astype(np.float32)
-    [found] = Session(tmp_path / "graph.onnx", kernels=library).run({"x": x})
-    [expected] = Session(tmp_path / "graph.onnx").run({"x": x})
+    [[found], [expected]] = [Session(graph, kernels=kernels).run({"x": x}) for kernels in (library, None)]
     np.testing.assert_array_equal(found, expected)
     exact = x.astype(np.float64) @ constants["weights"] * constants["scales"] + constants.get("bias", 0)
     largest = np.abs(x).max(-1, keepdims=True)
@@ -381,14 +362,8 @@ def test_norms_rounded_to_bytes_equal_float64(tmp_path: Path, library: Path, sha
     gamma, beta = (scale * rng.standard_normal(size, np.float32) for scale in (3, 1))
     constants = {"gamma": gamma, "beta": beta, "step": np.float32(0.04), "zero": np.uint8(100)}
     node = helper.make_node(function.name, ["x", "y", *constants], ["sum", "bytes"], domain=function.domain, epsilon=1e-6)
-    info = helper.make_tensor_value_info
-    inputs = [info(name, TensorProto.FLOAT, [None, None, size]) for name in "xy"]
-    outputs = [info("sum", TensorProto.FLOAT, None), info("bytes", TensorProto.UINT8, None)]
-    weights = [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()]
-    graph = helper.make_graph([node], "norm", inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    add_function(model, function)
-    onnx.save(model, tmp_path / "graph.onnx")
+    inputs: list[Tensor] = [("x", FLOAT, [None, None, size]), ("y", FLOAT, [None, None, size])]
+    graph = save(tmp_path, [node], inputs, [("sum", FLOAT, None), ("bytes", UINT8, None)], constants, function)
 
     x, y = (rng.standard_normal(shape, np.float32) + np.float32(offset) for _ in range(2))
     exact = (x + y).astype(np.float64)
@@ -396,29 +371,24 @@ def test_norms_rounded_to_bytes_equal_float64(tmp_path: Path, library: Path, sha
     steps = (apart / np.sqrt((apart**2).mean(-1, keepdims=True) + 1e-6) * gamma + beta) / np.float64(np.float32(0.04)) + 100
     assert steps.min() < 0 or size == 30
     for kernels in (library, None):
-        total, found = Session(tmp_path / "graph.onnx", kernels=kernels).run({"x": x, "y": y})
+        total, found = Session(graph, kernels=kernels).run({"x": x, "y": y})
         np.testing.assert_array_equal(total, x + y)
         assert np.abs(found - np.clip(steps, 0, 255)).max() < 0.5 + (0.2 if offset else 1e-3)
 
 
 def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -> Path:
     """Write a graph of one product of floats with weights `[depth, columns]`, which are an input if `kind` is "given"."""
-    info = helper.make_tensor_value_info
-    inputs = [info("inputs", TensorProto.FLOAT, [*["size"] * (2 if "Gemm" in kind else 3)])]
-    stored = weights.T if kind == "transposed Gemm" else weights
-    parts = [numpy_helper.from_array(np.ascontiguousarray(stored), "weights")]
-    names, attributes = ["inputs", "weights"], {}
+    inputs: list[Tensor] = [("inputs", FLOAT, [*["size"] * (2 if "Gemm" in kind else 3)])]
+    constants = {"weights": weights.T if kind == "transposed Gemm" else weights}
+    attributes = {}
     if kind == "given":
-        inputs.append(info("weights", TensorProto.FLOAT, weights.shape))
-        parts = []
+        inputs.append(("weights", FLOAT, constants.pop("weights").shape))
     elif "Gemm" in kind:
         attributes["transB"] = int("transposed" in kind)
-        names.append("bias")
-        parts.append(numpy_helper.from_array(np.linspace(-3, 3, weights.shape[1], dtype=np.float32), "bias"))
+        constants["bias"] = np.linspace(-3, 3, weights.shape[1], dtype=np.float32)
+    names = ["inputs", "weights", *(["bias"] if "Gemm" in kind else [])]
     node = helper.make_node("Gemm" if "Gemm" in kind else "MatMul", names, ["result"], **attributes)
-    graph = helper.make_graph([node], "product", inputs, [info("result", TensorProto.FLOAT, None)], parts)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), folder / "graph.onnx")
-    return folder / "graph.onnx"
+    return save(folder, [node], inputs, RESULT, constants)
 
 
 @pytest.mark.parametrize("level", ["", "avx2", "plain"])
@@ -448,9 +418,8 @@ def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
 
 def write_encoder_attention(folder: Path, weights: NDArray[np.int8], has_lengths: bool) -> Path:
     """Write a graph of QAttention, as the exporter writes it into encoders."""
-    info = helper.make_tensor_value_info
     width = weights.shape[1]
-    parts = {
+    constants = {
         "weights": weights,
         "bias": np.linspace(-1, 1, width, dtype=np.float32),
         "step": STEP,
@@ -458,12 +427,10 @@ def write_encoder_attention(folder: Path, weights: NDArray[np.int8], has_lengths
         "zero": np.uint8(131),
     }
     names = ["inputs", "weights", "bias", "step", "scales", "lengths" if has_lengths else "", "zero"]
-    node = helper.make_node("QAttention", names, ["context"], domain="com.microsoft", num_heads=HEADS)
-    inputs = [info("inputs", TensorProto.UINT8, ["rows", "tokens", weights.shape[0]])]
-    inputs += [info("lengths", TensorProto.INT32, ["sequences"])] if has_lengths else []
-    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in parts.items()]
-    graph = helper.make_graph([node], "attention", inputs, [info("context", TensorProto.FLOAT, None)], initializers)
-    return save(folder, graph)
+    node = helper.make_node("QAttention", names, ["result"], domain="com.microsoft", num_heads=HEADS)
+    inputs: list[Tensor] = [("inputs", UINT8, ["rows", "tokens", weights.shape[0]])]
+    inputs += [("lengths", INT32, ["sequences"])] if has_lengths else []
+    return save(folder, [node], inputs, RESULT, constants)
 
 
 def attend_to_itself(inputs: NDArray[np.uint8], weights: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -559,17 +526,13 @@ def test_products_that_the_kernel_does_not_compute_are_errors_that_say_so(tmp_pa
 
 def test_edits_are_written_where_they_belong(tmp_path: Path, library: Path) -> None:
     """The inputs of a graph stay as they are; what was computed in it is changed in place."""
-    info = helper.make_tensor_value_info
-    inputs = [info("given", TensorProto.FLOAT, [2, 5]), info("places", TensorProto.INT64, [2, "edits"])]
-    inputs.append(info("updates", TensorProto.FLOAT, [2, "edits"]))
     nodes = [
         helper.make_node("Neg", ["given"], ["logits"]),
         helper.make_node("ScatterElements", ["logits", "places", "updates"], ["edited"], axis=1),
         helper.make_node("Neg", ["edited"], ["result"]),
     ]
-    graph = helper.make_graph(nodes, "scatter", inputs, [info("result", TensorProto.FLOAT, None)])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "graph.onnx")
-    session = Session(tmp_path / "graph.onnx", kernels=library)
+    inputs: list[Tensor] = [("given", FLOAT, [2, 5]), ("places", INT64, [2, "edits"]), ("updates", FLOAT, [2, "edits"])]
+    session = Session(save(tmp_path, nodes, inputs, RESULT), kernels=library)
     given = np.arange(10, dtype=np.float32).reshape(2, 5)
     places, updates = np.array([[0, -1], [3, 3]]), np.array([[7, 8], [9, 9]], np.float32)
     [found] = session.run({"given": given, "places": places, "updates": updates})

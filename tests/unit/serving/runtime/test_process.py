@@ -21,7 +21,7 @@ from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.device import Device
 from triptych_serving.runtime.process import MOST, NICENESS, allow_open_files, give_way
 from triptych_serving.server import ServerOptions
-from triptych_serving.services.documents.calls import DocumentThreads
+from triptych_serving.services.documents.job import DocumentThreads
 
 from ....fixtures.encoders import write_image_bundle
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET

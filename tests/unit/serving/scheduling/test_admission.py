@@ -248,7 +248,7 @@ def test_a_call_with_results_is_freed_without_the_garbage_collector(scheduler: S
     gc.disable()
     try:
         for _ in range(2):
-            call.row_ended()
+            call.count_down()
         scheduler.take(queue, LATER)  # sweeps
         remembered = weakref.ref(call)
         del call

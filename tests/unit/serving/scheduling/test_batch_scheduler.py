@@ -77,25 +77,10 @@ def test_idle_runs_share_a_short_queue(item_sizes: list[int], idle_runs: tuple[i
     assert [sizes(plan(scheduler, idle)) for idle in idle_runs] == batches
 
 
-def test_a_lone_item_passes_a_big_call() -> None:
-    big, lone = item_call(*[20] * 1_000), item_call(90)
-    scheduler = scheduler_with(big)
-    plan(scheduler)
-    scheduler.submit(lone, 0.0)
-    assert lone in [calls_of(batch)[0] for batch, _ in zip(plans(scheduler), range(3), strict=False)]
-
-
 def test_lone_items_go_before_the_equal_items_of_a_big_call() -> None:
     lone = [item_call(20) for _ in range(50)]
     scheduler = scheduler_with(item_call(*[20] * 1_000), *lone)
     assert set(lone) <= set(calls_of(plan(scheduler)))
-
-
-def test_two_big_calls_advance_together() -> None:
-    first, second = item_call(*[20] * 500), item_call(*[20] * 500)
-    scheduler = scheduler_with(first, second)
-    served = [call for _ in range(5) for call in calls_of(plan(scheduler))]
-    assert abs(served.count(first) - served.count(second)) <= 5
 
 
 def test_items_of_a_call_keep_their_order_among_equals() -> None:

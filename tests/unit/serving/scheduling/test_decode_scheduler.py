@@ -47,50 +47,19 @@ def test_a_small_call_waits_for_one_row_of_a_big_one() -> None:
     assert calls_of(plan(scheduler_with(big, small), slots=4)) == [big, small, big, big]
 
 
-def test_a_call_with_wide_beams_gets_fewer_rows() -> None:
-    wide, narrow = searching(rows=50, beam_size=8), searching(rows=50, beam_size=2)
-    joined = calls_of(scheduler_with(wide, narrow).plan(LaneKind.SEARCH, (), 32, 1, 0.0))
-    assert (joined.count(wide), joined.count(narrow)) == (2, 8)
-
-
-def test_a_small_call_that_comes_later_joins_with_the_next_rows() -> None:
-    big, small = make_call(rows=2_000), make_call()
-    scheduler = scheduler_with(big)
-    running = plan(scheduler, slots=8).join
-    scheduler.submit(small, 1.0)
-    assert small in calls_of(plan(scheduler, running[:6], slots=8, now=1.0))
-
-
 def test_the_most_urgent_call_of_a_round_is_first() -> None:
     patient, soon, sooner = make_call(rows=2), make_call(rows=2, deadline=9.0), make_call(rows=2, deadline=5.0)
     assert calls_of(plan(scheduler_with(patient, soon, sooner))) == [sooner, soon, patient] * 2
 
 
-def test_an_urgent_call_gets_one_row_per_round_as_all_others() -> None:
-    big, urgent = make_call(rows=100), make_call(rows=100, deadline=1.0)
-    taken = calls_of(plan(scheduler_with(big, urgent), slots=10))
-    assert taken.count(big) == taken.count(urgent)
-
-
-def test_a_late_call_does_not_get_the_rounds_that_it_missed() -> None:
-    big, late = make_call(rows=100), make_call(rows=100)
-    scheduler = scheduler_with(big)
-    plan(scheduler, slots=30)
-    scheduler.submit(late, 1.0)
-    taken = calls_of(plan(scheduler, slots=20, now=1.0))
-    assert abs(taken.count(late) - taken.count(big)) <= 1
-
-
 def test_beams_take_as_many_slots_as_they_are_wide() -> None:
-    scheduler = scheduler_with(searching(rows=20))
-    assert len(scheduler.plan(LaneKind.SEARCH, (), 32, 1, 0.0).join) == 8
-
-
-def test_a_beam_waits_until_all_its_slots_are_free() -> None:
-    scheduler = scheduler_with(searching(beam_size=8))
+    wide, narrow = searching(rows=50, beam_size=8), searching(rows=50, beam_size=2)
+    joined = calls_of(scheduler_with(wide, narrow).plan(LaneKind.SEARCH, (), 32, 1, 0.0))
+    assert (joined.count(wide), joined.count(narrow)) == (2, 8)
     running = rows_of(*(searching(beam_size=8) for _ in range(3)))
-    assert not scheduler.plan(LaneKind.SEARCH, running, 7, 0, 0.0).join
-    assert len(scheduler.plan(LaneKind.SEARCH, running, 8, 0, 0.0).join) == 1
+    for free, joins in ((7, 0), (8, 1)):
+        plan = scheduler_with(searching(beam_size=8)).plan(LaneKind.SEARCH, running, free, 0, 0.0)
+        assert len(plan.join) == joins
 
 
 def test_slots_of_leaving_rows_are_filled_in_the_same_plan() -> None:
@@ -137,6 +106,13 @@ def test_prefill_beside_running_rows_is_bounded(length: int, prefill_tokens: int
     assert len(plan(scheduler).join) == SLOTS, "an idle worker has no bound"
 
 
+@pytest.mark.parametrize(("limits", "on_gpus", "joined"), [({}, False, 12), ({}, True, 102), ({"prefill_tokens": 80}, True, 2)])
+def test_more_tokens_are_prefilled_at_once_on_gpus(limits: dict[str, int], on_gpus: bool, joined: int) -> None:
+    scheduler = DecodeScheduler(DecodeLimits(**limits), on_gpus=on_gpus)
+    scheduler.submit(make_call(rows=200, source=[7] * 40), 0.0)
+    assert len(plan(scheduler, rows_of(make_call()), slots=256).join) == joined
+
+
 def test_prefill_counts_padding() -> None:
     short, long = make_call(rows=10, source=[7]), make_call(source=[7] * 20)
     scheduler = scheduler_with(short, long, limits=DecodeLimits(prefill_tokens=60))
@@ -177,21 +153,15 @@ def test_idle_workers_share_a_short_queue() -> None:
     assert [len(plan(scheduler, idle_workers=idle).join) for idle in (4, 3, 2, 1)] == [2, 2, 2, 2]
 
 
-def test_a_call_behind_a_full_worker_ends_at_its_deadline() -> None:
-    call = make_call(deadline=1.0)
+def test_rows_leave_at_their_deadline_even_behind_a_full_worker() -> None:
+    call, waiting = make_call(rows=2, deadline=1.0), make_call(deadline=1.0)
     scheduler = scheduler_with(call)
-    plan(scheduler, rows_of(make_call(rows=SLOTS)), now=1.0)
-    assert isinstance(call.error, DeadlineError)
-    assert scheduler.waiting == 0
-
-
-def test_running_rows_leave_at_their_deadline() -> None:
-    call, other = make_call(rows=2, deadline=1.0), make_call()
-    scheduler = scheduler_with(call, other)
     running = plan(scheduler).join
-    assert plan(scheduler, running, now=0.9).leave == ()
-    assert [row.call for row in plan(scheduler, running, now=1.0).leave] == [call, call]
-    assert isinstance(call.error, DeadlineError)
+    scheduler.submit(waiting, 0.0)
+    assert plan(scheduler, running, slots=2, now=0.9).leave == ()
+    assert [row.call for row in plan(scheduler, running, slots=2, now=1.0).leave] == [call, call]
+    assert [type(each.error) for each in (call, waiting)] == [DeadlineError, DeadlineError]
+    assert scheduler.waiting == 0
 
 
 def test_running_rows_finish_before_a_retry_and_nothing_joins_it() -> None:

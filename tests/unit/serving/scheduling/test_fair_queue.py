@@ -125,3 +125,11 @@ def test_rows_below_the_unit_keep_their_order() -> None:
         add(queue, call)
     assert take(queue, 6) == [long, short, longest, long, short, longest]
     assert queue.whole == 0
+
+
+def test_a_late_call_does_not_get_the_rounds_that_it_missed() -> None:
+    big, late = make_call(rows=100), make_call(rows=100)
+    queue = queue_of(big)
+    take(queue, 30)
+    add(queue, late, 1.0)
+    assert abs(take(queue, 20).count(late) - 10) <= 1

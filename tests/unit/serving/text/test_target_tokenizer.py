@@ -15,6 +15,7 @@ from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
+from triptych_text.steps import finish
 
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
 
@@ -65,7 +66,7 @@ def test_translations_use_the_target_tokenizer(translator: Translator, expected:
 
 
 def test_options_use_the_target_tokenizer(translator: Translator, codec: TranslationTokenizer, expected: list[int]) -> None:
-    prefix, unwanted = spell(list(codec.encode_prefixes(["Die Frau"], 64)[0])), spell(expected[2:4])
+    prefix, unwanted = spell(list(finish(codec.encode_prefix_steps(["Die Frau"], 64))[0])), spell(expected[2:4])
     [output] = translator.translate([SOURCE], DecodingOptions(target_prefix=(prefix,)))
     assert output.text.startswith(f"{prefix} w")
     [output] = translator.translate([SOURCE], DecodingOptions(suppress_sequences=(unwanted,)))

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from triptych_serving.bundle.manifest import Framing
 from triptych_serving.errors import BundleError, InvalidInputError
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
-from triptych_serving.text.validation import PartNames, SentenceNames
+from triptych_serving.text.validation import InputNames, SentenceNames
 from triptych_text.steps import finish
 
 from ....fixtures.toy import BUNDLE, SOURCE, TARGET, TARGETS
@@ -68,7 +68,7 @@ FRAMING = Framing("Bitte: ", (7, 8), (9,), (5,))
 
 
 def test_a_frame_surrounds_a_text(codec: TranslationTokenizer) -> None:
-    [source, again] = codec.encode_sources([SOURCE, TARGET], FRAMING)
+    [source, again] = finish(codec.encode_source_steps([SOURCE, TARGET], FRAMING))
     [own, with_text] = codec.encode([SOURCE, f"Bitte: {SOURCE}"])
     assert source.ids == [7, 8, *with_text, 9]
     assert (len(source), source.after) == (len(own), 1)
@@ -79,10 +79,10 @@ def test_a_frame_surrounds_a_text(codec: TranslationTokenizer) -> None:
 @pytest.mark.parametrize("text", [" a", "\u3000a"])
 def test_a_text_behind_a_frames_own_has_a_token_at_least(codec: TranslationTokenizer, text: str) -> None:
     framing = Framing("Bitte, bitte: ")
-    [source] = codec.encode_sources([text], framing)
+    [source] = finish(codec.encode_source_steps([text], framing))
     assert len(source) >= 2
     with pytest.raises(InvalidInputError, match="the text is empty"):
-        codec.encode_sources(["\n"], framing)
+        finish(codec.encode_source_steps(["\n"], framing))
 
 
 def test_fits_agrees_with_encoding(codec: TranslationTokenizer) -> None:
@@ -90,10 +90,10 @@ def test_fits_agrees_with_encoding(codec: TranslationTokenizer) -> None:
         for count in range(20, 33):
             text = " ".join("1" * count)
             if codec.fits(text, framing):
-                assert len(codec.encode_sources([text], framing)[0].ids) <= 64
+                assert len(finish(codec.encode_source_steps([text], framing))[0].ids) <= 64
             else:
                 with pytest.raises(InvalidInputError, match=f"{2 * count + 1} tokens are too long"):
-                    codec.encode_sources([text], framing)
+                    finish(codec.encode_source_steps([text], framing))
 
 
 def test_fits_allows_for_expanding_normalizers(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_fits_allows_for_expanding_normalizers(tmp_path: Path) -> None:
 
 
 def test_a_prefix_has_no_end_of_sentence(codec: TranslationTokenizer) -> None:
-    [whole], [prefix, blank] = codec.encode([TARGET]), codec.encode_prefixes([TARGET, " "], 15)
+    [whole], [prefix, blank] = codec.encode([TARGET]), finish(codec.encode_prefix_steps([TARGET, " "], 15))
     assert (prefix, blank) == (tuple(whole[:-1]), ())
     message = r"options.target_prefix\[1\]: 14 tokens are too long, they must be less than max_length, which is 14"
     with pytest.raises(InvalidInputError, match=message):
-        codec.encode_prefixes(["", TARGET], 14)
+        finish(codec.encode_prefix_steps(["", TARGET], 14))
 
 
 def test_targets_have_a_limit_of_their_own() -> None:
@@ -121,7 +121,7 @@ def test_targets_have_a_limit_of_their_own() -> None:
     with pytest.raises(
         InvalidInputError, match=r"pairs\[0\]\.target: 15 tokens are too long, the model takes at most 5 tokens"
     ):
-        finish(codec.encode_targets([TARGET], PartNames("pairs", ("target",))))
+        finish(codec.encode_targets([TARGET], InputNames("pairs", ("target",))))
 
 
 def pieces_of(codec: TranslationTokenizer, ids: list[int]) -> list[str]:

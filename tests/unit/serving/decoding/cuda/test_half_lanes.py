@@ -1,9 +1,8 @@
 """Device lanes over fp16 graphs, on the CPU: the same code as on a GPU except for the copies themselves."""
 
 import random
-import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -29,21 +28,24 @@ from triptych_serving.scheduling.request import Row
 
 from .....fixtures.half import HALF_BUNDLE
 from .....fixtures.toy import PAIRS, SOURCES, TARGETS
+from ... import storms
 from ...calls import decode_rows, row_of
 from ...runtime.memory.strict_memory import StrictMemory
 
 VOCABULARY, END = 300, 2
 SLOTS = 20
-STEPS, MORE_STEPS = 800, 6_000  # of a storm
+STEPS, MORE_STEPS = 400, 3_000  # of a storm
 GPUS = Device("cuda", 0), Device("cuda", 1)
 SCORE_TOLERANCE = 0.02  # between a batch and a row alone: sums in another order, rounded to 16 bits
 SEARCHES = {
-    "greedy": GREEDY,
-    "scored": SearchParams(scores=True),
-    "beam": SearchParams(beam_size=4, num_hypotheses=4),
-    "wide": SearchParams(beam_size=5, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
-    "samples": SearchParams(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
-    "constrained": SearchParams(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+    LaneKind.GREEDY: [GREEDY],
+    LaneKind.SEARCH: [
+        SearchParams(scores=True),
+        SearchParams(beam_size=4, num_hypotheses=4),
+        SearchParams(beam_size=5, length_penalty=0.3, coverage_penalty=0.2, alignment=True),
+        SearchParams(sampling_topk=0, sampling_topp=0.9, num_hypotheses=3, seed=11),
+        SearchParams(beam_size=2, repetition_penalty=1.3, no_repeat_ngram_size=2, min_length=4),
+    ],
 }
 
 
@@ -66,21 +68,6 @@ def sources(bundle: Bundle) -> list[tuple[int, ...]]:
     return [tuple(ids) for ids in translator.tokenizer.encode(SOURCES)]
 
 
-class Alone:
-    """Decodes texts one at a time, in lanes of its own."""
-
-    def __init__(self, lanes: LaneFactory) -> None:
-        self._lanes: dict[LaneKind, Lane] = {}
-        self._make = lanes.make
-        self.find = cache(self._find)
-
-    def _find(self, source: tuple[int, ...], name: str, max_tokens: int, prefix: tuple[int, ...]) -> Row:
-        row = row_of(source, max_tokens, SEARCHES[name], prefix)
-        kind = LaneKind.of(row)
-        lane = self._lanes.setdefault(kind, self._make(kind, 1))
-        return decode_rows(lane, [row])[0]
-
-
 def assert_same(row: Row, expected: Row) -> None:
     assert [hypothesis.tokens for hypothesis in row.hypotheses] == [hypothesis.tokens for hypothesis in expected.hypotheses]
     for one, other in zip(row.hypotheses, expected.hypotheses, strict=True):
@@ -89,41 +76,37 @@ def assert_same(row: Row, expected: Row) -> None:
         assert one.score is None or one.score == pytest.approx(other.score, abs=SCORE_TOLERANCE)
 
 
-def storm(lanes: LaneFactory, sources: Sequence[tuple[int, ...]], length: int, seed: int) -> list[tuple[Row, str]]:
-    """Let rows of all searches join and leave so that buckets fill up and empty; return rows that ended."""
-    dice = random.Random(seed)
-    running: dict[LaneKind, Lane] = {kind: lanes.make(kind) for kind in (LaneKind.GREEDY, LaneKind.SEARCH)}
-    for lane in running.values():
-        lane.warm_up()
-    names: dict[int, str] = {}
-    ended: list[Row] = []
-    steps = 0
+def storm(searches: Sequence[SearchParams], sources: Sequence[tuple[int, ...]], length: int) -> list[storms.Event]:
+    """Draw rows that join and leave so that buckets fill up and empty."""
+    dice, events, steps = random.Random(5), list[storms.Event](), 0
     while steps < length:
         for _ in range(dice.choice([0, 0, 1, 1, 2, 12])):
-            name = dice.choice(["greedy"] * len(SEARCHES) + sorted(SEARCHES))
             prefix = tuple(dice.choices(range(3, VOCABULARY), k=dice.choice([0, 0, 0, 1, 4])))
-            joining = row_of(dice.choice(sources), dice.randint(5, 63), SEARCHES[name], prefix)
-            lane = running[LaneKind.of(joining)]
-            if joining.search.slots <= lane.free:
-                names[id(joining)] = name
-                lane.join([joining])
-        for lane in running.values():
-            if lane.rows and dice.random() < 0.1:
-                lane.leave(dice.sample(list(lane.rows), dice.randint(1, len(lane.rows))))
-            for _ in range(dice.randint(1, 12)):
-                ended += lane.step() if lane.rows else []
-                steps += 1
-    return [(row, names[id(row)]) for row in ended]
+            events.append(("join", (dice.choice(sources), dice.randint(5, 63), dice.choice(searches), prefix)))
+        if dice.random() < 0.1:
+            events += [("leave", dice.randrange(SLOTS)) for _ in range(dice.randint(1, SLOTS))]
+        events.append(("step", count := dice.randint(1, 12)))
+        steps += count
+    return events
 
 
+@pytest.mark.parametrize("kind", SEARCHES)
 @pytest.mark.parametrize("length", [STEPS, pytest.param(MORE_STEPS, marks=pytest.mark.full)])
-def test_rows_of_a_storm_decode_as_alone(lanes: LaneFactory, sources: list[tuple[int, ...]], length: int) -> None:
-    alone = Alone(lanes)
-    ended = storm(lanes, sources, length, seed=5)
+def test_rows_of_a_storm_decode_as_alone(
+    lanes: LaneFactory, sources: list[tuple[int, ...]], kind: LaneKind, length: int
+) -> None:
+    lane, other = lanes.make(kind), lanes.make(kind, 1)
+    lane.warm_up()
+
+    @cache
+    def alone(*options: Any) -> Row:
+        return decode_rows(other, [row_of(*options)])[0]
+
+    ended = storms.play(lane, storm(SEARCHES[kind], sources, length), row_of)
     assert len(ended) > length / 10
-    assert {name for _, name in ended} == set(SEARCHES)
-    for row, name in ended:
-        assert_same(row, alone.find(tuple(row.source), name, row.max_tokens, row.prefix))
+    assert {row.search for row in ended} == set(SEARCHES[kind])
+    for row in ended:
+        assert_same(row, alone(tuple(row.source), row.max_tokens, row.search, row.prefix))
 
 
 def test_fp16_agrees_with_fp32(bundle: Bundle, lanes: LaneFactory, sources: list[tuple[int, ...]]) -> None:
@@ -149,31 +132,6 @@ def half_lane(lanes: LaneFactory) -> Lane:
     lane = lanes.make(LaneKind.GREEDY, 2)
     assert isinstance(lane, DeviceGreedyLane)
     return lane
-
-
-@pytest.fixture
-def translator(bundle: Bundle) -> Iterator[Translator]:
-    translator = Translator("toy", 1, bundle, DecodeModelOptions("fp16", EngineOptions(workers=2, slots=8)))
-    yield translator
-    translator.close()
-
-
-def test_a_translator_on_the_cpu_may_use_fp16(translator: Translator) -> None:
-    assert [output.text for output in translator.translate(SOURCES)] == TARGETS
-    assert [output.text for output in translator.translate(SOURCES[:9], DecodingOptions(beam_size=3))] == TARGETS[:9]
-    *pieces, whole = translator.stream(SOURCES[5])
-    assert "".join(map(str, pieces)) == TARGETS[5] == getattr(whole, "text", "")
-    assert translator.reserved == {}
-    assert re.search(r"CPU, fp16, (native kernels, )?2 threads x", translator.describe())
-
-
-def test_scores_are_those_of_fp32(bundle: Bundle, translator: Translator) -> None:
-    wide = Translator("toy", 1, bundle, DecodeModelOptions("fp32", EngineOptions()))
-    try:
-        for found, expected in zip(translator.score(PAIRS[:30]), wide.score(PAIRS[:30]), strict=True):
-            assert found.token_log_probabilities == pytest.approx(expected.token_log_probabilities, abs=SCORE_TOLERANCE)
-    finally:
-        wide.close()
 
 
 @pytest.fixture

@@ -13,9 +13,5 @@ def test_the_smallest_bucket_with_room_is_used(count: int, sizes: tuple[int, ...
     buckets = RowBuckets(count)
     assert sizes is None or buckets.sizes == sizes
     assert buckets.sizes[-1] == count
-    for rows in range(1, count + 1):
+    for rows in range(count + 1):
         assert buckets.of(rows) == min(size for size in buckets.sizes if size >= rows)
-
-
-def test_no_rows_fit_the_smallest_bucket() -> None:
-    assert RowBuckets(8).of(0) == 1

@@ -75,7 +75,7 @@ class Properties:
 
 
 class FakeCuda:
-    """Functions return as the bindings do: error first."""
+    """Functions return as the bindings do: error first, which their implementations leave out unless it is all they return."""
 
     cudaError_t, cudaMemcpyKind = cudaError_t, cudaMemcpyKind
     cudaMemcpy3DParms = cudaMemcpy3DParms
@@ -100,103 +100,96 @@ class FakeCuda:
 
         def function(*arguments: Any) -> tuple[Any, ...]:
             self.calls[name] += 1
-            if name in self.fails:
+            result = self.fails.get(name) or implementation(self, *arguments)
+            if isinstance(result, cudaError_t):
                 self.forgotten += 1
-                return self.fails[name], *[None] * RESULTS.get(name, 0)
-            return implementation(self, *arguments)
+                return result, *[None] * RESULTS.get(name, 0)
+            values = () if result is None else result if isinstance(result, tuple) else (result,)
+            return cudaError_t.cudaSuccess, *values
 
         return function
 
-    def _cudaGetLastError(self) -> tuple[Any, ...]:
+    def _cudaGetLastError(self) -> None:
         self.forgotten = 0
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaGetErrorString(self, error: cudaError_t) -> tuple[Any, ...]:
-        return cudaError_t.cudaSuccess, f"words for {int(error)}".encode()
+    def _cudaGetErrorString(self, error: cudaError_t) -> Any:
+        return f"words for {int(error)}".encode()
 
-    def _cudaGetDeviceCount(self) -> tuple[Any, ...]:
-        return (cudaError_t.cudaSuccess, self.gpus) if self.gpus else (cudaError_t.cudaErrorNoDevice, None)
+    def _cudaGetDeviceCount(self) -> Any:
+        return self.gpus or cudaError_t.cudaErrorNoDevice
 
-    def _cudaGetDeviceProperties(self, index: int) -> tuple[Any, ...]:
-        return cudaError_t.cudaSuccess, Properties(index)
+    def _cudaGetDeviceProperties(self, index: int) -> Any:
+        return Properties(index)
 
-    def _cudaSetDevice(self, index: int) -> tuple[Any, ...]:
+    def _cudaSetDevice(self, index: int) -> cudaError_t | None:
         if index >= self.gpus:
-            return (cudaError_t.cudaErrorInvalidDevice,)
+            return cudaError_t.cudaErrorInvalidDevice
         self._current.index = index
-        return (cudaError_t.cudaSuccess,)
+        return None
 
-    def _cudaMemGetInfo(self) -> tuple[Any, ...]:
-        return cudaError_t.cudaSuccess, self.free, TOTAL
+    def _cudaMemGetInfo(self) -> Any:
+        return self.free, TOTAL
 
-    def _cudaMalloc(self, size: int) -> tuple[Any, ...]:
+    def _cudaMalloc(self, size: int) -> Any:
         return self._allocate(self.device, size)
 
-    def _cudaHostAlloc(self, size: int, flags: int) -> tuple[Any, ...]:
+    def _cudaHostAlloc(self, size: int, flags: int) -> Any:
         assert flags == self.cudaHostAllocDefault
         return self._allocate(self.locked, size)
 
-    def _allocate(self, held: "NDArrays", size: int) -> tuple[Any, ...]:
+    def _allocate(self, held: "NDArrays", size: int) -> Any:
         if size > self.free:
-            self.forgotten += 1
-            return cudaError_t.cudaErrorMemoryAllocation, None
+            return cudaError_t.cudaErrorMemoryAllocation
         self.free -= size
         self.devices.add(self._current.index)
         memory = np.full(size, 0xCD, np.uint8)  # never zeros
         held[memory.ctypes.data] = memory
-        return cudaError_t.cudaSuccess, memory.ctypes.data
+        return memory.ctypes.data
 
-    def _cudaFree(self, address: int) -> tuple[Any, ...]:
+    def _cudaFree(self, address: int) -> None:
         self.free += self.device.pop(address).nbytes
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaFreeHost(self, address: int) -> tuple[Any, ...]:
+    def _cudaFreeHost(self, address: int) -> None:
         self.free += self.locked.pop(address).nbytes
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaStreamCreateWithFlags(self, flags: int) -> tuple[Any, ...]:
+    def _cudaStreamCreateWithFlags(self, flags: int) -> Any:
         assert flags == self.cudaStreamNonBlocking
         self.devices.add(self._current.index)
-        return cudaError_t.cudaSuccess, Handle(self._current.index)
+        return Handle(self._current.index)
 
-    def _cudaStreamDestroy(self, stream: Handle) -> tuple[Any, ...]:
+    def _cudaStreamDestroy(self, stream: Handle) -> None:
         assert stream.alive
         stream.alive = False
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaEventCreateWithFlags(self, flags: int) -> tuple[Any, ...]:
+    def _cudaEventCreateWithFlags(self, flags: int) -> Any:
         assert flags == self.cudaEventDisableTiming
         self.devices.add(self._current.index)
-        return cudaError_t.cudaSuccess, Handle(self._current.index)
+        return Handle(self._current.index)
 
-    def _cudaEventRecord(self, event: Handle, stream: Handle) -> tuple[Any, ...]:
+    def _cudaEventRecord(self, event: Handle, stream: Handle) -> cudaError_t | None:
         if event.device != stream.device or not event.alive:
-            return (cudaError_t.cudaErrorInvalidResourceHandle,)
+            return cudaError_t.cudaErrorInvalidResourceHandle
         event.until = (stream, stream.done + len(stream.work))
-        return (cudaError_t.cudaSuccess,)
+        return None
 
-    def _cudaEventSynchronize(self, event: Handle) -> tuple[Any, ...]:
+    def _cudaEventSynchronize(self, event: Handle) -> None:
         assert event.alive
         if event.until:
             _do(*event.until)
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaEventDestroy(self, event: Handle) -> tuple[Any, ...]:
+    def _cudaEventDestroy(self, event: Handle) -> None:
         assert event.alive
         event.alive = False
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaStreamSynchronize(self, stream: Handle) -> tuple[Any, ...]:
+    def _cudaStreamSynchronize(self, stream: Handle) -> None:
         _do(stream, stream.done + len(stream.work))
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaMemsetAsync(self, address: int, value: int, size: int, stream: Handle) -> tuple[Any, ...]:
+    def _cudaMemsetAsync(self, address: int, value: int, size: int, stream: Handle) -> None:
         assert 0 <= value < 256
         target = self._view(self.device, address, size)
         stream.work.append(lambda: target.fill(value))
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaMemcpyAsync(self, target: int, source: int, size: int, kind: cudaMemcpyKind, stream: Handle) -> tuple[Any, ...]:
+    def _cudaMemcpyAsync(self, target: int, source: int, size: int, kind: cudaMemcpyKind, stream: Handle) -> None:
         up = kind is cudaMemcpyKind.cudaMemcpyHostToDevice
         device, host = (target, source) if up else (source, target)
         on_device = self._view(self.device, device, size)
@@ -209,16 +202,15 @@ class FakeCuda:
             stream.work.append(lambda: np.copyto(on_host, on_device))
         if not locked:
             self._cudaStreamSynchronize(stream)
-        return (cudaError_t.cudaSuccess,)
 
-    def _cudaMemcpy3DAsync(self, box: cudaMemcpy3DParms, stream: Handle) -> tuple[Any, ...]:
+    def _cudaMemcpy3DAsync(self, box: cudaMemcpy3DParms, stream: Handle) -> cudaError_t | None:
         assert box.kind is cudaMemcpyKind.cudaMemcpyDeviceToDevice
         extent = box.extent
         for end in (box.srcPtr, box.dstPtr):
             if extent.width > end.pitch:
-                return (cudaError_t.cudaErrorInvalidPitchValue,)
+                return cudaError_t.cudaErrorInvalidPitchValue
             if extent.height > end.ysize or extent.width > end.xsize:
-                return (cudaError_t.cudaErrorInvalidValue,)
+                return cudaError_t.cudaErrorInvalidValue
         sources, targets = self._lines(box.srcPtr, extent), self._lines(box.dstPtr, extent)
 
         def copy() -> None:
@@ -227,7 +219,7 @@ class FakeCuda:
                 target[...] = line
 
         stream.work.append(copy)
-        return (cudaError_t.cudaSuccess,)
+        return None
 
     def _lines(self, end: Pitched, extent: Extent) -> list[NDArray[Any]]:
         """Each contiguous piece."""

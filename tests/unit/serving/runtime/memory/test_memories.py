@@ -134,14 +134,6 @@ def test_regions_are_copied_like_in_numpy(maker: str, drawn: Any, dtype: type) -
     memory.close()
 
 
-def test_rows_move_within_one_array(memory: Memory) -> None:
-    host = np.arange(2 * 4 * 2 * 3 * 2, dtype=np.float32).reshape(2, 4, 2, 3, 2)
-    array = put(memory, host)
-    memory.copy(CacheRegion(array, slice(3, 4), slice(0, 2)), CacheRegion(array, slice(1, 2), slice(0, 2)))
-    host[:, 1, :, :2] = host[:, 3, :, :2]
-    np.testing.assert_array_equal(read(memory, array), host)
-
-
 def test_many_rows_are_copied(memory: Memory) -> None:
     host = np.arange(2 * 6 * 2 * 4 * 8, dtype=np.float16).reshape(2, 6, 2, 4, 8)
     array = put(memory, host)
