@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -84,7 +86,8 @@ class _Rules:
             await send(message)
 
         app = self._app if self._is_allowed(Headers(scope=scope)) else JSONResponse(FOREIGN, 403)
-        await app(scope, receive, send_with_headers)
+        with suppress(asyncio.CancelledError):  # by the port, which waits no longer: the stream has reported it
+            await app(scope, receive, send_with_headers)
 
     def _is_allowed(self, headers: Headers) -> bool:
         origin, host = headers.get("origin"), headers.get("host", "")

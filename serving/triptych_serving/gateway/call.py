@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import grpc
@@ -25,13 +25,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from triptych.v1 import model_pb2, translation_pb2
-from triptych_serving.rpc.direct_calls import Caller, DirectCalls, RpcError
-from triptych_serving.rpc.dispatch import request_id_of
+from triptych_serving.rpc.direct_calls import DirectContext, RpcError, call_stream, call_unary
+from triptych_serving.rpc.dispatch import Router, request_id_of
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.rpc.status import REQUEST_ID
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.validation import NOT_UNICODE
+
+if TYPE_CHECKING:
+    from triptych_serving.gateway.stored_documents import StoredDocuments
 
 ENCODINGS = {"content-encoding": "identity", "transfer-encoding": "chunked"}  # of bodies; others would be read as they are
 BODY_SECONDS = 60.0  # in which a request's body must arrive
@@ -59,10 +62,12 @@ Value = TypeVar("Value")
 class GatewayParts:
     """Parts of a gateway that all its requests share."""
 
-    calls: DirectCalls
+    router: Router
     messages: MessageLimit
     html_places: asyncio.Semaphore  # for pieces of HTML, which are translated as documents
     document_bytes: int  # limit of a document
+    documents: StoredDocuments  # keeps translated documents until they are fetched
+    needs_key: bool  # callers need an API key
     pool: Executor  # threads for long work
 
     @property
@@ -158,9 +163,8 @@ class HttpCall:
         self.key = ""  # an API key that was sent in another way than the header `Authorization`
         self._arrived = time.monotonic()
 
-    @property
-    def caller(self) -> Caller:
-        """The caller, with the headers that are metadata in gRPC. Raises RpcError: the timeout is malformed."""
+    def _context(self) -> DirectContext:
+        """Make the context of a method: the headers are metadata in gRPC. Raises RpcError: the timeout is malformed."""
         headers, scope = self.request.headers, self.request.scope
         metadata = {name: value for name in PASSED_HEADERS if (value := headers.get(name)) is not None}
         metadata[REQUEST_ID] = self.request_id
@@ -172,43 +176,34 @@ class HttpCall:
         if timeout is not None and not (timeout.isascii() and timeout.isdigit() and len(timeout) <= 10):
             raise invalid(f"{TIMEOUT_HEADER}: {timeout[:40]!r} is not a number of milliseconds with at most 10 digits")
         deadline = None if timeout is None else self._arrived + int(timeout) / 1000
-        return Caller(peer_of(scope.get("client")), metadata, scope.get("state", {}).get("identities", ()), deadline)
+        return DirectContext(peer_of(scope.get("client")), metadata, scope.get("state", {}).get("identities", ()), deadline)
 
     @property
     def content_type(self) -> str:
         """The media type of the body, in lower case and without parameters; empty if it is not named."""
         return self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    async def unary(self, path: str, request: Message, response: Result) -> Result:
-        """Call a method with one response; its work ends if the client disconnects.
-
-        Args:
-            path: of the method.
-            request: a message of its request type.
-            response: an empty message of its response type, which is filled and returned.
+    async def ask(self, request: Message) -> Any:
+        """Call the method with one response that takes messages of this type; its work ends if the client disconnects.
 
         Raises:
             RpcError: the call ended with another status than OK.
             ClientDisconnect: nobody waits for the response.
         """
-        assert isinstance(response, Message)
-        await self.while_connected(self.parts.calls.unary(path, request, response, self.caller))
-        return response
-
-    async def ask(self, request: Message) -> Any:
-        """Call the method with one response that takes messages of this type, and return the response. Raises as `unary`."""
         kind: Any = type(request)
         path, response = method_of(kind)
-        return await self.unary(path, request, response())
+        found = response()
+        await self.while_connected(call_unary(self.parts.router, path, request, found, self._context()))
+        return found
 
     async def ready_models(self) -> list[model_pb2.Model]:
-        """Return the models that are loaded. Raises as `unary`."""
+        """Return the models that are loaded. Raises as `ask`."""
         response = await self.ask(model_pb2.ListModelsRequest())
         return [one for one in response.models if one.state == model_pb2.MODEL_STATE_READY]
 
     def stream(self, path: str, requests: Message | AsyncIterator[Message], response: type[Any]) -> AsyncGenerator[Any]:
-        """Call a method with a stream of responses. Raises RpcError as `unary`."""
-        return self.parts.calls.stream(path, requests, response, self.caller)
+        """Call a method with a stream of responses. Raises RpcError as `ask`."""
+        return call_stream(self.parts.router, path, requests, response, self._context())
 
     async def while_connected(self, work: Awaitable[Result]) -> Result:
         """Run `work`, and cancel it if the client disconnects. The request's body must have been read.

@@ -3,33 +3,36 @@
 Methods with one response, and those with a stream of responses to one request. See https://connectrpc.com/docs/protocol.
 """
 
+import asyncio
 import base64
 import json
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.responses import Response, StreamingResponse
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.gateway.call import HttpCall, check_json, invalid
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.route import Api, ApiRoute, stream_error
-from triptych_serving.rpc.descriptors import DESCRIPTORS
+from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.limits import BINARY, MessageLimit
 from triptych_serving.rpc.status import REQUEST_ID
 from triptych_serving.rpc.wire import lists_of
+from triptych_serving.services.health import HEALTH_SERVICE
 
 ENVELOPE = struct.Struct(">BI")  # flags and length of a message of a stream
 COMPRESSED, END = 1, 2
 TYPE_PREFIX = "type.googleapis.com/"
+SERVICES = (*ALL_SERVICES, HEALTH_SERVICE)
 
 
 def parse(codec: str, data: bytes, message: Any, limit: MessageLimit, tokens: int) -> None:
@@ -76,12 +79,11 @@ def error_body(error: RpcError, _status: int = 0) -> dict[str, Any]:
     return {"code": code, "message": error.message, "details": details}
 
 
-async def _call(call: HttpCall) -> Response:
-    service, name = (call.request.path_params[key] for key in ("service", "method"))
-    try:
-        method = DESCRIPTORS.FindServiceByName(service).methods_by_name[name]
-    except KeyError:
-        raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"method {service}/{name} is unknown") from None
+async def _call(service: str, call: HttpCall) -> Response:
+    name = call.request.path_params["method"]
+    method = DESCRIPTORS.FindServiceByName(service).methods_by_name.get(name)
+    if method is None:
+        raise RpcError.of(grpc.StatusCode.UNIMPLEMENTED, f"method {service}/{name} is unknown")
     kind = call.content_type
     streams, codec = _codec(kind)
     if method.client_streaming:
@@ -90,15 +92,15 @@ async def _call(call: HttpCall) -> Response:
         wanted = "application/connect+json" if method.server_streaming else "application/json"
         return Response(f"content-type: {service}/{name} needs {wanted}\n", 415, media_type="text/plain")
     request = GetMessageClass(method.input_type)()
-    response = GetMessageClass(method.output_type)
-    path, data = f"/{service}/{name}", await call.body(None if service in BINARY else call.parts.text_bytes)
+    data = await call.body(None if service in BINARY else call.parts.text_bytes)
     limits = call.parts.messages, call.parts.json_tokens(service in BINARY)
     if not streams:
         await call.offload(len(data), parse, codec, data, request, *limits)
-        message = await call.unary(path, request, response())
+        message = await call.ask(request)
         return Response(await call.offload(message.ByteSize(), serialize, codec, message), media_type=kind)
     await call.offload(len(data), parse, codec, _only_message(data), request, *limits)
-    return StreamingResponse(_stream(call.stream(path, request, response), codec, call.request_id), media_type=kind)
+    messages = call.stream(f"/{service}/{name}", request, GetMessageClass(method.output_type))
+    return StreamingResponse(_stream(messages, codec, call.request_id), media_type=kind)
 
 
 async def _stream(messages: AsyncGenerator[Any], codec: str, request_id: str) -> AsyncIterator[bytes]:
@@ -108,7 +110,7 @@ async def _stream(messages: AsyncGenerator[Any], codec: str, request_id: str) ->
         async with aclosing(messages):
             async for message in messages:
                 yield _envelope(0, serialize(codec, message))
-    except Exception as failure:
+    except (Exception, asyncio.CancelledError) as failure:
         error = stream_error(failure)
         end = {"error": error_body(error), "metadata": {REQUEST_ID: [request_id]}}
     yield _envelope(END, json.dumps(end, ensure_ascii=False).encode())
@@ -150,11 +152,4 @@ def _debug(detail: Any) -> Any:
     return value
 
 
-class _ServiceName(StringConvertor):
-    """The name of a service in a path. It has a dot, unlike the first part of paths of other APIs, such as /v2/glossaries."""
-
-    regex = r"[^/]+\.[^/]+"
-
-
-register_url_convertor("grpc_service", _ServiceName())
-API = Api("Connect", (ApiRoute("/{service:grpc_service}/{method:str}", _call),), error_body)
+API = Api("Connect", tuple(ApiRoute(f"/{name}/{{method}}", partial(_call, name)) for name in SERVICES), error_body)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from triptych.v1 import translation_pb2
 from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
 from triptych_serving.gateway.route import Api, ApiRoute
-from triptych_serving.gateway.stored_documents import StoredDocument, StoredDocuments
+from triptych_serving.gateway.stored_documents import StoredDocument
 from triptych_serving.gateway.translation import language_names, language_pairs, translate
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -29,94 +29,76 @@ SPLIT = {
 }
 
 
-class DeepL:
-    """The routes.
+async def translate_texts(call: HttpCall) -> dict[str, object]:
+    given = await call.json()
+    given.refuse(UNSUPPORTED)
+    texts, _ = given.take_texts("text")
+    source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
+    handling = given.get("tag_handling")
+    if handling not in (None, "html"):
+        raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; html is")
+    if handling:
+        given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
+    options = translation_pb2.DecodingOptions(split_sentences=_split(given))
+    found, sources = await translate(call, texts, source, target, options, html=bool(handling))
+    return {
+        "translations": [
+            {"detected_source_language": code.code.upper(), "text": one.translated_text, "billed_characters": len(text)}
+            for one, text, code in zip(found, texts, sources, strict=True)
+        ]
+    }
 
-    Args:
-        documents: keeps translated documents until they are fetched.
-    """
 
-    def __init__(self, documents: StoredDocuments) -> None:
-        self._documents = documents
-        self.api = Api(
-            "DeepL",
-            (
-                ApiRoute("/v2/translate", self.translate, summary="Translate texts."),
-                ApiRoute("/v2/languages", self.languages, ("GET", "POST"), "List source or target languages."),
-                ApiRoute("/v2/usage", self.usage, ("GET", "POST"), "Report usage, which is not limited."),
-                ApiRoute("/v2/document", self.upload, summary="Translate a document."),
-                ApiRoute("/v2/document/{id}", self.status, summary="Ask whether a document is translated."),
-                ApiRoute("/v2/document/{id}/result", self.result, ("GET", "POST"), "Fetch a translated document."),
-            ),
-            error=lambda error, _: {"message": error.message},
-            statuses={401: 403},
-            names={"contents": "text", "source_language_code": "source_lang", "target_language_code": "target_lang"},
-        )
+async def languages(call: HttpCall) -> list[dict[str, object]]:
+    kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
+    pairs = await language_pairs(call)
+    targets = {target for found in pairs.values() for target in found}
+    codes = sorted(targets if kind == "target" else pairs)
+    named = await language_names(call, codes)
+    return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named.items()]
 
-    async def translate(self, call: HttpCall) -> dict[str, object]:
-        given = await call.json()
-        given.refuse(UNSUPPORTED)
-        texts, _ = given.take_texts("text")
-        source, target = given.take("source_lang", str, ""), given.take("target_lang", str)
-        handling = given.get("tag_handling")
-        if handling not in (None, "html"):
-            raise invalid(f"tag_handling: {shortened(handling, 40)} is not supported; html is")
-        if handling:
-            given.refuse({"split_sentences": (1, "1", "nonewlines")})  # documents are always split
-        options = translation_pb2.DecodingOptions(split_sentences=_split(given))
-        found, sources = await translate(call, texts, source, target, options, html=bool(handling))
-        return {
-            "translations": [
-                {"detected_source_language": code.code.upper(), "text": one.translated_text, "billed_characters": len(text)}
-                for one, text, code in zip(found, texts, sources, strict=True)
-            ]
-        }
 
-    async def languages(self, call: HttpCall) -> list[dict[str, object]]:
-        kind = call.request.query_params.get("type") or (await call.json()).get("type")  # clients send a body even with GET
-        pairs = await language_pairs(call)
-        targets = {target for found in pairs.values() for target in found}
-        codes = sorted(targets if kind == "target" else pairs)
-        named = await language_names(call, codes)
-        return [{"language": code.upper(), "name": name, "supports_formality": False} for code, name in named.items()]
+async def usage(call: HttpCall) -> dict[str, int]:
+    await call.ready_models()  # checks the key: clients ask for the usage to test theirs
+    return {"character_count": 0, "character_limit": 1_000_000_000_000}
 
-    async def usage(self, call: HttpCall) -> dict[str, int]:
-        await call.ready_models()  # checks the key: clients ask for the usage to test theirs
-        return {"character_count": 0, "character_limit": 1_000_000_000_000}
 
-    async def upload(self, call: HttpCall) -> dict[str, str]:
-        given, file = await call.form()
-        given.refuse(UNSUPPORTED)
-        languages = given.take("source_lang", str, ""), given.take("target_lang", str)
-        document = await self._documents.upload(call, file, given.take("filename", str, ""), *languages)
-        await asyncio.wait((document.work,), timeout=REPORT_SECONDS)
-        if document.work.done() and document.work.exception() is not None:
-            self._documents.remove(document.id)
-            document.work.result()
-        return {"document_id": document.id, "document_key": document.key}
+async def upload(call: HttpCall) -> dict[str, str]:
+    given, file = await call.form()
+    given.refuse(UNSUPPORTED)
+    languages = given.take("source_lang", str, ""), given.take("target_lang", str)
+    document = await call.parts.documents.upload(call, file, given.take("filename", str, ""), *languages)
+    await asyncio.wait((document.work,), timeout=REPORT_SECONDS)
+    if document.work.done() and document.work.exception() is not None:
+        call.parts.documents.remove(document.id)
+        document.work.result()
+    return {"document_id": document.id, "document_key": document.key}
 
-    async def status(self, call: HttpCall) -> dict[str, object]:
-        document = await self._document(call)
-        if not document.work.done():
-            return {"document_id": document.id, "status": "translating", "seconds_remaining": 1}
-        error = document.work.exception()
-        if error is not None:
-            message = error.message if isinstance(error, RpcError) else "internal error"
-            return {"document_id": document.id, "status": "error", "error_message": message}
-        return {"document_id": document.id, "status": "done", "billed_characters": document.work.result().characters}
 
-    async def result(self, call: HttpCall) -> Response:
-        document = await self._document(call)
-        response = document.response()
-        self._documents.remove(document.id)  # as at DeepL, a document is fetched once
-        return response
+async def status(call: HttpCall) -> dict[str, object]:
+    document = await _document(call)
+    if not document.work.done():
+        return {"document_id": document.id, "status": "translating", "seconds_remaining": 1}
+    error = document.work.exception()
+    if error is not None:
+        message = error.message if isinstance(error, RpcError) else "internal error"
+        return {"document_id": document.id, "status": "error", "error_message": message}
+    return {"document_id": document.id, "status": "done", "billed_characters": document.work.result().characters}
 
-    async def _document(self, call: HttpCall) -> StoredDocument:
-        given = await call.json()
-        document = self._documents.get(call.request.path_params["id"])
-        if not secrets.compare_digest(given.take("document_key", str).encode(), document.key.encode()):
-            raise RpcError.of(grpc.StatusCode.PERMISSION_DENIED, "document_key: not that of this document")
-        return document
+
+async def result(call: HttpCall) -> Response:
+    document = await _document(call)
+    response = document.response()
+    call.parts.documents.remove(document.id)  # as at DeepL, a document is fetched once
+    return response
+
+
+async def _document(call: HttpCall) -> StoredDocument:
+    given = await call.json()
+    document = call.parts.documents.get(call.request.path_params["id"])
+    if not secrets.compare_digest(given.take("document_key", str).encode(), document.key.encode()):
+        raise RpcError.of(grpc.StatusCode.PERMISSION_DENIED, "document_key: not that of this document")
+    return document
 
 
 def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
@@ -125,3 +107,19 @@ def _split(given: Json) -> translation_pb2.SplitSentences.ValueType:
     if value not in SPLIT:
         raise invalid(f"split_sentences: {value[:40]!r} is not one of {', '.join(SPLIT)}")
     return SPLIT[value]
+
+
+API = Api(
+    "DeepL",
+    (
+        ApiRoute("/v2/translate", translate_texts, summary="Translate texts."),
+        ApiRoute("/v2/languages", languages, ("GET", "POST"), "List source or target languages."),
+        ApiRoute("/v2/usage", usage, ("GET", "POST"), "Report usage, which is not limited."),
+        ApiRoute("/v2/document", upload, summary="Translate a document."),
+        ApiRoute("/v2/document/{id}", status, summary="Ask whether a document is translated."),
+        ApiRoute("/v2/document/{id}/result", result, ("GET", "POST"), "Fetch a translated document."),
+    ),
+    error=lambda error, _: {"message": error.message},
+    statuses={401: 403},
+    names={"contents": "text", "source_language_code": "source_lang", "target_language_code": "target_lang"},
+)

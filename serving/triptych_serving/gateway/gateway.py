@@ -9,23 +9,22 @@ from pathlib import PurePath
 import grpc
 from starlette.responses import JSONResponse, Response
 
-from triptych_serving.gateway import connect, huggingface, open_inference, openai, tei
+from triptych_serving.gateway import connect, deepl, huggingface, libretranslate, open_inference, openai, tei
 from triptych_serving.gateway.app import make_application
 from triptych_serving.gateway.call import GatewayParts, HttpCall
-from triptych_serving.gateway.deepl import DeepL
 from triptych_serving.gateway.http_server import HttpPort
-from triptych_serving.gateway.libretranslate import LibreTranslate
 from triptych_serving.gateway.openapi import describe
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.gateway.stored_documents import StoredDocuments
-from triptych_serving.rpc.direct_calls import DirectCalls, RpcError
+from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.security.options import SecurityOptions, is_loopback
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 INDEX, SETTINGS = "index.html", "settings.json"
+APIS = (libretranslate.API, deepl.API, openai.API, tei.API, huggingface.API, open_inference.API)
 
 
 def make_gateway(
@@ -49,18 +48,24 @@ def make_gateway(
     security.check_host(options.host)
     # Half of the places for documents remain for other calls, and a client's pieces are within its own limit.
     places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
-    parts = GatewayParts(DirectCalls(router), limits.messages, asyncio.Semaphore(places), limits.document_bytes, pool)
     documents = StoredDocuments(options.stored_bytes)
-    libretranslate = LibreTranslate(documents, needs_key=security.api_keys is not None)
-    apis = [libretranslate.api, DeepL(documents).api, openai.API, tei.API, huggingface.API, open_inference.API]
-    document = describe(apis)
+    parts = GatewayParts(
+        router,
+        limits.messages,
+        asyncio.Semaphore(places),
+        limits.document_bytes,
+        documents,
+        security.api_keys is not None,
+        pool,
+    )
+    document = describe(APIS)
 
     async def openapi(_: HttpCall) -> JSONResponse:
         return JSONResponse(document)
 
     own = Api("Triptych", (ApiRoute("/health", _health, ("GET",)), ApiRoute("/openapi.json", openapi, ("GET",))))
     pages = [_playground(grpc_port)] if options.playground else []
-    application = make_application([own, *pages, *apis, connect.API], parts, options.origins, is_loopback(options.host))
+    application = make_application([own, *pages, *APIS, connect.API], parts, options.origins, is_loopback(options.host))
     return HttpPort(options, security, application, on_stop=documents.close)
 
 

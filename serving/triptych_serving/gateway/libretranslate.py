@@ -11,93 +11,73 @@ from triptych_documents.format import FORMATS
 from triptych_serving.gateway.call import HttpCall, Json, invalid, shortened
 from triptych_serving.gateway.language_detection import Detected, detect
 from triptych_serving.gateway.route import Api, ApiRoute
-from triptych_serving.gateway.stored_documents import StoredDocuments
 from triptych_serving.gateway.translation import AUTO, language_names, language_pairs, source_code, translate
 
 MOST_ALTERNATIVES = 15
 LEAST_CONFIDENCE = 0.01  # of the languages that /detect returns
 
 
-class LibreTranslate:
-    """The routes.
+async def translate_texts(call: HttpCall) -> dict[str, object]:
+    given = _with_key(call, await call.json())
+    texts, several = given.take_texts("q")
+    source, target = given.take("source", str), given.take("target", str)
+    count, format = _count(given), given.take("format", str, "text")
+    if format not in ("text", "html"):
+        raise invalid(f"format: {format[:40]!r} is not text or html")
+    if format == "html" and count:
+        raise invalid("alternatives: not supported for format html; leave it out")
+    options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
+    found, sources = await translate(call, texts, source, target, options, html=format == "html")
+    response: dict[str, list[Any]] = {"translatedText": [one.translated_text for one in found]}
+    if count:
+        response["alternatives"] = [[other.text for other in one.hypotheses[1:]] for one in found]
+    if source.lower() == AUTO:
+        response["detectedLanguage"] = [_as_json(one) for one in sources]
+    return {name: values if several else values[0] for name, values in response.items()}
 
-    Args:
-        documents: keeps translated files until they are fetched.
-        needs_key: callers need an API key.
-    """
 
-    def __init__(self, documents: StoredDocuments, needs_key: bool) -> None:
-        self._documents, self._needs_key = documents, needs_key
-        self.api = Api(
-            "LibreTranslate",
-            (
-                ApiRoute("/translate", self.translate, summary="Translate text or HTML."),
-                ApiRoute("/languages", self.languages, ("GET", "POST"), "List the languages."),
-                ApiRoute("/detect", self.detect, summary="Detect the language of a text."),
-                ApiRoute("/translate_file", self.translate_file, summary="Translate a document."),
-                ApiRoute("/download_file/{id}", self.download_file, ("GET",), "Fetch a translated document."),
-                ApiRoute("/frontend/settings", self.settings, ("GET",), "Settings for front ends."),
-            ),
-            statuses={401: 403},
-            names={"contents": "q", "source_language_code": "source", "target_language_code": "target"},
-        )
+async def languages(call: HttpCall) -> list[dict[str, object]]:
+    _with_key(call, await call.json())  # clients send a body even with GET
+    pairs = await language_pairs(call)
+    named = await language_names(call, _codes(pairs))
+    return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named.items()]
 
-    async def translate(self, call: HttpCall) -> dict[str, object]:
-        given = _with_key(call, await call.json())
-        texts, several = given.take_texts("q")
-        source, target = given.take("source", str), given.take("target", str)
-        count, format = _count(given), given.take("format", str, "text")
-        if format not in ("text", "html"):
-            raise invalid(f"format: {format[:40]!r} is not text or html")
-        if format == "html" and count:
-            raise invalid("alternatives: not supported for format html; leave it out")
-        options = translation_pb2.DecodingOptions(beam_size=max(4, count + 1), num_hypotheses=count + 1) if count else None
-        found, sources = await translate(call, texts, source, target, options, html=format == "html")
-        response: dict[str, list[Any]] = {"translatedText": [one.translated_text for one in found]}
-        if count:
-            response["alternatives"] = [[other.text for other in one.hypotheses[1:]] for one in found]
-        if source.lower() == AUTO:
-            response["detectedLanguage"] = [_as_json(one) for one in sources]
-        return {name: values if several else values[0] for name, values in response.items()}
 
-    async def languages(self, call: HttpCall) -> list[dict[str, object]]:
-        _with_key(call, await call.json())  # clients send a body even with GET
-        pairs = await language_pairs(call)
-        named = await language_names(call, _codes(pairs))
-        return [{"code": code, "name": name, "targets": sorted(pairs.get(code, ()))} for code, name in named.items()]
+async def detect_language(call: HttpCall) -> list[dict[str, object]]:
+    given = _with_key(call, await call.json())
+    [ranked] = await detect(call, [given.take("q", str)], _codes(await language_pairs(call)))
+    return [_as_json(one) for one in ranked if one.confidence >= LEAST_CONFIDENCE]
 
-    async def detect(self, call: HttpCall) -> list[dict[str, object]]:
-        given = _with_key(call, await call.json())
-        [ranked] = await detect(call, [given.take("q", str)], _codes(await language_pairs(call)))
-        return [_as_json(one) for one in ranked if one.confidence >= LEAST_CONFIDENCE]
 
-    async def translate_file(self, call: HttpCall) -> dict[str, str]:
-        fields, file = await call.form()
-        given = _with_key(call, fields)
-        languages = source_code(given.take("source", str)), given.take("target", str)
-        model = given.take("model", str, "")  # not in LibreTranslate; the playground names it
-        document = await self._documents.upload(call, file, "", *languages, model)
-        try:
-            await call.while_connected(asyncio.wait((document.work,)))
-            document.response()  # or the error
-        except BaseException:
-            self._documents.remove(document.id)
-            raise
-        return {"translatedFileUrl": str(call.request.base_url.replace(path=f"/download_file/{document.id}"))}
+async def translate_file(call: HttpCall) -> dict[str, str]:
+    fields, file = await call.form()
+    given = _with_key(call, fields)
+    languages = source_code(given.take("source", str)), given.take("target", str)
+    model = given.take("model", str, "")  # not in LibreTranslate; the playground names it
+    document = await call.parts.documents.upload(call, file, "", *languages, model)
+    try:
+        await call.while_connected(asyncio.wait((document.work,)))
+        document.response()  # or the error
+    except BaseException:
+        call.parts.documents.remove(document.id)
+        raise
+    return {"translatedFileUrl": str(call.request.base_url.replace(path=f"/download_file/{document.id}"))}
 
-    async def download_file(self, call: HttpCall) -> Response:
-        return self._documents.get(call.request.path_params["id"]).response()
 
-    async def settings(self, _: HttpCall) -> dict[str, object]:
-        return {
-            "apiKeys": self._needs_key,
-            "keyRequired": self._needs_key,
-            "suggestions": False,
-            "filesTranslation": True,
-            "charLimit": -1,
-            "supportedFilesFormat": [suffix for one in FORMATS for suffix in one.suffixes],
-            "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": "", "name": ""}},
-        }
+async def download_file(call: HttpCall) -> Response:
+    return call.parts.documents.get(call.request.path_params["id"]).response()
+
+
+async def settings(call: HttpCall) -> dict[str, object]:
+    return {
+        "apiKeys": call.parts.needs_key,
+        "keyRequired": call.parts.needs_key,
+        "suggestions": False,
+        "filesTranslation": True,
+        "charLimit": -1,
+        "supportedFilesFormat": [suffix for one in FORMATS for suffix in one.suffixes],
+        "language": {"source": {"code": AUTO, "name": "Auto Detect"}, "target": {"code": "", "name": ""}},
+    }
 
 
 def _with_key(call: HttpCall, given: Json) -> Json:
@@ -124,3 +104,18 @@ def _as_json(detected: Detected) -> dict[str, object]:
 
 def _codes(pairs: Mapping[str, set[str]]) -> list[str]:
     return sorted({*pairs, *(target for targets in pairs.values() for target in targets)})
+
+
+API = Api(
+    "LibreTranslate",
+    (
+        ApiRoute("/translate", translate_texts, summary="Translate text or HTML."),
+        ApiRoute("/languages", languages, ("GET", "POST"), "List the languages."),
+        ApiRoute("/detect", detect_language, summary="Detect the language of a text."),
+        ApiRoute("/translate_file", translate_file, summary="Translate a document."),
+        ApiRoute("/download_file/{id}", download_file, ("GET",), "Fetch a translated document."),
+        ApiRoute("/frontend/settings", settings, ("GET",), "Settings for front ends."),
+    ),
+    statuses={401: 403},
+    names={"contents": "q", "source_language_code": "source", "target_language_code": "target"},
+)

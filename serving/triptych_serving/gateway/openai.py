@@ -1,19 +1,69 @@
 """OpenAI's API (https://platform.openai.com/docs/api-reference), as far as models can serve it: embeddings, generated text."""
 
+import asyncio
 import base64
+import codecs
+import json
 import time
+import uuid
 from array import array
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from triptych.v1 import embedding_pb2, model_pb2
-from triptych_serving.gateway.call import HttpCall, invalid
-from triptych_serving.gateway.openai_generation import OPTIONS, chat_completions, completions, error_body
-from triptych_serving.gateway.route import Api, ApiRoute
+from triptych.v1 import embedding_pb2, model_pb2, translation_pb2
+from triptych.v1 import text_generation_pb2 as pb
+from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
+from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
+from triptych_serving.rpc.direct_calls import RpcError
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
+SERVICE = "/triptych.v1.TextGenerationService"
+FINISH: Mapping[int, str] = {translation_pb2.FINISH_REASON_STOP: "stop", translation_pb2.FINISH_REASON_LENGTH: "length"}
+TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+DONE = b"data: [DONE]\n\n"
+DECODER = codecs.getincrementaldecoder("utf-8")
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), (0,)),
+    **dict.fromkeys(("tools", "functions"), ([],)),
+    "tool_choice": ("none", "auto"),
+    "logit_bias": ({},),
+    "best_of": (1,),
+    "suffix": ("",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    # Those of other servers.
+    **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"), ()),
+    "min_p": (0,),
+    "typical_p": (1,),
+    "stop_token_ids": ([],),
+    "add_generation_prompt": (True,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+}
+CALLS: Mapping[str, tuple[Any, ...]] = {"tool_calls": ([],), "function_call": ()}  # of tools, in a message
+# OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
+OPTIONS: Mapping[str, tuple[str, type]] = {
+    "top_p": ("sampling_topp", float),
+    "top_k": ("sampling_topk", int),
+    "seed": ("seed", int),
+    "repetition_penalty": ("repetition_penalty", float),
+    "length_penalty": ("length_penalty", float),
+    "min_tokens": ("min_length", int),
+    "beam_size": ("beam_size", int),
+}
+SHARED: Mapping[str, tuple[str, type]] = {
+    "model": ("model", str),
+    "max_tokens": ("max_tokens", int),
+    "max_completion_tokens": ("max_tokens", int),
+    "n": ("n", int),
+}
 
 
 async def embeddings(call: HttpCall) -> Response:
@@ -53,6 +103,214 @@ def _embeddings(response: embedding_pb2.EmbedTextResponse, packed: bool) -> dict
 
 def _base64(values: Sequence[float]) -> str:
     return base64.b64encode(array("f", values).tobytes()).decode()  # little-endian on all supported processors
+
+
+@dataclass
+class Answer:
+    """One answer in OpenAI's format, complete or in chunks."""
+
+    chat: bool
+    model: str
+    choices: int  # of each prompt
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+    ends: Counter[int] = field(default_factory=Counter)  # characters of the tokens of each choice so far
+    decoders: defaultdict[int, codecs.IncrementalDecoder] = field(
+        default_factory=lambda: defaultdict(lambda: DECODER("replace"))
+    )  # of each choice: a character may be made of several tokens
+
+    def body(self, choices: Sequence[Any], chunk: bool = False, **more: Any) -> dict[str, Any]:
+        """Return a response, or a chunk of a stream."""
+        kind = f"chat.completion{'.chunk' if chunk else ''}" if self.chat else "text_completion"
+        name = f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}"
+        return {"id": name, "object": kind, "created": self.created, "model": self.model, "choices": choices, **more}
+
+    def choice(
+        self, prompt: int, index: int, text: str, tokens: Sequence[pb.TokenLogprob] = (), finish: int = 0, chunk: bool = False
+    ) -> dict[str, Any]:
+        """Return a choice of a prompt, or with `chunk` a piece of one."""
+        content: dict[str, Any] = {"text": text}
+        if self.chat and chunk:
+            content = {"delta": {"content": text} if text else {}}
+        elif self.chat:
+            content = {"message": {"role": "assistant", "content": text}}
+        number = prompt * self.choices + index
+        probabilities = self.log_probabilities(number, tokens)
+        return {"index": number, **content, "logprobs": probabilities, "finish_reason": FINISH.get(finish)}
+
+    def log_probabilities(self, number: int, tokens: Sequence[pb.TokenLogprob]) -> dict[str, Any] | None:
+        """Convert the next log-probabilities of a choice; None if there are none."""
+        if not tokens:
+            return None
+        if self.chat:
+            return {"content": [{**_token(each), "top_logprobs": list(map(_token, each.top))} for each in tokens]}
+        offsets = []
+        for each in tokens:
+            offsets.append(self.ends[number])
+            self.ends[number] += len(self.decoders[number].decode(each.bytes))
+        return {
+            "tokens": [each.token for each in tokens],
+            "token_logprobs": [each.logprob if each.HasField("logprob") else None for each in tokens],
+            "top_logprobs": [_best_of(each.top) or None for each in tokens],
+            "text_offset": offsets,
+        }
+
+
+async def completions(call: HttpCall) -> Response:
+    given = await call.json()
+    prompts, _ = given.take_texts("prompt")
+    top = given.take_given({"logprobs": ("top_logprobs", int)})
+    return await _answer(call, given, False, prompts=prompts, echo=given.take("echo", bool, False), **top)
+
+
+async def chat_completions(call: HttpCall) -> Response:
+    given = await call.json()
+    messages = [_message(f"messages[{index}]", each) for index, each in enumerate(given.take("messages", list))]
+    if not messages:
+        raise invalid("messages: the list is empty, must have at least one message")
+    top = {"top_logprobs": given.take("top_logprobs", int, 0)}
+    if not given.take("logprobs", bool, False) and top.pop("top_logprobs"):
+        raise invalid("top_logprobs: needs logprobs: true")
+    return await _answer(call, given, True, messages=messages, **top)
+
+
+async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
+    given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
+    values = {**_values(given), **own}
+    limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
+    names = {"max_tokens": limit, "options.max_length": limit}
+    try:
+        return await _generate(call, given, chat, values)
+    except RpcError as error:
+        raise renamed(error, names if chat else {**names, "top_logprobs": "logprobs"}) from None
+
+
+async def _generate(call: HttpCall, given: Json, chat: bool, values: Mapping[str, Any]) -> Response:
+    """Call the service with the fields of a request, and convert its answer. Raises RpcError: names these fields."""
+    streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
+    answer = Answer(chat, values.get("model", ""), values.get("n", 1))
+    if streams:
+        if not answer.model:  # pieces do not name it, but no other can accept the request
+            able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
+            answer.model = next(able, "")
+        request = pb.GenerateStreamRequest(**values)
+        events = call.stream(f"{SERVICE}/GenerateStream", request, pb.GenerateStreamResponse)
+        first = await call.while_connected(anext(events))  # an error of the request has a status of its own
+        usage = options.take("include_usage", bool, False)
+        return StreamingResponse(_events(answer, first, events, usage), media_type="text/event-stream")
+    response = await call.ask(pb.GenerateRequest(**values))
+    answer.model = response.model
+    return JSONResponse(await call.offload(response.ByteSize(), _whole, answer, response))
+
+
+def _whole(answer: Answer, response: pb.GenerateResponse) -> dict[str, Any]:
+    choices = [
+        answer.choice(prompt, index, choice.text, choice.tokens, choice.finish_reason)
+        for prompt, generation in enumerate(response.generations)
+        for index, choice in enumerate(generation.choices)
+    ]
+    return answer.body(choices, usage=_usage(response.generations))
+
+
+async def _events(answer: Answer, first: Any, events: AsyncGenerator[Any], usage: bool) -> AsyncIterator[bytes]:
+    """Yield the server-sent events of a stream."""
+    sent: dict[tuple[int, int], int] = {}  # characters of each choice
+    generations: list[pb.Generation] = []
+    try:
+        async with aclosing(events):
+            if answer.chat:
+                start = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+                for index in range(answer.choices):
+                    yield _event(answer.body([{**start, "index": index}], chunk=True))
+            event = first
+            while event is not None:
+                for piece in _pieces(answer, event, sent, generations):
+                    yield _event(answer.body([piece], chunk=True))
+                event = await anext(events, None)
+        if usage:
+            yield _event(answer.body([], chunk=True, usage=_usage(generations)))
+    except (Exception, asyncio.CancelledError) as failure:
+        error = stream_error(failure)
+        yield _event(error_body(error, http_status(error)))
+    yield DONE
+
+
+def _pieces(
+    answer: Answer, event: pb.GenerateStreamResponse, sent: dict[tuple[int, int], int], generations: list[pb.Generation]
+) -> Iterator[dict[str, Any]]:
+    """Convert an event of the service to pieces of choices; keeps count of what has been sent."""
+    if event.HasField("piece"):
+        piece = event.piece
+        place = piece.prompt_index, piece.choice_index
+        sent[place] = sent.get(place, 0) + len(piece.text)
+        yield answer.choice(*place, piece.text, piece.tokens, chunk=True)
+    elif event.HasField("result"):
+        generations.append(event.result.generation)
+        for index, choice in enumerate(event.result.generation.choices):
+            place = event.result.prompt_index, index
+            yield answer.choice(*place, choice.text[sent.get(place, 0) :], finish=choice.finish_reason, chunk=True)
+
+
+def _values(given: Json) -> dict[str, Any]:
+    """Return the fields of GenerateRequest that completions and chats share."""
+    values = given.take_given(SHARED)
+    if given.get("stop") not in (None, []):
+        values["stop"], _ = given.take_texts("stop")
+    if given.get("top_k") == -1:  # vLLM's value for all tokens
+        given["top_k"] = 0
+    options = given.take_given(OPTIONS)
+    if given.get("temperature") is not None:
+        temperature = given.take("temperature", float)
+        if temperature == 0:
+            options["sampling_topk"] = 1
+        else:
+            options["sampling_temperature"] = temperature
+            options.setdefault("sampling_topk", 0)
+    return {**values, "options": options_of("body", options)}
+
+
+def error_body(error: RpcError, status: int) -> Mapping[str, Any]:
+    """Return an error as OpenAI's JSON."""
+    kind = TYPES.get(status, "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code.name.lower()}}
+
+
+def _message(name: str, value: object) -> pb.ChatMessage:
+    message = as_object(value, name)
+    message.refuse(CALLS)
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [as_object(part, f"{name}.content[{index}]") for index, part in enumerate(content)]
+        if any(part.get("type") != "text" for part in parts):
+            raise invalid(f"{name}.content: only parts of type text are supported")
+        content = "".join(part.take("text", str) for part in parts)
+    if not isinstance(content, str):
+        raise invalid(f"{name}.content: must be a string, or a list of parts of type text")
+    return pb.ChatMessage(role=message.take("role", str), content=content)
+
+
+def _best_of(tokens: Sequence[pb.TokenLogprob]) -> dict[str, float]:
+    """Map tokens to log-probabilities: the best of those with equal texts, such as parts of characters."""
+    found: dict[str, float] = {}
+    for each in tokens:  # the best comes first
+        found.setdefault(each.token, each.logprob)
+    return found
+
+
+def _token(token: pb.TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.bytes)}
+
+
+def _usage(generations: Sequence[pb.Generation]) -> dict[str, Any]:
+    prompt = sum(each.prompt_token_count for each in generations)
+    completion = sum(choice.token_count for each in generations for choice in each.choices)
+    cached = {"cached_tokens": sum(each.cached_token_count for each in generations)}
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {**counts, "prompt_tokens_details": cached}
+
+
+def _event(body: Mapping[str, Any]) -> bytes:
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n".encode()
 
 
 API = Api(

@@ -120,9 +120,11 @@ def renamed(error: RpcError, names: Mapping[str, str]) -> RpcError:
     return error.with_message(NAME.sub(name, error.message))
 
 
-def stream_error(error: Exception) -> RpcError:
+def stream_error(error: Exception | asyncio.CancelledError) -> RpcError:
     """Return what a stream reports at its end, where an HTTP status cannot be sent any more; logs unexpected errors."""
     if isinstance(error, RpcError):
         return error
+    if isinstance(error, asyncio.CancelledError):  # by the port, or because the client is gone
+        return STOPPING
     logger.error("gateway error: stream", exc_info=error)
     return INTERNAL

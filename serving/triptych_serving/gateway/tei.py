@@ -11,6 +11,7 @@ from triptych_serving.gateway.call import HttpCall, Json, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
+OPTIONS = {"model": ("model", str), "raw_scores": ("raw_scores", bool), "truncate": ("truncate", bool)}
 RIGHT = {"truncation_direction": ("Right", "right")}  # only the end of a text is cut off
 ERROR_TYPES = {400: "validation", 413: "validation", 429: "overloaded", 503: "unhealthy"}
 
@@ -40,13 +41,7 @@ async def predict(call: HttpCall) -> list[Any]:
     given = await call.json()
     given.refuse(RIGHT)
     inputs, several = _inputs(given)
-    request = text_classification_pb2.ClassifyTextRequest(
-        inputs=inputs,
-        model=given.take("model", str, ""),
-        raw_scores=given.take("raw_scores", bool, False),
-        truncate=given.take("truncate", bool, False),
-    )
-    response = await call.ask(request)
+    response = await call.ask(text_classification_pb2.ClassifyTextRequest(inputs=inputs, **given.take_given(OPTIONS)))
     found = [[{"score": one.score, "label": one.label} for one in result.labels] for result in response.results]
     return found if several else found[0]
 
@@ -55,14 +50,8 @@ async def rerank(call: HttpCall) -> Response:
     given = await call.json()
     given.refuse(RIGHT)
     texts, _ = given.take_texts("texts")
-    request = rerank_pb2.RerankRequest(
-        query=given.take("query", str),
-        documents=texts,
-        model=given.take("model", str, ""),
-        raw_scores=given.take("raw_scores", bool, False),
-        truncate=given.take("truncate", bool, False),
-    )
-    response = await call.ask(request)
+    options = given.take_given(OPTIONS)
+    response = await call.ask(rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **options))
     with_text = given.take("return_text", bool, False)
     size = 50 * len(texts) + (sum(map(len, texts)) if with_text else 0)
     ranked = [

@@ -18,6 +18,7 @@ from triptych_text.languages import primary_language, standard_tag
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
+ZIP = b"PK"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names
@@ -29,7 +30,7 @@ class TranslatedDocument:
 
     content: bytes
     mime_type: str
-    characters: int  # of the text that was translated, roughly; 0: unknown
+    characters: int  # of the document, roughly; 0: unknown, as it is compressed
 
 
 async def translate(
@@ -71,7 +72,8 @@ async def translate_document(call: HttpCall, content: bytes, config: translation
             if event.HasField("accepted"):
                 mime_type = event.accepted.mime_type
             translated += event.chunk
-    return TranslatedDocument(bytes(translated), mime_type, len(content))
+    characters = 0 if content.startswith(ZIP) else len(content.decode(errors="replace"))
+    return TranslatedDocument(bytes(translated), mime_type, characters)
 
 
 async def source_languages(

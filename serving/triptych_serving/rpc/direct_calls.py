@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -17,16 +16,6 @@ from grpc import aio
 
 from triptych_serving.rpc.dispatch import Handler, Router
 from triptych_serving.rpc.status import DETAILS
-
-
-@dataclass(frozen=True)
-class Caller:
-    """The caller of a method, and the time until which the response is wanted."""
-
-    peer: str  # in gRPC's notation: "ipv4:1.2.3.4:567"
-    metadata: Mapping[str, str] = field(default_factory=dict)  # keys in lower case
-    identities: tuple[bytes, ...] = ()  # names in the client's verified certificate
-    deadline: float | None = None  # monotonic seconds
 
 
 class RpcError(Exception):
@@ -68,87 +57,50 @@ class RpcError(Exception):
         return None
 
 
-class DirectCalls:
-    """Call methods as gRPC's server does: with all guards and observers, from message to message."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    async def unary(self, path: str, request: Message, response: Message, caller: Caller) -> None:
-        """Call a method with one response, which is written into `response`.
-
-        Args:
-            path: such as "/triptych.v1.TranslationService/Translate".
-            request: a message of the method's request type.
-            response: an empty message of the method's response type.
-
-        Raises:
-            RpcError: the call ended with another status than OK.
-        """
-        context = DirectContext(caller)
-        behaviour: Any = self._router.handler(path).unary_unary
-        with context.errors():
-            async with asyncio.timeout_at(context.loop_deadline):
-                response.ParseFromString(await behaviour(request.SerializeToString(), context))
-
-    async def stream(
-        self, path: str, requests: Message | AsyncIterator[Message], response: type[Any], caller: Caller
-    ) -> AsyncGenerator[Any]:
-        """Call a method with a stream of responses; arguments and errors as `unary`."""
-        context = DirectContext(caller)
-        handler: Handler = self._router.handler(path)
-        behaviour: Any = handler.unary_stream or handler.stream_stream
-        argument = requests.SerializeToString() if isinstance(requests, Message) else _serialized(requests)
-        with context.errors():
-            async with asyncio.timeout_at(context.loop_deadline), aclosing(behaviour(argument, context)) as responses:
-                async for message in responses:
-                    yield response.FromString(message)
-
-
 class DirectContext:
-    """The part of `grpc.aio.ServicerContext` that handlers use."""
+    """The part of `grpc.aio.ServicerContext` that handlers use.
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
+    Args:
+        peer: in gRPC's notation: "ipv4:1.2.3.4:567".
+        metadata: keys in lower case.
+        identities: names in the client's verified certificate.
+        deadline: time until which the response is wanted, monotonic seconds.
+    """
+
+    def __init__(
+        self, peer: str, metadata: Mapping[str, str], identities: tuple[bytes, ...] = (), deadline: float | None = None
+    ) -> None:
+        self._peer, self._metadata, self._identities, self._deadline = peer, metadata, identities, deadline
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._trailers: dict[str, str | bytes] = {}
 
-    @property
-    def loop_deadline(self) -> float | None:
-        """The deadline in the time of the running event loop."""
+    @asynccontextmanager
+    async def limits(self) -> AsyncIterator[None]:
+        """Keep the deadline; raise RpcError for the status of an aborted call or a passed deadline."""
         left = self.time_remaining()
-        return None if left is None else asyncio.get_running_loop().time() + left
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Raise RpcError for the status of an aborted call or a passed deadline."""
         try:
-            yield
+            async with asyncio.timeout(left):
+                yield
         except aio.AbortError:
-            raise self.error() from None
+            packed = self._trailers.get(DETAILS)
+            status = status_pb2.Status.FromString(packed) if isinstance(packed, bytes) else status_pb2.Status()
+            status.code, status.message = (self._code or grpc.StatusCode.UNKNOWN).value[0], self._details
+            raise RpcError(status) from None
         except TimeoutError:
             raise RpcError.of(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline passed") from None
 
-    def error(self) -> RpcError:
-        """Return the status of an aborted call."""
-        packed = self._trailers.get(DETAILS)
-        status = status_pb2.Status.FromString(packed) if isinstance(packed, bytes) else status_pb2.Status()
-        status.code, status.message = (self._code or grpc.StatusCode.UNKNOWN).value[0], self._details
-        return RpcError(status)
-
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return tuple(self._caller.metadata.items())
+        return tuple(self._metadata.items())
 
     def peer(self) -> str:
-        return self._caller.peer
+        return self._peer
 
     def peer_identities(self) -> tuple[bytes, ...]:
-        return self._caller.identities
+        return self._identities
 
     def time_remaining(self) -> float | None:
-        deadline = self._caller.deadline
-        return None if deadline is None else deadline - time.monotonic()
+        return None if self._deadline is None else self._deadline - time.monotonic()
 
     def code(self) -> grpc.StatusCode | None:
         return self._code
@@ -163,6 +115,34 @@ class DirectContext:
         self._code, self._details = code, details
         self.set_trailing_metadata(metadata)
         raise aio.AbortError
+
+
+async def call_unary(router: Router, path: str, request: Message, response: Message, context: DirectContext) -> None:
+    """Call a method with one response, which is written into `response`, with all guards and observers.
+
+    Args:
+        path: such as "/triptych.v1.TranslationService/Translate".
+        request: a message of the method's request type.
+        response: an empty message of the method's response type.
+
+    Raises:
+        RpcError: the call ended with another status than OK.
+    """
+    behaviour: Any = router.handler(path).unary_unary
+    async with context.limits():
+        response.ParseFromString(await behaviour(request.SerializeToString(), context))
+
+
+async def call_stream(
+    router: Router, path: str, requests: Message | AsyncIterator[Message], response: type[Any], context: DirectContext
+) -> AsyncGenerator[Any]:
+    """Call a method with a stream of responses; arguments and errors as `call_unary`."""
+    handler: Handler = router.handler(path)
+    behaviour: Any = handler.unary_stream or handler.stream_stream
+    argument = requests.SerializeToString() if isinstance(requests, Message) else _serialized(requests)
+    async with context.limits(), aclosing(behaviour(argument, context)) as responses:
+        async for message in responses:
+            yield response.FromString(message)
 
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}

@@ -70,9 +70,7 @@ class Router(grpc.GenericRpcHandler):
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
         """Add the methods of a service, by name."""
         for name, handler in handlers.items():
-            wrapped = _Method(service, name, handler, self._environment).wrapped
-            if wrapped is not None:  # an unwrapped handler would pass no guard
-                self._handlers[f"/{service}/{name}"] = wrapped
+            self._handlers[f"/{service}/{name}"] = _Method(service, name, handler, self._environment).wrapped
 
     def add_generic_rpc_handlers(self, handlers: Iterable[Any]) -> None:
         """Ignore the same handlers; generated code registers them both ways."""
@@ -95,8 +93,10 @@ class _Method:
         self._behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_stream
         self._parse: Any = handler.request_deserializer or bytes
         self._serialize: Any = handler.response_serializer or bytes
-        self._has_texts = service not in BINARY and f"{service}/{name}" != DOCUMENTS
-        self._lists = _lists_of(service, name)
+        is_document = f"{service}/{name}" == DOCUMENTS  # its size is limited in other ways
+        self._has_texts = service not in BINARY and not is_document
+        descriptor = DESCRIPTORS.FindServiceByName(service).methods_by_name[name].input_type
+        self._lists: Lists = {} if is_document else lists_of(descriptor)
         self._inline = PARSED_INLINE if self._has_texts else BINARY_INLINE
         self._method_type: MethodType = (
             "unary" if handler.unary_unary else "server_stream" if handler.unary_stream else "bidi_stream"
@@ -105,15 +105,13 @@ class _Method:
         self._environment = replace(environment, guards=guards)
 
     @property
-    def wrapped(self) -> Handler | None:
-        """The wrapped handler; None for a client stream, which no service has."""
+    def wrapped(self) -> Handler:
+        """The wrapped handler. No service has a method with a stream of requests and one response."""
         if self._handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(self.unary)
         if self._handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(self.stream)
-        if self._handler.stream_stream:
-            return grpc.stream_stream_rpc_method_handler(self.stream)
-        return None
+        return grpc.stream_stream_rpc_method_handler(self.stream)
 
     async def unary(self, request: bytes, context: GrpcContext) -> Any:
         call = self._begin(context)
@@ -158,7 +156,7 @@ class _Method:
         stop = asyncio.create_task(self._environment.calls.stopping.wait())
         try:
             while True:
-                read = asyncio.create_task(_next(source))
+                read = asyncio.ensure_future(anext(source, None))
                 await asyncio.wait((read, stop), return_when=asyncio.FIRST_COMPLETED)
                 if not read.done():
                     raise UnavailableError("the server is shutting down")
@@ -257,19 +255,6 @@ def request_id_of(metadata: Metadata) -> str:
     given = metadata.get(REQUEST_ID)
     usable = isinstance(given, str) and given and given.isascii() and given.isprintable()  # others cannot be sent back
     return str(given)[:MAX_REQUEST_ID] if usable else f"{_ids.getrandbits(128):032x}"
-
-
-def _lists_of(service: str, method: str) -> Lists:
-    """Return the lists of a method's requests; none for documents, whose size is limited in other ways."""
-    try:
-        descriptor = DESCRIPTORS.FindServiceByName(service).methods_by_name[method].input_type
-    except KeyError:  # a service that has no descriptor, as in tests
-        return {}
-    return {} if f"{service}/{method}" == DOCUMENTS else lists_of(descriptor)
-
-
-async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(requests, None)
 
 
 def _code_of(error: BaseException, context: GrpcContext) -> str:

@@ -1,25 +1,32 @@
 """Many requests on one stream: a bounded number run at a time, and each is answered as soon as it is done."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
+IN_FLIGHT = 64  # requests that are read and not yet answered
+UNREAD = 64  # responses that wait for a slow reader
 
-class RequestStream(ABC, Generic[Request, Response]):
+
+class RequestStream(Generic[Request, Response]):
     """The requests of one call. While a caller does not read responses, gRPC's flow control holds back its requests.
 
-    The coroutine of `_serve` must not raise, puts responses into `_responses`, and ensures that `_room` is released.
+    The responses of one request are in order.
 
     Args:
-        in_flight: most requests that are read and not yet answered.
+        answer: yields all responses to one request; must not raise.
+        in_order: returns True for requests that are answered in their order.
     """
 
-    def __init__(self, in_flight: int) -> None:
-        self._room = asyncio.Semaphore(in_flight)
+    def __init__(
+        self, answer: Callable[[Request], AsyncGenerator[Response]], in_order: Callable[[Request], bool] = lambda _: False
+    ) -> None:
+        self._answer, self._in_order = answer, in_order
+        self._room, self._unread = asyncio.Semaphore(IN_FLIGHT), asyncio.Semaphore(UNREAD)
         self._responses: asyncio.Queue[Response | None] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -33,24 +40,23 @@ class RequestStream(ABC, Generic[Request, Response]):
         try:
             while (response := await self._responses.get()) is not None:
                 yield response
-                self._on_sent()
+                self._unread.release()
             await reader
         finally:
-            await cancel_all([reader, *self._tasks])
-
-    @abstractmethod
-    def _serve(self, request: Request) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that answers a request. Called in the order of the requests."""
-
-    @abstractmethod
-    def _on_sent(self) -> None:
-        """Handle that gRPC has taken a response."""
+            tasks = [reader, *self._tasks]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # until they hold nothing
 
     async def _read(self, requests: AsyncIterator[Request]) -> None:
+        last: asyncio.Event | None = None  # set when the last request that is answered in order has its responses
         try:
             await self._room.acquire()
             async for request in requests:
-                task = asyncio.create_task(self._serve(request))
+                previous, answered = None, asyncio.Event()
+                if self._in_order(request):
+                    previous, last = last, answered
+                task = asyncio.create_task(self._serve(previous, request, answered))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 await self._room.acquire()
@@ -58,9 +64,14 @@ class RequestStream(ABC, Generic[Request, Response]):
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._responses.put_nowait(None)
 
-
-async def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait until they have cleaned up, so that they hold nothing when the call ends."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async def _serve(self, previous: asyncio.Event | None, request: Request, answered: asyncio.Event) -> None:
+        try:
+            async with aclosing(self._answer(request)) as responses:
+                async for response in responses:
+                    if previous is not None:
+                        await previous.wait()
+                    await self._unread.acquire()
+                    self._responses.put_nowait(response)
+        finally:
+            answered.set()
+            self._room.release()

@@ -1,12 +1,14 @@
 """Conversion of errors to gRPC status with rich details."""
 
 import logging
+import os
+from pathlib import Path
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from triptych_serving.errors import InvalidInputError, OverloadedError, ServingError
+from triptych_serving.errors import BundleError, InvalidInputError, OverloadedError, ServingError
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +20,11 @@ DOMAIN = "triptych"
 
 
 def public_error(error: BaseException, request_id: str) -> ServingError:
-    """Return the error to show to the caller; an unexpected error is logged and replaced."""
+    """Return the error to show to the caller; an unexpected error is logged and replaced, one of a file is logged and cut."""
+    if isinstance(error, BundleError) and isinstance(error.where, Path):  # such as a graph that was loaded for this call
+        logger.error("request %s failed: %s", request_id, error)
+        faults = [fault.replace(f"{error.where.parent}{os.sep}", "") for fault in error.faults]
+        return type(error)(error.where.name, faults)  # without folders of the server
     if isinstance(error, ServingError):
         return error
     logger.error("request %s failed: %s", request_id, error, exc_info=error)

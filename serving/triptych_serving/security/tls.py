@@ -106,14 +106,9 @@ def _certificate_files(options: SecurityOptions) -> ReloadedFiles[Certificates] 
 
 
 def certificate_names_of(connection: ssl.SSLObject | None) -> tuple[bytes, ...]:
-    """Return the alternative names of the client's verified certificate, or else its common name, as gRPC does."""
-    certificate = None if connection is None else connection.getpeercert()
-    if not certificate:
-        return ()
-    decoded: DecodedCertificate = certificate
-    alternatives = [str(value) for _, value in decoded.get("subjectAltName", ())]
-    common = [str(value) for part in decoded.get("subject", ()) for name, value in part if name == "commonName"]
-    return tuple(name.encode() for name in alternatives or common[-1:])
+    """Return the names in the client's verified certificate."""
+    certificate: DecodedCertificate = (connection and connection.getpeercert()) or {}
+    return tuple(name.encode() for name in _names(certificate))
 
 
 def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> Certificates:
@@ -137,7 +132,7 @@ def read_certificates(chain: Path, key: Path, client_ca: Path | None = None) -> 
         warnings += [each for authority in _authorities(client_ca) for each in _validity_warnings(authority, client_ca)]
         context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_REQUIRED
-    subject = f"{_names(decoded)} until {decoded['notAfter']}"
+    subject = f"{_subject(decoded)} until {decoded['notAfter']}"
     return Certificates(*contents, authorities, subject, tuple(warnings), context)
 
 
@@ -216,7 +211,7 @@ def _authorities(path: Path) -> list[DecodedCertificate]:
 def _validity_warnings(certificate: DecodedCertificate, path: Path) -> list[str]:
     now = time.time()
     begin, end = (ssl.cert_time_to_seconds(certificate[name]) for name in ("notBefore", "notAfter"))
-    subject = f"{path}: the certificate of {_names(certificate)}"
+    subject = f"{path}: the certificate of {_subject(certificate)}"
     if now < begin:
         return [f"{subject} is not valid before {certificate['notBefore']}; clients reject it until then"]
     if now > end:
@@ -226,11 +221,15 @@ def _validity_warnings(certificate: DecodedCertificate, path: Path) -> list[str]
     return []
 
 
-def _names(certificate: DecodedCertificate) -> str:
-    """Join the alternative names, or else return the subject's common name."""
+def _subject(certificate: DecodedCertificate) -> str:
+    return ", ".join(_names(certificate)) or "(no name)"
+
+
+def _names(certificate: DecodedCertificate) -> list[str]:
+    """Return the alternative names, or else the subject's common name, as gRPC does."""
     alternatives = [str(value) for _, value in certificate.get("subjectAltName", ())]
-    subject = [str(value) for part in certificate.get("subject", ()) for _, value in part]
-    return ", ".join(alternatives or subject[-1:]) or "(no name)"
+    common = [str(value) for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
+    return alternatives or common[-1:]
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -1,12 +1,11 @@
 """Requests to a decode engine, whole or streamed, for translation and text generation."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from triptych_serving.decoding.engine import DecodeEngine
 from triptych_serving.models.generation.generator import Generator
@@ -41,6 +40,8 @@ class FinishedText:
     result: Any
 
 
+Prepared = PreparedRequest | PreparedGeneration
+DecodingModel = Translator | Generator
 DecodeEvent = TextPiece | FinishedText | ModelUse
 
 
@@ -59,23 +60,20 @@ class DecodeQuery(Protocol):
 
     def prepare(self, model: Any, deadline: float | None) -> Steps[Any]: ...
 
-
-ModelT = TypeVar("ModelT", bound=Translator | Generator)
-QueryT = TypeVar("QueryT", bound=DecodeQuery)
-PreparedT = TypeVar("PreparedT", bound=PreparedRequest | PreparedGeneration)
+    def outputs(self, model: Any, prepared: Any) -> tuple[int, Steps[list[Any]]]: ...
 
 
-class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
-    """Decode texts with the models of one task, for every protocol."""
+class DecodeCalls(ModelCalls):
+    """Decode texts, for every protocol."""
 
-    async def stream(self, query: QueryT, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
+    async def stream(self, query: DecodeQuery, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
         """Yield pieces as they are decoded, each text's result after its last piece, and finally the model's use.
 
         Raises:
             ServingError: the request cannot be served.
         """
         arrival = Arrival.now(context)
-        model: ModelT = query.find(self._registry())
+        model: DecodingModel = query.find(self._registry())
         with UseModel(model) as use:
             prepared = await self._prepare(query, model, arrival.deadline)
             call = DecodeCall(model.engine, prepared.rows, arrival, use, query.field, streams=True)
@@ -85,18 +83,18 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
                 await call.listener.end()  # the times of the last rows follow their text
             yield use
 
-    async def run(self, query: QueryT, context: GrpcContext) -> tuple[list[Any], ModelUse]:
+    async def run(self, query: DecodeQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:
         """Return the results of all texts, converted and in order; from the response cache if it has them.
 
         Raises:
             ServingError: the request cannot be served.
         """
         arrival = Arrival.now(context)
-        model: ModelT = query.find(self._registry())
+        model: DecodingModel = query.find(self._registry())
         compute = partial(self._compute, query, model, arrival)
         return await self._results(model, partial(query.content, model), arrival.deadline, compute)
 
-    async def _compute(self, query: QueryT, model: ModelT, arrival: Arrival, use: ModelUse) -> list[Any]:
+    async def _compute(self, query: DecodeQuery, model: DecodingModel, arrival: Arrival, use: ModelUse) -> list[Any]:
         prepared = await self._prepare(query, model, arrival.deadline)
         call = DecodeCall(model.engine, prepared.rows, arrival, use, query.field)
         with call:
@@ -104,15 +102,15 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
             call.raise_error()
         return await call.postprocessed(self._outputs(query, model, prepared, arrival.deadline))
 
-    async def _prepare(self, query: QueryT, model: ModelT, deadline: float | None) -> PreparedT:
+    async def _prepare(self, query: DecodeQuery, model: DecodingModel, deadline: float | None) -> Prepared:
         """Check and tokenize the texts, and load the graphs that the search needs."""
-        prepared: PreparedT = await self._offload.run_steps(query.work, deadline, query.prepare(model, deadline))
+        prepared: Prepared = await self._offload.run_steps(query.work, deadline, query.prepare(model, deadline))
         if not model.lanes.is_open_for(prepared.rows):
             await self._offload.run_in_thread(model.lanes.open_for, prepared.rows)
         return prepared
 
     async def _events(
-        self, call: "DecodeCall", query: QueryT, model: ModelT, prepared: Any, deadline: float | None
+        self, call: "DecodeCall", query: DecodeQuery, model: DecodingModel, prepared: Any, deadline: float | None
     ) -> AsyncIterator[TextPiece | FinishedText]:
         """Yield the pieces of all texts, and each text's result."""
         growing = model.growing(prepared)
@@ -134,9 +132,10 @@ class DecodeCalls(ModelCalls, ABC, Generic[ModelT, QueryT, PreparedT]):
                     yield FinishedText(part.index, result)
             call.raise_error()
 
-    @abstractmethod
-    async def _outputs(self, query: QueryT, model: ModelT, prepared: PreparedT, deadline: float | None) -> list[Any]:
+    async def _outputs(self, query: DecodeQuery, model: DecodingModel, prepared: Prepared, deadline: float | None) -> list[Any]:
         """Convert rows, which all have ended."""
+        size, steps = query.outputs(model, prepared)
+        return await self._offload.run_steps(size, deadline, steps)
 
 
 class DecodeCall(EngineCall[Row]):

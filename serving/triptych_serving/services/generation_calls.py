@@ -1,4 +1,4 @@
-"""Text generation and its streams, for every protocol."""
+"""Requests to generate text, from every protocol."""
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
@@ -11,7 +11,6 @@ from triptych_serving.models.generation.text import Generation, PreparedGenerati
 from triptych_serving.models.translation.options import option_values
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.services.decode_calls import DecodeCalls
 from triptych_serving.services.text_calls import converted
 from triptych_text.steps import Steps
 
@@ -57,13 +56,7 @@ class GenerationQuery:
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
         return RequestContent((*inputs, *options), request.work)
 
-
-class GenerationCalls(DecodeCalls[Generator, GenerationQuery, PreparedGeneration]):
-    """Generate text, for every protocol."""
-
-    async def _outputs(
-        self, query: GenerationQuery, model: Generator, prepared: PreparedGeneration, deadline: float | None
-    ) -> list[Any]:
+    def outputs(self, generator: Generator, prepared: PreparedGeneration) -> tuple[int, Steps[list[Any]]]:
+        """Convert rows, which all have ended, in small steps; the first number is roughly their characters."""
         size = TOKEN_CHARACTERS * sum(len(row.tokens) + 20 * len(row.log_probabilities) for row in prepared.rows)
-        steps = converted(model.outputs(prepared), partial(query.convert, model))
-        return await self._offload.run_steps(size, deadline, steps)
+        return size, converted(generator.outputs(prepared), partial(self.convert, generator))

@@ -47,12 +47,20 @@ class TranslationQuery:
         """Check and tokenize in small steps."""
         return translator.admit_steps(deadline, self.contents, self.options, *self.selector.languages)
 
-    def content(self, _translator: Translator | None = None) -> RequestContent | None:
+    def content(self, _translator: Translator) -> RequestContent | None:
         """Return all that the results depend on, except the model; None if they are random."""
         if may_sample(self.options):
             return None
         values = (*self.selector.languages, list(self.contents), option_values(self.options))
         return RequestContent(values, self.work)
+
+    def outputs(self, translator: Translator, prepared: PreparedRequest) -> tuple[int, Steps[list[Any]]]:
+        """Convert rows, which all have ended, in small steps; the first number is roughly their characters."""
+        rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
+        size = 4 * sum([len(hypothesis.tokens) for _, hypothesis in rows])
+        if prepared.rows[0].search.alignment:
+            size += sum([len(hypothesis.tokens) * row.size for row, hypothesis in rows])
+        return size, converted(_released(prepared, translator.output_steps(prepared)), self.convert)
 
 
 @dataclass(frozen=True)
@@ -63,17 +71,13 @@ class ScoreQuery:
     pairs: Sequence[tuple[str, str]]  # sources and translations
     convert: Callable[[TranslationScore], Any] = _itself
 
-    @property
-    def characters(self) -> int:
-        """Length of all texts."""
-        return sum(len(source) + len(target) for source, target in self.pairs)
-
     def content(self) -> RequestContent:
         """Return all that the results depend on, except the model."""
-        return RequestContent((*self.selector.languages, self.pairs), self.characters)
+        characters = sum(len(source) + len(target) for source, target in self.pairs)
+        return RequestContent((*self.selector.languages, self.pairs), characters)
 
 
-class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest]):
+class TranslationCalls(DecodeCalls):
     """Translate and score, for every protocol."""
 
     def find(self, selector: ModelSelector) -> Translator:
@@ -83,11 +87,7 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
     async def translate_with(
         self, translator: Translator, query: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Any], ModelUse]:
-        """Translate with a model that the caller keeps in use, without the response cache.
-
-        Raises:
-            ServingError: as `run`.
-        """
+        """Translate with a model that the caller keeps in use, without the response cache. Raises ServingError: as `run`."""
         with UseModel(translator) as use:
             return await self._compute(query, translator, Arrival.now(context), use), use
 
@@ -105,17 +105,6 @@ class TranslationCalls(DecodeCalls[Translator, TranslationQuery, PreparedRequest
         call = await EngineCall.run(translator.scorer.engine, work, arrival, use)
         scores = converted(work.read(), query.convert)
         return await call.postprocessed(self._offload.run_steps(work.size, arrival.deadline, scores))
-
-    async def _outputs(
-        self, query: TranslationQuery, model: Translator, prepared: PreparedRequest, deadline: float | None
-    ) -> list[Any]:
-        rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
-        size = 4 * sum([len(hypothesis.tokens) for _, hypothesis in rows])  # characters, roughly
-        if prepared.rows[0].search.alignment:
-            size += sum([len(hypothesis.tokens) * row.size for row, hypothesis in rows])
-        rows.clear()  # so that nothing but the prepared rows keeps their results
-        steps = converted(_released(prepared, model.output_steps(prepared)), query.convert)
-        return await self._offload.run_steps(size, deadline, steps)
 
 
 def _released(prepared: PreparedRequest, steps: Iterable[Translation | None]) -> Iterator[Translation | None]:

@@ -21,6 +21,7 @@ from ...unit.cli.conftest import Run
 from ..support.messages import png
 
 NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
+TENSOR = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
 
 
 @pytest.fixture
@@ -35,9 +36,8 @@ def test_tritonclient_finds_and_runs_it(every_model: str) -> None:
         assert metadata["inputs"] == [{"name": "numbers", "datatype": "FP32", "shape": ["-1", "-1"]}]
         config = client.get_model_config("tensors", as_json=True)["config"]
         assert (config["max_batch_size"] > 1, config["input"][0]["dims"]) == (True, ["-1"])
-        tensor = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
         wanted = [triton.InferRequestedOutput("bits")]
-        result = client.infer("tensors", [tensor], outputs=wanted)
+        result = client.infer("tensors", [TENSOR], outputs=wanted)
         np.testing.assert_array_equal(result.as_numpy("bits"), NUMBERS.sum(1, keepdims=True).astype(np.float16))
         assert result.as_numpy("sum") is None
 
@@ -86,7 +86,6 @@ def test_what_does_not_fit_is_explained(inputs: dict[str, np.ndarray], message: 
 
 
 def test_what_a_tensor_cannot_have_is_named(every_model: str) -> None:
-    given = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
     shared = triton.InferInput("numbers", NUMBERS.shape, "FP32")
     shared.set_shared_memory("region", NUMBERS.nbytes)
     wanted = triton.InferRequestedOutput("sum")
@@ -94,21 +93,20 @@ def test_what_a_tensor_cannot_have_is_named(every_model: str) -> None:
     answers: Queue[triton.InferResult] = Queue()
     with triton.InferenceServerClient(every_model) as client:
         client.start_stream(lambda result, error: answers.put(error or result))
-        client.async_stream_infer("tensors", [given], enable_empty_final_response=True)
+        client.async_stream_infer("tensors", [TENSOR], enable_empty_final_response=True)
         assert answers.get(timeout=30).as_numpy("sum").size == 2
         client.stop_stream()
         for inputs, outputs, problem in (
             ([shared], None, "numbers: it has a parameter 'shared_memory_"),
-            ([given], [wanted], r"outputs\[0\].parameters: there is 'shared_memory_.*there may be 'classification'"),
+            ([TENSOR], [wanted], r"outputs\[0\].parameters: there is 'shared_memory_.*there may be 'classification'"),
         ):
             with pytest.raises(triton.InferenceServerException, match=problem):
                 client.infer("tensors", inputs, outputs=outputs)
 
 
 def test_parameters_and_outputs_are_checked_as_for_other_tasks(every_model: str) -> None:
-    given = triton.InferInput("numbers", NUMBERS.shape, "FP32").set_data_from_numpy(NUMBERS)
     with triton.InferenceServerClient(every_model) as client:
-        assert client.infer("tensors", [given], parameters={"task": "tensors"}).as_numpy("sum").size == 2
+        assert client.infer("tensors", [TENSOR], parameters={"task": "tensors"}).as_numpy("sum").size == 2
         cases: list[tuple[Any, list[str], str]] = [
             ({"task": "embedding"}, ["sum"], "the model does not have the task 'embedding'; it has: tensors"),
             ({"top_k": 1}, ["sum"], r"parameters\.top_k: there is no such parameter; there are: task"),
@@ -117,7 +115,7 @@ def test_parameters_and_outputs_are_checked_as_for_other_tasks(every_model: str)
         for parameters, names, problem in cases:
             with pytest.raises(triton.InferenceServerException, match=problem):
                 client.infer(
-                    "tensors", [given], outputs=[triton.InferRequestedOutput(one) for one in names], parameters=parameters
+                    "tensors", [TENSOR], outputs=[triton.InferRequestedOutput(one) for one in names], parameters=parameters
                 )
 
 

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager, suppress
 from time import monotonic
-from typing import Any, TypeVar
 
 import grpc
 
@@ -13,13 +11,12 @@ from triptych.v1 import translation_pb2
 from triptych_serving.errors import DeadlineError, InvalidInputError, OverloadedError
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.services.documents.codec import Config, DocumentEvent, query_from
-from triptych_serving.services.documents.job import DocumentJob
+from triptych_serving.services.documents.codec import Config, Response, query_from
+from triptych_serving.services.documents.job import DocumentJob, DocumentThreads
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
 from triptych_serving.services.translation_calls import TranslationCalls
 
 Request = translation_pb2.TranslateDocumentRequest
-Result = TypeVar("Result")
 
 CHUNK_BYTES = 64 * 1024  # of a message
 OVERHEAD_BYTES = 64  # of a message beside its chunk
@@ -28,37 +25,6 @@ RETRY_SECONDS = 2.0  # documents take seconds to minutes
 RECEIVE_SECONDS, BYTES_PER_SECOND = 60.0, 16_384
 SEND_SECONDS = 60.0  # a caller that does not read its responses for this long is disconnected
 RECEIVING = 8  # documents that may be received at a time, for each that may be translated
-SMALL_BYTES = 256 * 1024  # of a document that is read within a second or two
-
-
-class DocumentThreads:
-    """Threads for reading and writing documents, which must not block the event loop or other callers' texts.
-
-    They are started when they are first needed. Small documents have threads of their own, so that they do not wait for large
-    ones; more threads would not help, as Python runs one at a time.
-
-    Args:
-        begin: first action of each thread.
-    """
-
-    def __init__(self, begin: Callable[[], None] | None = None) -> None:
-        self._heavy, self._light = (
-            [ThreadPoolExecutor(1, f"triptych-{size}-{work}", begin) for size in ("small", "large")]
-            for work in ("document", "segments")
-        )
-
-    def run_heavy(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
-        """Call `function(*arguments)` for a whole document, which takes seconds; `size` in bytes."""
-        return asyncio.get_running_loop().run_in_executor(self._heavy[size > SMALL_BYTES], function, *arguments)
-
-    def run_light(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
-        """Call `function(*arguments)` for some segments of a document, which takes milliseconds, or more if they are long."""
-        return asyncio.get_running_loop().run_in_executor(self._light[size > SMALL_BYTES], function, *arguments)
-
-    def close(self) -> None:
-        """Drop all tasks that have not started."""
-        for pool in (*self._heavy, *self._light):
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class DocumentCalls:
@@ -78,27 +44,27 @@ class DocumentCalls:
         self.receiving = 0  # documents
         self.held_bytes = 0  # of all documents, as they were received
 
-    async def translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[DocumentEvent]:
+    async def translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[Response]:
         """Yield the detected format, then progress and findings, the translated document in chunks, and a summary.
 
         Raises:
             ServingError: the document cannot be translated.
         """
         last = monotonic() + self._limits.document_seconds
-        async with aclosing(self._translate(requests, context)) as events:
+        async with aclosing(self._translate(requests, context)) as responses:
             while True:
                 try:
                     async with asyncio.timeout(last - monotonic()):
-                        event = await anext(events, None)
+                        response = await anext(responses, None)
                 except TimeoutError:
                     most = f"{self._limits.document_seconds:g} s"
                     raise DeadlineError(f"the document took longer than {most} (--max-document-secs)") from None
-                if event is None:
+                if response is None:
                     return
                 with self._sending(context):
-                    yield event
+                    yield response
 
-    async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[DocumentEvent]:
+    async def _translate(self, requests: AsyncIterator[Request], context: GrpcContext) -> AsyncGenerator[Response]:
         limit = self._limits.document_bytes
         config = await receive_config(requests, limit)
         query = query_from(config)
@@ -108,14 +74,15 @@ class DocumentCalls:
             with self._receive():
                 sentences = SentenceTranslator(self._calls, translator, query, context)
                 sentences.check()
-                job = DocumentJob(query, sentences, self._threads.run_heavy, self._threads.run_light, self._chunk)
+                job = DocumentJob(query, sentences, self._threads, self._chunk)
                 await job.open()
-                yield query.format
+                mime_type = query.format.mime_types[0]
+                yield Response(accepted=translation_pb2.DocumentAccepted(format=query.format.name, mime_type=mime_type))
                 content = await receive_document(requests, config, limit, hold)
-            async with self._places, aclosing(job.events(content)) as events:
+            async with self._places, aclosing(job.responses(content)) as responses:
                 del content
-                async for event in events:
-                    yield event
+                async for response in responses:
+                    yield response
 
     @contextmanager
     def _sending(self, context: GrpcContext) -> Iterator[None]:

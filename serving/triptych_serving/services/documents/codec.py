@@ -1,7 +1,7 @@
-"""Conversion of document requests from the wire, and of events and findings to the wire."""
+"""Conversion of document requests from the wire, and of progress and findings to the wire."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 from triptych.v1 import translation_pb2
 from triptych_documents.errors import DocumentError, OptionError, UnknownFormatError
@@ -11,8 +11,7 @@ from triptych_documents.rules import Term, TranslationRules
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.repository.registry import ModelSelector
-from triptych_serving.rpc.call_context import ModelUse
-from triptych_serving.services.v1.codec import options_from, served_by
+from triptych_serving.services.v1.codec import options_from
 from triptych_serving.text.languages import SOURCE, TARGET
 from triptych_text.languages import is_language
 
@@ -28,7 +27,6 @@ MAX_KEY = 1_000  # characters of one pattern
 MAX_SHOWN = 500  # characters of a finding's message and location
 # Options that have no effect on a document, with their harmless values: it has its own segments and one translation.
 UNUSED = {"num_hypotheses": 1, "target_prefix": (), "return_scores": False, "return_alignment": False, "split_sentences": 0}
-LANGUAGES = {"source_language": SOURCE, "target_language": TARGET}
 
 KINDS = {kind: translation_pb2.FindingKind.Value(f"FINDING_KIND_{kind.name}") for kind in FindingKind}
 SEVERITIES = {one: translation_pb2.FindingSeverity.Value(f"FINDING_SEVERITY_{one.name}") for one in Severity}
@@ -56,27 +54,6 @@ class DocumentQuery:
         )
 
 
-@dataclass(frozen=True)
-class DocumentProgress:
-    """Number of translated segments."""
-
-    done: int
-    segments: int  # 0 while the document is read
-
-
-@dataclass(frozen=True)
-class DocumentSummary:
-    """Counts and times of a translated document."""
-
-    use: ModelUse
-    segments: int
-    sentences: int
-    total_bytes: int
-
-
-DocumentEvent = FormatInfo | DocumentProgress | Finding | bytes | DocumentSummary
-
-
 def query_from(config: Config) -> DocumentQuery:
     """Convert and check a config. Raises InvalidInputError: a field is invalid, or contradicts another one; names it."""
     for name in (SOURCE, TARGET):
@@ -93,42 +70,25 @@ def config_error(error: InvalidInputError) -> InvalidInputError:
 
 def document_error(error: DocumentError) -> InvalidInputError:
     """Convert an error of a document or of its read options."""
-    if not isinstance(error, OptionError):
-        return InvalidInputError("document", str(error))
-    if error.field in LANGUAGES:
-        return InvalidInputError(f"config.{LANGUAGES[error.field]}", error.problem)
-    known = error.field in {field.name for field in fields(ReadOptions)}
-    return InvalidInputError(f"config.read_options.{error.field}" if known else f"config.{error.field}", error.problem)
+    if isinstance(error, OptionError):
+        return InvalidInputError(f"config.read_options.{error.field}", error.problem)
+    return InvalidInputError("document", str(error))
 
 
-def event_to(event: DocumentEvent) -> Response:
-    """Convert an event to a response."""
-    match event:
-        case FormatInfo():
-            return Response(accepted=translation_pb2.DocumentAccepted(format=event.name, mime_type=event.mime_types[0]))
-        case DocumentProgress():
-            return Response(progress=translation_pb2.DocumentProgress(segments_done=event.done, segments=event.segments))
-        case Finding():
-            return Response(finding=finding_to(event))
-        case DocumentSummary():
-            summary = translation_pb2.DocumentSummary(
-                segments=event.segments,
-                sentences=event.sentences,
-                total_bytes=event.total_bytes,
-                **served_by(event.use),
-            )
-            return Response(summary=summary)
-    return Response(chunk=event)
+def progress(done: int, segments: int) -> Response:
+    """Return the number of translated segments; there are 0 while the document is read."""
+    return Response(progress=translation_pb2.DocumentProgress(segments_done=done, segments=segments))
 
 
-def finding_to(finding: Finding) -> translation_pb2.DocumentFinding:
+def finding_to(finding: Finding) -> Response:
     """Convert a finding."""
-    return translation_pb2.DocumentFinding(
+    message = translation_pb2.DocumentFinding(
         kind=KINDS[finding.kind],
         severity=SEVERITIES[finding.severity],
         where=_shorten(finding.where),
         message=_shorten(finding.message),
     )
+    return Response(finding=message)
 
 
 def _format(config: Config) -> FormatInfo:

@@ -4,123 +4,138 @@ import asyncio
 import threading
 from asyncio import Future
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
+from triptych.v1 import translation_pb2
 from triptych_documents.driver import DocumentDriver
 from triptych_documents.errors import DocumentError
-from triptych_documents.findings import Finding
-from triptych_documents.format import Document, FormatInfo, ReadOptions, load_format
+from triptych_documents.format import Document, FormatInfo, ReadOptions
 from triptych_documents.interruption import checkpoint, interruptible
-from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceResult
 from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Piece
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.services.documents.codec import (
-    DocumentEvent,
-    DocumentProgress,
-    DocumentQuery,
-    DocumentSummary,
-    document_error,
-)
+from triptych_serving.services.documents.codec import DocumentQuery, Response, document_error, finding_to, progress
 from triptych_serving.services.documents.sentence_translator import SentenceTranslator
+from triptych_serving.services.v1.codec import served_by
 
 MAX_SEGMENTS = 1_000_000
-KEEPALIVE_SECONDS = 5.0  # between progress events while a document is read or written
-PROGRESS_SECONDS = 0.25  # least time between progress events while it is translated
+KEEPALIVE_SECONDS = 5.0  # between responses with progress while a document is read or written
+PROGRESS_SECONDS = 0.25  # least time between responses with progress while it is translated
 BATCH_ROWS = 32  # sentences in one call to the engine; in each of the engine's turns a call contributes one row
+SMALL_BYTES = 256 * 1024  # of a document that is read within a second or two
 STEP_UNITS = 500  # segments read in one go: other documents need the thread too
 
-RunInThread = Callable[..., "Future[Any]"]
+Result = TypeVar("Result")
 Batch = asyncio.Task[list[tuple[SentenceRequest, SentenceResult]]]
+
+
+class DocumentThreads:
+    """Threads for reading and writing documents, which must not block the event loop or other callers' texts.
+
+    They are started when they are first needed. Small documents have threads of their own, so that they do not wait for large
+    ones; more threads would not help, as Python runs one at a time.
+
+    Args:
+        begin: first action of each thread.
+    """
+
+    def __init__(self, begin: Callable[[], None] | None = None) -> None:
+        self._heavy, self._light = (
+            [ThreadPoolExecutor(1, f"triptych-{size}-{work}", begin) for size in ("small", "large")]
+            for work in ("document", "segments")
+        )
+
+    def run_heavy(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        """Call `function(*arguments)` for a whole document, which takes seconds; `size` in bytes."""
+        return asyncio.get_running_loop().run_in_executor(self._heavy[size > SMALL_BYTES], function, *arguments)
+
+    def run_light(self, size: int, function: Callable[..., Result], *arguments: Any) -> "asyncio.Future[Result]":
+        """Call `function(*arguments)` for some segments of a document, which takes milliseconds, or more if they are long."""
+        return asyncio.get_running_loop().run_in_executor(self._light[size > SMALL_BYTES], function, *arguments)
+
+    def close(self) -> None:
+        """Drop all tasks that have not started."""
+        for pool in (*self._heavy, *self._light):
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 class DocumentJob:
     """Translate one document, with a few batches in the engine at a time, so that other callers do not wait for all of it.
 
     Args:
-        run_heavy: calls a function for a whole document of so many bytes in a thread.
-        run_light: calls a function for some segments of such a document in a thread.
-        chunk: most bytes of one event.
+        chunk: most bytes of one response.
     """
 
-    def __init__(
-        self,
-        query: DocumentQuery,
-        sentences: SentenceTranslator,
-        run_heavy: RunInThread,
-        run_light: RunInThread,
-        chunk: int,
-    ) -> None:
-        self._query, self._sentences, self._chunk = query, sentences, chunk
-        self._run_heavy, self._run_light = run_heavy, run_light
+    def __init__(self, query: DocumentQuery, sentences: SentenceTranslator, threads: DocumentThreads, chunk: int) -> None:
+        self._query, self._sentences, self._threads, self._chunk = query, sentences, threads, chunk
         self._translator: UnitTranslator | None = None
         self._translations: dict[int, Sequence[Piece]] = {}
         self._sentence_count = 0
         self._stop = threading.Event()  # the call has ended, threads give up
 
-    async def open(self, make_translator: Callable[[TranslationRules], UnitTranslator] = UnitTranslator) -> None:
-        """Prepare the rules of the translation. Must be called first.
+    async def open(self) -> None:
+        """Prepare the rules of the translation. Must be called first."""
+        self._translator = await self._threads.run_light(0, UnitTranslator, self._query.rules(self._sentences.languages))
 
-        Raises:
-            InvalidInputError: the glossary, or another rule, is invalid.
-        """
-        self._translator = await self._run_light(0, _open, make_translator, self._query.rules(self._sentences.languages))
-
-    async def events(self, data: bytes) -> AsyncGenerator[DocumentEvent]:
+    async def responses(self, data: bytes) -> AsyncGenerator[Response]:
         """Yield progress and findings, the translated document in chunks, and a summary.
 
         Raises:
             ServingError: the document cannot be read, translated or written.
         """
-        parts = self._events(data)
+        parts = self._responses(data)
         del data  # as large as the document
         try:
             async with aclosing(parts):
-                async for event in parts:
-                    yield event
+                async for response in parts:
+                    yield response
         finally:
             self._stop.set()
 
-    async def _events(self, data: bytes) -> AsyncGenerator[DocumentEvent]:
+    async def _responses(self, data: bytes) -> AsyncGenerator[Response]:
         use, began = self._sentences.use, monotonic()
         options = self._query.read_options(self._sentences.languages)
         size = len(data)
-        reading: Future[Document] = self._run_heavy(size, _run, self._stop, _read, data, self._query.format, options)
-        async for event in _keepalive(reading, DocumentProgress(0, 0)):
-            yield event
+        reading: Future[Document] = self._threads.run_heavy(size, _run, self._stop, _read, data, self._query.format, options)
+        async for response in _keepalive(reading, progress(0, 0)):
+            yield response
         document = await reading
         del data, reading  # as large as the document
         use.stages["preprocess"] = began, monotonic()
         known = len(document.findings)
         for finding in document.findings:
-            yield finding
+            yield finding_to(finding)
         async with aclosing(self._translate(document, size)) as translating:
             async for one in translating:
                 yield one
         total, began = len(document.units), monotonic()
-        writing: Future[bytes] = self._run_heavy(size, _run, self._stop, _render, document, self._translations)
-        async for event in _keepalive(writing, DocumentProgress(total, total)):
-            yield event
+        writing: Future[bytes] = self._threads.run_heavy(size, _run, self._stop, _render, document, self._translations)
+        async for response in _keepalive(writing, progress(total, total)):
+            yield response
         content = await writing
         for finding in document.findings[known:]:
-            yield finding
+            yield finding_to(finding)
         use.stages["postprocess"] = began, monotonic()
         for start in range(0, len(content), self._chunk):
-            yield content[start : start + self._chunk]
-        yield DocumentSummary(use, total, self._sentence_count, len(content))
+            yield Response(chunk=content[start : start + self._chunk])
+        summary = translation_pb2.DocumentSummary(
+            segments=total, sentences=self._sentence_count, total_bytes=len(content), **served_by(use)
+        )
+        yield Response(summary=summary)
 
-    async def _translate(self, document: Document, size: int) -> AsyncGenerator[DocumentProgress | Finding]:
+    async def _translate(self, document: Document, size: int) -> AsyncGenerator[Response]:
         assert self._translator is not None, "open() is called first"
         total, told = len(document.units), monotonic()
-        yield DocumentProgress(0, total)
+        yield progress(0, total)
         rows = self._sentences.rows
         driver = DocumentDriver(self._translator, enumerate(document.units), window=rows, step_units=STEP_UNITS)
-        run_light = partial(self._run_light, size, _run, self._stop)
+        run_light = partial(self._threads.run_light, size, _run, self._stop)
         async with aclosing(drive(driver, self._sentences.translate, run_light, rows)) as steps:
             async for finished in steps:
                 for unit in finished:
@@ -128,10 +143,10 @@ class DocumentJob:
                     self._translations[unit.key] = unit.pieces
                     self._sentence_count += len(unit.pairs)
                     for finding in unit.findings:
-                        yield finding
+                        yield finding_to(finding)
                 if monotonic() - told >= PROGRESS_SECONDS or (finished and len(self._translations) == total):
                     told = monotonic()
-                    yield DocumentProgress(len(self._translations), total)
+                    yield progress(len(self._translations), total)
 
 
 async def drive(
@@ -179,14 +194,9 @@ async def drive(
         await asyncio.gather(*batches, return_exceptions=True)  # until their rows have left the engine
 
 
-def _open(make_translator: Callable[[TranslationRules], UnitTranslator], rules: TranslationRules) -> UnitTranslator:
-    with _as_invalid_input():
-        return make_translator(rules)
-
-
 def _read(data: bytes, document_format: FormatInfo, options: ReadOptions) -> Document:
     with _as_invalid_input():
-        document = load_format(document_format).read(data, replace(options, max_units=MAX_SEGMENTS))
+        document = document_format.read(data, replace(options, max_units=MAX_SEGMENTS))
     if (segments := len(document.units)) > MAX_SEGMENTS:
         raise InvalidInputError("document", f"{segments:,} segments, at most {MAX_SEGMENTS:,} are allowed; split the document")
     return document
@@ -212,10 +222,10 @@ def _run(stop: threading.Event, function: Callable[..., Any], *arguments: Any) -
         return function(*arguments)
 
 
-async def _keepalive(work: "Future[Document] | Future[bytes]", event: DocumentProgress) -> AsyncGenerator[DocumentProgress]:
-    """Yield an event every KEEPALIVE_SECONDS until the work is done."""
+async def _keepalive(work: "Future[Document] | Future[bytes]", response: Response) -> AsyncGenerator[Response]:
+    """Yield a response every KEEPALIVE_SECONDS until the work is done."""
     try:
         while not (await asyncio.wait((work,), timeout=KEEPALIVE_SECONDS))[0]:
-            yield event
+            yield response
     finally:
         work.cancel()  # has no effect once the work has started

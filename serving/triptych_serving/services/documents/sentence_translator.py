@@ -98,11 +98,10 @@ class SentenceTranslator:
                 return translations
 
     def _options(self, requests: Sequence[SentenceRequest]) -> DecodingOptions:
-        prefixes = tuple(request.prefix for request in requests)
         return replace(
             self._query.options,
             return_alignment=requests[0].aligned or None,
-            target_prefix=prefixes if any(prefixes) else (),
+            target_prefix=(),
             split_sentences=SplitSentences.OFF,
         )
 

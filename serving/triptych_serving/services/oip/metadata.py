@@ -1,7 +1,7 @@
 """Metadata of a model, for ModelMetadata and, in Triton's form, for ModelConfig."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest import TENSORS, TextManifest, TranslationManifest
@@ -10,62 +10,69 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.models.text.tasks import FILL_MASK_TASK
 from triptych_serving.models.text.text_model import TextModel
-from triptych_serving.services.oip.plain_tensors import config, metadata
-from triptych_serving.services.oip.task import InferTask, OutputTensor
 from triptych_serving.services.oip.tasks import TASKS, tasks_of
-from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, MAX_ELEMENTS, UINT32
+from triptych_serving.services.oip.tensors import BYTES, MAX_ELEMENTS
 
 PLATFORM = "triptych"
-TYPES = {BYTES: pb.TYPE_STRING, FP32: pb.TYPE_FP32, INT64: pb.TYPE_INT64, UINT32: pb.TYPE_UINT32}
-TensorMetadata = pb.ModelMetadataResponse.TensorMetadata
+
+
+class Tensor(NamedTuple):
+    """An input or output."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]  # -1: variable
+    optional: bool = False
+
+
+class Tensors(NamedTuple):
+    """The tensors of a model's default task."""
+
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    most: int  # elements of a request, along the first dimension; 0: the model does not batch
 
 
 def metadata_of(model: Model, versions: Sequence[str]) -> pb.ModelMetadataResponse:
     """Describe the tensors of a model's default task; `versions` are all that are loaded."""
-    if isinstance(model, TensorModel):
-        tensors = {"inputs": metadata(model.manifest.inputs), "outputs": metadata(model.manifest.outputs)}
-        return pb.ModelMetadataResponse(name=model.name, versions=versions, platform=PLATFORM, **tensors)
-    task = _default_task(model)
-    return pb.ModelMetadataResponse(
-        name=model.name,
-        versions=versions,
-        platform=PLATFORM,
-        inputs=[TensorMetadata(name=one.name, datatype=BYTES, shape=[-1, 1]) for one in task.inputs],
-        outputs=[TensorMetadata(name=one.name, datatype=one.datatype, shape=[-1, *_dims(one)]) for one in task.outputs],
+    inputs, outputs = (
+        [pb.ModelMetadataResponse.TensorMetadata(name=one.name, datatype=one.datatype, shape=one.shape) for one in tensors]
+        for tensors in _tensors_of(model)[:2]
     )
+    return pb.ModelMetadataResponse(name=model.name, versions=versions, platform=PLATFORM, inputs=inputs, outputs=outputs)
 
 
 def config_of(model: Model, versions: Sequence[str]) -> pb.ModelConfig:
     """Describe the same for Triton's clients; the parameters list tasks, their parameters and the model's limits."""
+    tensors = _tensors_of(model)
+
+    def described(one: Tensor) -> dict[str, Any]:
+        """Return the fields of a tensor; where a model batches, `dims` lack the first dimension."""
+        kind = pb.TYPE_STRING if one.datatype == BYTES else pb.DataType.Value(f"TYPE_{one.datatype}")
+        return {"name": one.name, "data_type": kind, "dims": one.shape[bool(tensors.most) :] or (1,)}
+
     return pb.ModelConfig(
         name=model.name,
         platform=PLATFORM,
         backend=PLATFORM,
         version_policy=pb.ModelVersionPolicy(specific=pb.ModelVersionPolicy.Specific(versions=map(int, versions))),
-        **(config(model, MAX_ELEMENTS) if isinstance(model, TensorModel) else _tensors(model)),
+        max_batch_size=tensors.most,
+        input=[pb.ModelInput(optional=one.optional, **described(one)) for one in tensors.inputs],
+        output=[pb.ModelOutput(**described(one)) for one in tensors.outputs],
         parameters={name: pb.ModelParameter(string_value=value) for name, value in _parameters(model).items()},
     )
 
 
-def _tensors(model: Model) -> dict[str, Any]:
-    """Describe the tensors of a model's default task, and the most elements of a request."""
-    task = _default_task(model)
-    return {
-        "max_batch_size": min(MAX_ELEMENTS, model.limiter.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS,
-        "input": [
-            pb.ModelInput(name=one.name, data_type=pb.TYPE_STRING, dims=[1], optional=one.optional) for one in task.inputs
-        ],
-        "output": [pb.ModelOutput(name=one.name, data_type=TYPES[one.datatype], dims=_dims(one)) for one in task.outputs],
-    }
-
-
-def _default_task(model: Model) -> InferTask:
-    return TASKS[tasks_of(model)[0]]
-
-
-def _dims(output: OutputTensor) -> tuple[int, ...]:
-    """Return the dimensions after the first."""
-    return output.sizes or (1,)
+def _tensors_of(model: Model) -> Tensors:
+    if isinstance(model, TensorModel):
+        manifest = model.manifest
+        inputs = [Tensor(name, spec.datatype, spec.shape) for name, spec in manifest.inputs.items()]
+        outputs = [Tensor(name, spec.datatype, spec.shape) for name, spec in manifest.outputs.items()]
+        return Tensors(inputs, outputs, MAX_ELEMENTS if manifest.batches else 0)
+    task = TASKS[tasks_of(model)[0]]
+    inputs = [Tensor(one.name, BYTES, (-1, 1), one.optional) for one in task.inputs]
+    outputs = [Tensor(one.name, one.datatype, (-1, *(one.sizes or (1,)))) for one in task.outputs]
+    return Tensors(inputs, outputs, min(MAX_ELEMENTS, model.limiter.limit) if isinstance(model, ImageModel) else MAX_ELEMENTS)
 
 
 def _parameters(model: Model) -> dict[str, str]:

@@ -7,12 +7,11 @@ output, the output's parameter `classification`, as in Triton's extension, asks 
 import asyncio
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from triptych.inference import open_inference_pb2 as pb
-from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec, datatype_of
+from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
 from triptych_serving.rpc.call_context import GrpcContext, UseModel
@@ -26,19 +25,9 @@ from triptych_serving.services.oip.tensors import (
     check_parameters,
     elements_of,
     encode,
+    own_values,
     raw_contents,
 )
-
-# Where a tensor that is not raw has its values.
-CONTENTS: Mapping[str, str] = {
-    "BOOL": "bool_contents",
-    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
-    "INT64": "int64_contents",
-    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-}
 
 CLASSES = "classification"
 
@@ -108,33 +97,6 @@ def response_to(
     return response, contents
 
 
-def metadata(specs: Mapping[str, TensorSpec]) -> list[pb.ModelMetadataResponse.TensorMetadata]:
-    """Describe inputs or outputs for ModelMetadata."""
-    return [
-        pb.ModelMetadataResponse.TensorMetadata(name=name, datatype=spec.datatype, shape=spec.shape)
-        for name, spec in specs.items()
-    ]
-
-
-def config(model: TensorModel, most_rows: int) -> dict[str, object]:
-    """Describe tensors and batching for ModelConfig; where a model batches, `dims` lack the first dimension."""
-    manifest = model.manifest
-    first = int(manifest.batches)
-
-    def dims(spec: TensorSpec) -> Sequence[int]:
-        return spec.shape[first:] or (1,)
-
-    return {
-        "max_batch_size": most_rows if manifest.batches else 0,
-        "input": [pb.ModelInput(name=n, data_type=_type(s), dims=dims(s)) for n, s in manifest.inputs.items()],
-        "output": [pb.ModelOutput(name=n, data_type=_type(s), dims=dims(s)) for n, s in manifest.outputs.items()],
-    }
-
-
-def _type(spec: TensorSpec) -> pb.DataType.ValueType:
-    return pb.DataType.Value(f"TYPE_{spec.datatype}")
-
-
 def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
     name, shape = tensor.name, tuple(tensor.shape)
     check_parameters(tensor)
@@ -145,19 +107,8 @@ def _array(tensor: InferInputTensor, raw: bytes | None) -> Array:
     kind, count = np.dtype(NUMPY[tensor.datatype]), prod(shape)
     if raw is not None and len(raw) != count * kind.itemsize:
         raise InvalidInputError(name, f"its raw contents have {len(raw):,} bytes, its shape needs {count * kind.itemsize:,}")
-    values = _own_values(tensor, count) if raw is None else np.frombuffer(raw, kind)
+    values = own_values(tensor, count) if raw is None else np.frombuffer(raw, kind)
     try:
         return np.asarray(values, kind).reshape(shape)
     except (OverflowError, ValueError) as error:  # more than 8 or 16 bits, whose field has 32; a shape that numpy cannot have
         raise InvalidInputError(name, f"it is no {tensor.datatype} tensor: {error}") from error
-
-
-def _own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
-    field = CONTENTS.get(tensor.datatype, "")
-    if other := next((one.name for one, _ in tensor.contents.ListFields() if one.name != field), ""):
-        wanted = f"{tensor.datatype} tensors have {field}" if field else f"{tensor.datatype} tensors have raw_input_contents"
-        raise InvalidInputError(tensor.name, f"it has {other}, {wanted}")
-    values = getattr(tensor.contents, field) if field else ()
-    if len(values) != count:
-        raise InvalidInputError(tensor.name, f"its contents have {len(values):,} values, its shape {count:,}")
-    return values

@@ -1,7 +1,6 @@
 """inference.GRPCInferenceService."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
 from typing import Any
 
 from triptych.inference import open_inference_pb2 as pb
@@ -12,8 +11,9 @@ from triptych_serving.models.model import Model
 from triptych_serving.repository.model_manager import ModelManager
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.rpc.request_stream import RequestStream
 from triptych_serving.services.health import HealthServicer
-from triptych_serving.services.oip.inference import Inference, InferStream
+from triptych_serving.services.oip.inference import Inference
 from triptych_serving.services.oip.metadata import PLATFORM, config_of, metadata_of
 from triptych_serving.services.oip.statistics import Statistics
 
@@ -79,13 +79,14 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
     async def ModelInfer(self, request: pb.ModelInferRequest, context: GrpcContext) -> Any:  # serialized in a thread
         return await self._inference.infer(request, context)
 
-    async def ModelStreamInfer(
+    def ModelStreamInfer(
         self, requests: AsyncIterator[pb.ModelInferRequest], context: GrpcContext
     ) -> AsyncIterator[pb.ModelStreamInferResponse]:
-        stream = InferStream(lambda request: self._inference.stream(request, context))
-        async with aclosing(stream.responses(requests)) as responses:
-            async for response in responses:
-                yield response
+        # Requests without an id, whose responses the caller could not match, are answered in their order, as Triton does.
+        stream = RequestStream[pb.ModelInferRequest, pb.ModelStreamInferResponse](
+            lambda request: self._inference.stream(request, context), lambda request: not request.id
+        )
+        return stream.responses(requests)
 
     async def ModelStatistics(self, request: pb.ModelStatisticsRequest, context: GrpcContext) -> pb.ModelStatisticsResponse:
         models = [version.model for version in self._registry().select(request.name, request.version)]

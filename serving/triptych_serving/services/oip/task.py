@@ -6,12 +6,11 @@ from typing import Any
 
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.repository.registry import ModelSelector
-from triptych_serving.rpc.call_context import GrpcContext
-from triptych_serving.services.decode_calls import DecodeEvent
-from triptych_serving.services.generation_calls import GenerationCalls
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
+from triptych_serving.services.decode_calls import DecodeCalls, DecodeEvent
 from triptych_serving.services.image_calls import ImageCalls, LatentCalls
-from triptych_serving.services.oip.parameters import ParameterTypes
-from triptych_serving.services.oip.tensors import BYTES, FP32, UINT32, InputSpec, InputTensors
+from triptych_serving.services.oip.parameters import FLAG, ParameterTypes
+from triptych_serving.services.oip.tensors import InputSpec, InputTensors
 from triptych_serving.services.text_calls import TextCalls
 from triptych_serving.services.translation_calls import TranslationCalls
 
@@ -24,7 +23,7 @@ class TaskCalls:
     texts: TextCalls
     images: ImageCalls
     latents: LatentCalls
-    generations: GenerationCalls
+    generations: DecodeCalls
     response_bytes: int  # most of a response
 
 
@@ -45,8 +44,10 @@ class OutputTensor:
 class InferQuery:
     """A request whose tensors and parameters have been converted."""
 
+    id: str
     model: str
     version: str
+    task: "InferTask"
     inputs: InputTensors
     values: Mapping[str, Any]  # of its parameters
     outputs: Sequence[OutputTensor]  # to send
@@ -55,12 +56,15 @@ class InferQuery:
         """Select the model, for a translation with languages."""
         return ModelSelector(self.model, self.version, **languages)
 
-    def has_output(self, name: str) -> bool:
-        """Return True if an output is to be sent."""
-        return any(output.name == name for output in self.outputs)
+    @property
+    def options(self) -> dict[str, Any]:
+        """The parameters, with the flags that request the outputs to send."""
+        flags = {name: True for output in self.outputs if self.task.parameters.get(name := output.requested_by or "") is FLAG}
+        return {**self.values, **flags}
 
 
 TaskResults = list[Any]  # one for each text or image
+RunTask = Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[tuple[TaskResults, ModelUse]]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class InferTask:
 
     inputs: tuple[InputSpec, ...]
     outputs: tuple[OutputTensor, ...]
-    run: Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
+    run: RunTask
     parameters: ParameterTypes = field(default_factory=dict)
     stream: Callable[[TaskCalls, InferQuery, GrpcContext], AsyncGenerator[DecodeEvent]] | None = None
     pieces: tuple[OutputTensor, ...] = ()  # outputs of a stream only
@@ -96,39 +100,3 @@ class InferTask:
         if any(name == piece.name for piece in self.pieces):
             return f"{name!r} is only available with ModelStreamInfer"
         return f"there is no output {name!r}; there are: {', '.join(known)}"
-
-
-TEXT_INPUT = InputSpec("text")
-TOKEN_COUNT = OutputTensor("token_count", UINT32, lambda result: result.token_count, requested_by=None)
-
-
-def _of_labels(result: Any) -> int:
-    return 20 * len(result.labels)
-
-
-# Outputs of tasks with scored labels, best first.
-LABELS = (
-    OutputTensor("label", BYTES, lambda result: [one.label for one in result.labels], (-1,), _of_labels),
-    OutputTensor("score", FP32, lambda result: [one.score for one in result.labels], (-1,), _of_labels),
-    OutputTensor("index", UINT32, lambda result: [one.index for one in result.labels], (-1,), _of_labels, requested_by=None),
-)
-
-# Outputs of the pieces of a stream.
-PIECES = (
-    OutputTensor("piece", BYTES, lambda piece: piece.text),
-    OutputTensor("piece_index", UINT32, lambda piece: piece.index),
-)
-
-
-def of_each(member: str, part: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    """Return a function that reads `part` of each of a result's hypotheses or choices, its `member`."""
-    return lambda result: [part(one) for one in getattr(result, member)]
-
-
-def decoded_outputs(member: str) -> tuple[OutputTensor, ...]:
-    """Return the outputs of hypotheses or choices beside their texts."""
-    return (
-        OutputTensor("score", FP32, of_each(member, lambda one: one.score), (-1,), requested_by="return_scores"),
-        OutputTensor("finish_reason", BYTES, of_each(member, lambda one: one.finish.value), (-1,), requested_by=None),
-        OutputTensor("token_count", UINT32, of_each(member, lambda one: one.token_count), (-1,), requested_by=None),
-    )

@@ -1,7 +1,10 @@
-"""The table of tasks: text and image tasks, translation and text generation."""
+"""The table of tasks: text and image tasks, translation and text generation.
+
+Parameters are fields of the request messages of `triptych.v1`.
+"""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -9,77 +12,98 @@ from triptych_serving.bundle import manifest
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import TextRow
 from triptych_serving.errors import InvalidInputError
+from triptych_serving.models.generation.options import FOREIGN, FOREIGN_TO_IMAGES, GenerationRequest
+from triptych_serving.models.generation.text import Generation
 from triptych_serving.models.image.autoencoder import LatentQuery
 from triptych_serving.models.model import Model
+from triptych_serving.models.text import tasks as text_tasks
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
 from triptych_serving.models.text.question_answering import AnsweredQuestion
-from triptych_serving.models.text.tasks import (
-    EMBEDDING_TASK,
-    FILL_MASK_TASK,
-    NEIGHBORS_TASK,
-    QUESTION_ANSWERING_TASK,
-    RERANK_TASK,
-    TEXT_CLASSIFICATION_TASK,
-    TOKEN_CLASSIFICATION_TASK,
-    TextInput,
-    TextTask,
-)
 from triptych_serving.models.text.token_classification import NONE, SIMPLE
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
-from triptych_serving.rpc.call_context import GrpcContext
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival
-from triptych_serving.services.decode_calls import DecodeEvent
+from triptych_serving.services.generation_calls import GenerationQuery
 from triptych_serving.services.image_calls import ImageQuery
-from triptych_serving.services.oip.parameters import FLAG, INTEGER, INTEGER_64, TEXT, TEXTS, choice, type_of_option
-from triptych_serving.services.oip.task import (
-    LABELS,
-    PIECES,
-    TEXT_INPUT,
-    TOKEN_COUNT,
-    InferQuery,
-    InferTask,
-    OutputTensor,
-    TaskCalls,
-    TaskResults,
-    decoded_outputs,
-    of_each,
+from triptych_serving.services.oip.parameters import (
+    FLAG,
+    INTEGER,
+    INTEGER_64,
+    TEXT,
+    TEXTS,
+    ParameterType,
+    choice,
+    type_of_option,
 )
+from triptych_serving.services.oip.task import InferQuery, InferTask, OutputTensor, RunTask, TaskCalls, TaskResults
 from triptych_serving.services.oip.tensors import BYTES, FP32, INT64, UINT32, InputSpec, InputTensors, element_bytes
-from triptych_serving.services.oip.text_generation import GENERATION, IMAGE_COMPLETION
 from triptych_serving.services.text_calls import TextQuery
 from triptych_serving.services.translation_calls import TranslationQuery
+
+CheckWork = Callable[[Work[Any], Sequence[OutputTensor], int], None]  # tokenized texts, outputs, most bytes of a response
 
 TASK_PARAMETER = "task"
 LANGUAGES = {"source_language_code": TEXT, "target_language_code": TEXT}
 OPTIONS = {option.name: type_of_option(option) for option in fields(DecodingOptions)}
-SCORE, ALIGNMENT = "score", "alignment"
+# Parameters of generation beside the options of decoding.
+GENERATION = {"max_tokens": INTEGER, "n": INTEGER, "stop": TEXTS, "echo": FLAG}
+COMPLETION = {"n": INTEGER, "rows": INTEGER}
+TEXT_INPUT = InputSpec("text")
+TOKEN_COUNT = OutputTensor("token_count", UINT32, lambda result: result.token_count, requested_by=None)
 
-RunTask = Callable[[TaskCalls, InferQuery, GrpcContext], Awaitable[TaskResults]]
-CheckWork = Callable[[Work[Any], Sequence[OutputTensor], int], None]  # tokenized texts, outputs, most bytes of a response
+
+def _of_labels(result: Any) -> int:
+    return 20 * len(result.labels)
+
+
+# Outputs of tasks with scored labels, best first.
+LABELS = (
+    OutputTensor("label", BYTES, lambda result: [one.label for one in result.labels], (-1,), _of_labels),
+    OutputTensor("score", FP32, lambda result: [one.score for one in result.labels], (-1,), _of_labels),
+    OutputTensor("index", UINT32, lambda result: [one.index for one in result.labels], (-1,), _of_labels, requested_by=None),
+)
+
+# Outputs of the pieces of a stream.
+PIECES = (
+    OutputTensor("piece", BYTES, lambda piece: piece.text),
+    OutputTensor("piece_index", UINT32, lambda piece: piece.index),
+)
+
+
+def _of_each(member: str, part: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    """Return a function that reads `part` of each of a result's hypotheses or choices, its `member`."""
+    return lambda result: [part(one) for one in getattr(result, member)]
+
+
+def _decoded_outputs(member: str) -> tuple[OutputTensor, ...]:
+    """Return the outputs of hypotheses or choices beside their texts."""
+    return (
+        OutputTensor("score", FP32, _of_each(member, lambda one: one.score), (-1,), requested_by="return_scores"),
+        OutputTensor("finish_reason", BYTES, _of_each(member, lambda one: one.finish.value), (-1,), requested_by=None),
+        OutputTensor("token_count", UINT32, _of_each(member, lambda one: one.token_count), (-1,), requested_by=None),
+    )
 
 
 def _runs(
-    task: TextTask[Any],
-    inputs_of: Callable[[InputTensors], Sequence[TextInput]] = lambda inputs: inputs.texts("text"),
+    task: text_tasks.TextTask[Any],
+    inputs_of: Callable[[InputTensors], Sequence[text_tasks.TextInput]] = lambda inputs: inputs.texts("text"),
     check: CheckWork = lambda *_: None,
     arrange: Callable[[TaskResults], TaskResults] = lambda results: results,
     **defaults: Any,
 ) -> RunTask:
     """Return a function that runs a text task; the parameters are its options, `arrange` puts results in the inputs' order."""
 
-    async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-        requested = {output.requested_by: True for output in query.outputs if output.requested_by}
-        options = {**defaults, **query.values, **requested}
+    async def run(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> tuple[TaskResults, ModelUse]:
         text_query: TextQuery[Any, Any] = TextQuery(
             task,
             inputs_of(query.inputs),
-            options,
+            {**defaults, **query.options},
             convert=lambda result: result,
             check=lambda work: check(work, query.outputs, calls.response_bytes),
         )
-        results, _ = await calls.texts.run(query.selector(), text_query, context)
-        return arrange(results)
+        results, use = await calls.texts.run(query.selector(), text_query, context)
+        return arrange(results), use
 
     return run
 
@@ -92,13 +116,13 @@ def _of_each_candidate(part: Callable[[MaskCandidate], Any]) -> Callable[[Filled
     return lambda text: [[part(candidate) for candidate in mask.candidates] for mask in text.masks]
 
 
-def _texts_or_pairs(inputs: InputTensors) -> list[TextInput]:
+def _texts_or_pairs(inputs: InputTensors) -> list[text_tasks.TextInput]:
     """Pair the texts; an empty second text is none, so that one request may have both texts and pairs."""
     texts, pairs = inputs.texts("text"), inputs.texts("text_pair")
     return [(one, two) if two else one for one, two in zip(texts, pairs or [""] * len(texts), strict=True)]
 
 
-def _pairs_of(first: str, second: str) -> Callable[[InputTensors], list[TextInput]]:
+def _pairs_of(first: str, second: str) -> Callable[[InputTensors], list[text_tasks.TextInput]]:
     return lambda inputs: list(zip(inputs.texts(first), inputs.texts(second), strict=True))
 
 
@@ -136,16 +160,12 @@ def _check_masks(work: Work[Any], outputs: Sequence[OutputTensor], limit: int) -
         raise InvalidInputError(work.field, f"{shape} need {size:,} bytes, {most}; {remedy}")
 
 
-async def _classify_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-    image_query = ImageQuery(query.selector(), query.inputs.elements["image"], query.values.get("top_k"))
-    results, _ = await calls.images.classify(image_query, Arrival.now(context).deadline)
-    return results
+def _image_query(query: InferQuery) -> ImageQuery:
+    return ImageQuery(query.selector(), query.inputs.elements["image"], query.values.get("top_k"))
 
 
-async def _generate_images(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-    latent_query = LatentQuery(images=query.inputs.elements.get("image", ()), **query.values)
-    results, _ = await calls.latents.generate(query.selector(), latent_query, context)
-    return results
+def _latent_query(query: InferQuery) -> LatentQuery:
+    return LatentQuery(images=query.inputs.elements.get("image", ()), **query.values)
 
 
 def _of_hypotheses(translation: Translation) -> int:
@@ -162,22 +182,30 @@ def _alignment(hypothesis: TranslationHypothesis) -> str:
 
 
 def _translation_query(query: InferQuery) -> TranslationQuery:
-    values = dict(query.values)
+    values = query.options
     languages = {name.removesuffix("_code"): values.pop(name, "") for name in LANGUAGES}
-    if query.has_output(SCORE):
-        values["return_scores"] = True
-    if query.has_output(ALIGNMENT):
-        values["return_alignment"] = True
     return TranslationQuery(query.selector(**languages), query.inputs.texts("text"), DecodingOptions(**values))
 
 
-async def _translate(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> TaskResults:
-    translations, _ = await calls.translations.run(_translation_query(query), context)
-    return translations
+def _options(foreign: Sequence[str]) -> dict[str, ParameterType]:
+    """Return the decoding options but those that do not apply."""
+    return {name: kind for name, kind in OPTIONS.items() if name not in foreign}
 
 
-def _translate_stream(calls: TaskCalls, query: InferQuery, context: GrpcContext) -> AsyncGenerator[DecodeEvent]:
-    return calls.translations.stream(_translation_query(query), context)
+def _characters(generation: Generation) -> int:
+    return sum(len(choice.text) for choice in generation.choices)
+
+
+def _image_bytes(generation: Generation) -> int:
+    return sum(len(choice.image) for choice in generation.choices)
+
+
+def _generation_query(query: InferQuery) -> GenerationQuery:
+    values = query.options
+    own = {name: values.pop(name) for name in (*GENERATION, *COMPLETION) if name in values}
+    own |= {"prompts": query.inputs.texts("text"), "images": query.inputs.elements.get("image", ())}
+    request = GenerationRequest(options=DecodingOptions(**values), **own)
+    return GenerationQuery(query.selector(), request)
 
 
 TASKS: Mapping[str, InferTask] = {
@@ -188,23 +216,23 @@ TASKS: Mapping[str, InferTask] = {
             OutputTensor(
                 "hypotheses",
                 BYTES,
-                of_each("hypotheses", lambda one: one.text),
+                _of_each("hypotheses", lambda one: one.text),
                 (-1,),
                 _of_hypotheses,
                 requested_by="num_hypotheses",
             ),
-            *decoded_outputs("hypotheses"),
+            *_decoded_outputs("hypotheses"),
             OutputTensor("source_token_count", UINT32, lambda one: one.source_token_count, requested_by=None),
             OutputTensor(
-                ALIGNMENT, BYTES, of_each("hypotheses", _alignment), (-1,), _of_alignments, requested_by="return_alignment"
+                "alignment", BYTES, _of_each("hypotheses", _alignment), (-1,), _of_alignments, requested_by="return_alignment"
             ),
         ),
         parameters={**LANGUAGES, **OPTIONS},
-        run=_translate,
-        stream=_translate_stream,
+        run=lambda calls, query, context: calls.translations.run(_translation_query(query), context),
+        stream=lambda calls, query, context: calls.translations.stream(_translation_query(query), context),
         pieces=PIECES,
     ),
-    FILL_MASK_TASK.name: InferTask(
+    text_tasks.FILL_MASK_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(  # with as many masks for each text as the text with most of them; others are padded
             OutputTensor("sequence", BYTES, _of_each_candidate(lambda one: one.sequence), (-1, -1), _candidates),
@@ -215,9 +243,9 @@ TASKS: Mapping[str, InferTask] = {
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER, "targets": TEXTS},
-        run=_runs(FILL_MASK_TASK, check=_check_masks),
+        run=_runs(text_tasks.FILL_MASK_TASK, check=_check_masks),
     ),
-    EMBEDDING_TASK.name: InferTask(
+    text_tasks.EMBEDDING_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(
             OutputTensor("embedding", FP32, lambda result: result.values, (-1,), lambda result: len(result.values)),
@@ -232,24 +260,24 @@ TASKS: Mapping[str, InferTask] = {
             ),
         ),
         parameters={"pooling": choice(mean="mean", cls="cls"), "normalize": FLAG, "token_vectors": FLAG},
-        run=_runs(EMBEDDING_TASK),
+        run=_runs(text_tasks.EMBEDDING_TASK),
     ),
-    TEXT_CLASSIFICATION_TASK.name: InferTask(
+    text_tasks.TEXT_CLASSIFICATION_TASK.name: InferTask(
         inputs=(TEXT_INPUT, InputSpec("text_pair", optional=True)),
         outputs=(*LABELS, TOKEN_COUNT),
         parameters={"top_k": INTEGER, "raw_scores": FLAG},
-        run=_runs(TEXT_CLASSIFICATION_TASK, _texts_or_pairs),
+        run=_runs(text_tasks.TEXT_CLASSIFICATION_TASK, _texts_or_pairs),
     ),
-    TOKEN_CLASSIFICATION_TASK.name: InferTask(
+    text_tasks.TOKEN_CLASSIFICATION_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(
             OutputTensor("entities", BYTES, _json_of("entities"), weight=lambda result: 100 * len(result.entities)),
             TOKEN_COUNT,
         ),
         parameters={"aggregation": choice(none=NONE, simple=SIMPLE)},
-        run=_runs(TOKEN_CLASSIFICATION_TASK, aggregation=SIMPLE),
+        run=_runs(text_tasks.TOKEN_CLASSIFICATION_TASK, aggregation=SIMPLE),
     ),
-    QUESTION_ANSWERING_TASK.name: InferTask(
+    text_tasks.QUESTION_ANSWERING_TASK.name: InferTask(
         inputs=(InputSpec("question"), InputSpec("context")),
         outputs=(  # the best answer, and all answers
             OutputTensor("answer", BYTES, _best),
@@ -258,22 +286,22 @@ TASKS: Mapping[str, InferTask] = {
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER, "max_answer_length": INTEGER},
-        run=_runs(QUESTION_ANSWERING_TASK, _pairs_of("question", "context")),
+        run=_runs(text_tasks.QUESTION_ANSWERING_TASK, _pairs_of("question", "context")),
     ),
-    RERANK_TASK.name: InferTask(
+    text_tasks.RERANK_TASK.name: InferTask(
         inputs=(InputSpec("query"), InputSpec("documents")),  # a query for each document; scores are in their order
         outputs=(OutputTensor("score", FP32, lambda result: result.score), TOKEN_COUNT),
         parameters={"raw_scores": FLAG},
-        run=_runs(RERANK_TASK, _pairs_of("query", "documents"), arrange=_in_order),
+        run=_runs(text_tasks.RERANK_TASK, _pairs_of("query", "documents"), arrange=_in_order),
     ),
-    NEIGHBORS_TASK.name: InferTask(
+    text_tasks.NEIGHBORS_TASK.name: InferTask(
         inputs=(TEXT_INPUT,),
         outputs=(
             OutputTensor("neighbors", BYTES, _json_of("neighbors"), weight=lambda result: 100 * len(result.neighbors)),
             TOKEN_COUNT,
         ),
         parameters={"top_k": INTEGER},
-        run=_runs(NEIGHBORS_TASK),
+        run=_runs(text_tasks.NEIGHBORS_TASK),
     ),
     manifest.IMAGE_CLASSIFICATION: InferTask(
         inputs=(InputSpec("image"),),
@@ -283,10 +311,31 @@ TASKS: Mapping[str, InferTask] = {
             OutputTensor("height", UINT32, lambda image: image.height, requested_by=None),
         ),
         parameters={"top_k": INTEGER},
-        run=_classify_images,
+        run=lambda calls, query, context: calls.images.classify(_image_query(query), Arrival.now(context).deadline),
     ),
-    manifest.TEXT_GENERATION: GENERATION,
-    manifest.IMAGE_GENERATION: IMAGE_COMPLETION,
+    manifest.TEXT_GENERATION: InferTask(
+        inputs=(TEXT_INPUT,),
+        outputs=(
+            OutputTensor("generated_text", BYTES, lambda generation: generation.text, weight=_characters),
+            OutputTensor("choices", BYTES, _of_each("choices", lambda one: one.text), (-1,), _characters, requested_by="n"),
+            *_decoded_outputs("choices"),
+            OutputTensor("prompt_token_count", UINT32, lambda generation: generation.prompt_token_count, requested_by=None),
+        ),
+        parameters={**GENERATION, **_options(FOREIGN)},
+        run=lambda calls, query, context: calls.generations.run(_generation_query(query), context),
+        stream=lambda calls, query, context: calls.generations.stream(_generation_query(query), context),
+        pieces=(*PIECES, OutputTensor("piece_choice", UINT32, lambda piece: piece.choice, requested_by="n")),
+    ),
+    manifest.IMAGE_GENERATION: InferTask(
+        inputs=(InputSpec("image"),),
+        outputs=(
+            OutputTensor("completed_image", BYTES, lambda generation: generation.choices[0].image, weight=_image_bytes),
+            OutputTensor("choices", BYTES, _of_each("choices", lambda one: one.image), (-1,), _image_bytes, requested_by="n"),
+            *_decoded_outputs("choices")[:1],  # the scores
+        ),
+        parameters={**COMPLETION, **_options(FOREIGN_TO_IMAGES)},
+        run=lambda calls, query, context: calls.generations.run(_generation_query(query), context),
+    ),
     manifest.IMAGE_SAMPLING: InferTask(
         inputs=(InputSpec("image", optional=True),),
         outputs=(
@@ -294,7 +343,7 @@ TASKS: Mapping[str, InferTask] = {
             OutputTensor("latents", FP32, lambda one: one.latents, (-1,), lambda one: len(one.latents), requested_by=None),
         ),
         parameters={"count": INTEGER, "seed": INTEGER_64, "steps": INTEGER},
-        run=_generate_images,
+        run=lambda calls, query, context: calls.latents.generate(query.selector(), _latent_query(query), context),
     ),
 }
 

@@ -15,6 +15,17 @@ from triptych_serving.errors import InvalidInputError
 BYTES, FP32, INT64, UINT32 = "BYTES", "FP32", "INT64", "UINT32"
 DTYPES: dict[str, Any] = {FP32: np.dtype("<f4"), INT64: np.dtype("<i8"), UINT32: np.dtype("<u4")}
 FILL: dict[str, Any] = {FP32: 0.0, INT64: -1, UINT32: 0}  # pads ragged results to a rectangle; of BYTES, empty elements do
+# Where a tensor that is not raw has its values.
+CONTENTS: Mapping[str, str] = {
+    "BOOL": "bool_contents",
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    "INT64": "int64_contents",
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    BYTES: "bytes_contents",
+}
 MAX_ELEMENTS = 16_384  # of one input; more than a queue accepts by default
 Buffer = bytes | bytearray | memoryview
 _LENGTH = struct.Struct("<I")
@@ -40,11 +51,7 @@ class InputTensors:
     elements: Mapping[str, Sequence[bytes]]
 
     def texts(self, name: str) -> list[str]:
-        """Decode the elements of a tensor; empty if it was left out.
-
-        Raises:
-            InvalidInputError: an element is not UTF-8.
-        """
+        """Decode the elements of a tensor; empty if it was left out. Raises InvalidInputError: an element is not UTF-8."""
         return [_decode(f"{name}[{index}]", element) for index, element in enumerate(self.elements.get(name, ()))]
 
 
@@ -182,26 +189,25 @@ def check_outputs(outputs: Iterable[InferOutput], known: Container[str], rule: s
 
 
 def elements_of(tensor: InferInputTensor, raw: bytes | None) -> Sequence[bytes]:
-    """Unpack a BYTES tensor.
-
-    Raises:
-        InvalidInputError: it has another datatype, or its shape and contents do not fit.
-    """
+    """Unpack a BYTES tensor. Raises InvalidInputError: it has another datatype, or its shape and contents do not fit."""
     name = tensor.name
     if tensor.datatype != BYTES:
         raise InvalidInputError(name, f"its datatype is {tensor.datatype!r}, must be {BYTES!r}")
     check_parameters(tensor)
     count = count_of(name, tensor.shape)
-    return _own_elements(tensor, count) if raw is None else unpack(name, raw, count)
+    return list(own_values(tensor, count)) if raw is None else unpack(name, raw, count)
 
 
-def _own_elements(tensor: InferInputTensor, count: int) -> Sequence[bytes]:
-    if other := next((field.name for field, _ in tensor.contents.ListFields() if field.name != "bytes_contents"), ""):
-        raise InvalidInputError(tensor.name, f"it has {other}, a {BYTES} tensor has bytes_contents")
-    elements = tensor.contents.bytes_contents
-    if len(elements) != count:
-        raise InvalidInputError(tensor.name, f"its contents have {len(elements):,} elements, its shape has {count:,}")
-    return list(elements)
+def own_values(tensor: InferInputTensor, count: int) -> Sequence[Any]:
+    """Return the elements of a tensor that is not raw. Raises InvalidInputError: they are of another type, or not `count`."""
+    field = CONTENTS.get(tensor.datatype, "")
+    if other := next((one.name for one, _ in tensor.contents.ListFields() if one.name != field), ""):
+        wanted = field or "raw_input_contents"
+        raise InvalidInputError(tensor.name, f"it has {other}, a {tensor.datatype} tensor has {wanted}")
+    values = getattr(tensor.contents, field) if field else ()
+    if len(values) != count:
+        raise InvalidInputError(tensor.name, f"its contents have {len(values):,} elements, its shape has {count:,}")
+    return values
 
 
 def _decode(field: str, element: bytes) -> str:

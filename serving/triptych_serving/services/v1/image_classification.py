@@ -1,11 +1,9 @@
 """triptych.v1.ImageClassificationService."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc
-from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.rpc.call_context import GrpcContext, current_call
 from triptych_serving.rpc.engine_call import Arrival
 from triptych_serving.rpc.request_stream import RequestStream
@@ -19,24 +17,6 @@ StreamRequest = image_classification_pb2.ClassifyImageStreamRequest
 StreamResponse = image_classification_pb2.ClassifyImageStreamResponse
 
 
-class ImageStream(RequestStream[StreamRequest, StreamResponse]):
-    """The images of one stream. An image is in flight until its response has been sent.
-
-    Args:
-        answer: returns the response to one image; must not raise.
-    """
-
-    def __init__(self, answer: Callable[[StreamRequest], Awaitable[StreamResponse]]) -> None:
-        super().__init__(IN_FLIGHT)
-        self._answer = answer
-
-    def _on_sent(self) -> None:
-        self._room.release()
-
-    async def _serve(self, request: StreamRequest) -> None:
-        self._responses.put_nowait(await self._answer(request))
-
-
 class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificationServiceServicer):
     """Serve ClassifyImage and ClassifyImageStream. Single responses are returned in parts."""
 
@@ -48,22 +28,21 @@ class ImageClassificationServicer(image_classification_pb2_grpc.ImageClassificat
         results, use = await self._calls.classify(query, Arrival.now(context).deadline)
         return joined(results, image_classification_pb2.ClassifyImageResponse(**served_by(use)))
 
-    async def ClassifyImageStream(
+    def ClassifyImageStream(
         self, requests: AsyncIterator[StreamRequest], context: GrpcContext
     ) -> AsyncIterator[StreamResponse]:
         deadline = Arrival.now(context).deadline
-        stream = ImageStream(lambda request: self._answer(request, deadline))
-        async with aclosing(stream.responses(requests)) as responses:
-            async for response in responses:
-                yield response
+        stream = RequestStream[StreamRequest, StreamResponse](lambda request: self._answer(request, deadline))
+        return stream.responses(requests)
 
-    async def _answer(self, request: StreamRequest, deadline: float | None) -> StreamResponse:
-        """Return the result of one image, or its error."""
+    async def _answer(self, request: StreamRequest, deadline: float | None) -> AsyncGenerator[StreamResponse]:
+        """Yield the result of one image, or its error."""
         query = ImageQuery(selector_from(request), [request.image], optional_from(request, "top_k"), "image", _image_to)
         try:
             [result], use = await self._calls.classify(query, deadline)
         except Exception as error:  # any error: the other images of the stream must be answered
             request_id = current_call.get().request_id
             status = status_of(public_error(error, request_id), request_id)
-            return StreamResponse(image_id=request.image_id, error=status)
-        return StreamResponse(image_id=request.image_id, result=result, **served_by(use))
+            yield StreamResponse(image_id=request.image_id, error=status)
+        else:
+            yield StreamResponse(image_id=request.image_id, result=result, **served_by(use))

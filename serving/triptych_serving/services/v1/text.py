@@ -22,17 +22,7 @@ from triptych.v1 import (
     token_classification_pb2_grpc,
 )
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.text.tasks import (
-    EMBEDDING_TASK,
-    FILL_MASK_TASK,
-    NEIGHBORS_TASK,
-    QUESTION_ANSWERING_TASK,
-    RERANK_TASK,
-    TEXT_CLASSIFICATION_TASK,
-    TOKEN_CLASSIFICATION_TASK,
-    TextInput,
-    TextTask,
-)
+from triptych_serving.models.text import tasks
 from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.services.text_calls import TextCalls, TextQuery
 from triptych_serving.services.v1.codec import (
@@ -59,15 +49,15 @@ AGGREGATION = {
 }
 
 RESPONSES: Mapping[str, type[Message]] = {
-    EMBEDDING_TASK.name: embedding_pb2.EmbedTextResponse,
-    FILL_MASK_TASK.name: fill_mask_pb2.FillMaskResponse,
-    NEIGHBORS_TASK.name: neighbors_pb2.FindNeighborsResponse,
-    QUESTION_ANSWERING_TASK.name: question_answering_pb2.AnswerQuestionResponse,
-    RERANK_TASK.name: rerank_pb2.RerankResponse,
-    TEXT_CLASSIFICATION_TASK.name: text_classification_pb2.ClassifyTextResponse,
-    TOKEN_CLASSIFICATION_TASK.name: token_classification_pb2.ClassifyTokensResponse,
+    tasks.EMBEDDING_TASK.name: embedding_pb2.EmbedTextResponse,
+    tasks.FILL_MASK_TASK.name: fill_mask_pb2.FillMaskResponse,
+    tasks.NEIGHBORS_TASK.name: neighbors_pb2.FindNeighborsResponse,
+    tasks.QUESTION_ANSWERING_TASK.name: question_answering_pb2.AnswerQuestionResponse,
+    tasks.RERANK_TASK.name: rerank_pb2.RerankResponse,
+    tasks.TEXT_CLASSIFICATION_TASK.name: text_classification_pb2.ClassifyTextResponse,
+    tasks.TOKEN_CLASSIFICATION_TASK.name: token_classification_pb2.ClassifyTokensResponse,
 }
-PACKERS = {name: packer(response) for name, response in RESPONSES.items()} | {EMBEDDING_TASK.name: packed_embedding}
+PACKERS = {name: packer(response) for name, response in RESPONSES.items()} | {tasks.EMBEDDING_TASK.name: packed_embedding}
 
 
 class TextServicer(
@@ -86,49 +76,49 @@ class TextServicer(
 
     async def FillMask(self, request: fill_mask_pb2.FillMaskRequest, context: GrpcContext) -> Any:
         options = {"top_k": optional_from(request, "top_k"), "targets": tuple(request.targets)}
-        return await self._run(request, context, FILL_MASK_TASK, contents_from(request), options)
+        return await self._run(request, context, tasks.FILL_MASK_TASK, contents_from(request), options)
 
     async def EmbedText(self, request: embedding_pb2.EmbedTextRequest, context: GrpcContext) -> Any:
         options: dict[str, Any] = {name: optional_from(request, name) for name in ("normalize", "dimensions")}
         options |= {"truncate": request.truncate, "pooling": choice_from(request, "pooling", POOLING)}
         options["token_vectors"] = request.token_vectors
-        return await self._run(request, context, EMBEDDING_TASK, contents_from(request), options)
+        return await self._run(request, context, tasks.EMBEDDING_TASK, contents_from(request), options)
 
     async def ClassifyText(self, request: text_classification_pb2.ClassifyTextRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no texts")
         inputs = [(one.text, one.text_pair) if one.text_pair else one.text for one in request.inputs]
         options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
-        return await self._run(request, context, TEXT_CLASSIFICATION_TASK, inputs, options)
+        return await self._run(request, context, tasks.TEXT_CLASSIFICATION_TASK, inputs, options)
 
     async def ClassifyTokens(self, request: token_classification_pb2.ClassifyTokensRequest, context: GrpcContext) -> Any:
         options = {"aggregation": choice_from(request, "aggregation", AGGREGATION), "truncate": request.truncate}
-        return await self._run(request, context, TOKEN_CLASSIFICATION_TASK, contents_from(request), options)
+        return await self._run(request, context, tasks.TOKEN_CLASSIFICATION_TASK, contents_from(request), options)
 
     async def AnswerQuestion(self, request: question_answering_pb2.AnswerQuestionRequest, context: GrpcContext) -> Any:
         if not request.inputs:
             raise InvalidInputError("inputs", "there are no questions")
         inputs = [(one.question, one.context) for one in request.inputs]
         options = {name: optional_from(request, name) for name in ("top_k", "max_answer_length")}
-        return await self._run(request, context, QUESTION_ANSWERING_TASK, inputs, options)
+        return await self._run(request, context, tasks.QUESTION_ANSWERING_TASK, inputs, options)
 
     async def Rerank(self, request: rerank_pb2.RerankRequest, context: GrpcContext) -> Any:
         if not request.documents:
             raise InvalidInputError("documents", "there are no documents")
         pairs = [(request.query, document) for document in request.documents]
         options = {"top_k": optional_from(request, "top_k"), "raw_scores": request.raw_scores, "truncate": request.truncate}
-        return await self._run(request, context, RERANK_TASK, pairs, options)
+        return await self._run(request, context, tasks.RERANK_TASK, pairs, options)
 
     async def FindNeighbors(self, request: neighbors_pb2.FindNeighborsRequest, context: GrpcContext) -> Any:
         options = {"top_k": optional_from(request, "top_k")}
-        return await self._run(request, context, NEIGHBORS_TASK, contents_from(request), options)
+        return await self._run(request, context, tasks.NEIGHBORS_TASK, contents_from(request), options)
 
     async def _run(
         self,
         request: ModelRequest,
         context: GrpcContext,
-        task: TextTask[Any],
-        inputs: Sequence[TextInput],
+        task: tasks.TextTask[Any],
+        inputs: Sequence[tasks.TextInput],
         options: Mapping[str, Any],
     ) -> Any:
         query = TextQuery(task, inputs, options, PACKERS[task.name])

@@ -13,15 +13,15 @@ from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import GeneratedChoice, Generation
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.scheduling.request import TokenLogProbability
-from triptych_serving.services.decode_calls import FinishedText, TextPiece
-from triptych_serving.services.generation_calls import GenerationCalls, GenerationQuery
+from triptych_serving.services.decode_calls import DecodeCalls, FinishedText, TextPiece
+from triptych_serving.services.generation_calls import GenerationQuery
 from triptych_serving.services.v1.codec import FINISH, joined, optional_from, options_from, selector_from, served_by
 
 
 class TextGenerationServicer(text_generation_pb2_grpc.TextGenerationServiceServicer):
     """Serve Generate and GenerateStream. Single responses are returned packed."""
 
-    def __init__(self, calls: GenerationCalls) -> None:
+    def __init__(self, calls: DecodeCalls) -> None:
         self._calls = calls
 
     async def Generate(self, request: pb.GenerateRequest, context: GrpcContext) -> Any:

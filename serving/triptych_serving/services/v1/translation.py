@@ -12,7 +12,6 @@ from triptych_serving.rpc.call_context import GrpcContext
 from triptych_serving.rpc.wire import Parts, nested
 from triptych_serving.services.decode_calls import DecodeEvent, FinishedText, TextPiece
 from triptych_serving.services.documents.calls import DocumentCalls
-from triptych_serving.services.documents.codec import event_to
 from triptych_serving.services.translation_calls import ScoreQuery, TranslationCalls, TranslationQuery
 from triptych_serving.services.v1.codec import (
     contents_from,
@@ -52,12 +51,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         scores, use = await self._calls.score(ScoreQuery(translation_selector_from(request), pairs, packed_score), context)
         return joined(scores, translation_pb2.ScoreTranslationsResponse(**served_by(use)))
 
-    async def TranslateDocument(
+    def TranslateDocument(
         self, requests: AsyncIterator[translation_pb2.TranslateDocumentRequest], context: GrpcContext
     ) -> AsyncIterator[translation_pb2.TranslateDocumentResponse]:
-        async with aclosing(self._documents.translate(requests, context)) as events:
-            async for event in events:
-                yield event_to(event)
+        return self._documents.translate(requests, context)
 
 
 def _query_from(

@@ -22,11 +22,13 @@ from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
-from triptych_serving.gateway.openai_generation import Answer
+from triptych_serving.gateway.openai import Answer
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.limits import MessageLimit
+
+from ..calls import in_loop
 
 
 @pytest.mark.parametrize(
@@ -157,33 +159,31 @@ def test_peers_are_named_as_grpc_names_them() -> None:
     assert [peer_of(("1.2.3.4", 5)), peer_of(("::1", 5)), peer_of(None)] == ["ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5", "unix:"]
 
 
-def test_stored_documents_are_dropped_by_age_and_size() -> None:
-    async def run() -> None:
-        now = 0.0
-        documents = StoredDocuments(10, lambda: now)
+@in_loop
+async def test_stored_documents_are_dropped_by_age_and_size() -> None:
+    now = 0.0
+    documents = StoredDocuments(10, lambda: now)
 
-        async def translated(size: int) -> TranslatedDocument:
-            return TranslatedDocument(b"x" * size, "text/plain", size)
+    async def translated(size: int) -> TranslatedDocument:
+        return TranslatedDocument(b"x" * size, "text/plain", size)
 
-        first, second = documents.add("a", translated(6)), documents.add("b", translated(4))
-        await asyncio.gather(first.work, second.work)
-        assert documents.get(first.id).response().body == b"x" * 6
-        third = documents.add("c", translated(1))
-        await third.work
-        with pytest.raises(RpcError, match="unknown or was dropped"):
-            documents.get(first.id)
-        now = KEEP_SECONDS
-        with pytest.raises(RpcError, match="unknown or was dropped"):
-            documents.get(second.id)
-        running = documents.add("d", asyncio.Event().wait())  # type: ignore[arg-type]  # never ends
-        now = 3 * KEEP_SECONDS
-        with pytest.raises(RpcError, match="not translated yet"):
-            documents.get(running.id).response()
-        documents.close()
-        await asyncio.wait((running.work,))
-        assert running.work.cancelled()
-
-    asyncio.run(run())
+    first, second = documents.add("a", translated(6)), documents.add("b", translated(4))
+    await asyncio.gather(first.work, second.work)
+    assert documents.get(first.id).response().body == b"x" * 6
+    third = documents.add("c", translated(1))
+    await third.work
+    with pytest.raises(RpcError, match="unknown or was dropped"):
+        documents.get(first.id)
+    now = KEEP_SECONDS
+    with pytest.raises(RpcError, match="unknown or was dropped"):
+        documents.get(second.id)
+    running = documents.add("d", asyncio.Event().wait())  # type: ignore[arg-type]  # never ends
+    now = 3 * KEEP_SECONDS
+    with pytest.raises(RpcError, match="not translated yet"):
+        documents.get(running.id).response()
+    documents.close()
+    await asyncio.wait((running.work,))
+    assert running.work.cancelled()
 
 
 def test_tensors_are_json_or_follow_it() -> None:
@@ -237,22 +237,33 @@ def test_nested_values_take_linear_time() -> None:
     assert time.process_time() - began < 1
 
 
+TENSOR = {"name": "a", "datatype": "BYTES", "shape": [1]}
+
+
 @pytest.mark.parametrize(
-    ("tensor", "binary", "problem"),
+    ("tensor", "more", "problem"),
     [
-        ({"shape": [1]}, b"", "name: missing"),
-        ({"name": "a", "datatype": "BYTES", "shape": [-1], "data": []}, b"", "shape: must be"),
-        ({"name": "a", "datatype": "BYTES", "shape": [1]}, b"", "data: missing"),
-        ({"name": "a", "datatype": "BYTES", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
-        ({"name": "a", "datatype": "FP16", "shape": [1], "data": [1e10]}, b"", "not values of the datatype"),
-        ({"name": "a", "datatype": "FP99", "shape": [1], "data": [1]}, b"", "not values of the datatype"),
-        ({"name": "a", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 9}}, b"x", "bytes follow"),
-        ({"name": "a", "datatype": "BYTES", "shape": [1], "data": ["x"]}, b"x", "after the last input"),
+        ({"name": None}, {}, "name: missing"),
+        ({"shape": [-1], "data": []}, {}, "a: shape: must be a list of sizes"),
+        ({"shape": [True], "data": ["x"]}, {}, "a: shape: must be a list of sizes"),
+        ({}, {}, "data: missing"),
+        ({"data": [1]}, {}, "not values of the datatype"),
+        ({"datatype": "FP16", "data": [1e10]}, {}, "not values of the datatype"),
+        ({"datatype": "FP99", "data": [1]}, {}, "not values of the datatype"),
+        ({"parameters": {"binary_data_size": 9}}, {}, "bytes follow"),
+        ({"data": ["x"], "parameters": {"binary_data_size": 0}}, {}, "a: it has data and binary_data_size, send one of them"),
+        ({"data": ["x"]}, {}, "after the last input"),
+        ({}, {"parameters": {"binary_data_output": "false"}}, "parameters.binary_data_output: 'false', must be true or false"),
+        (
+            {"parameters": {"binary_data_size": 1}},
+            {"outputs": [{"name": "b", "parameters": {"binary_data": 1}}]},
+            "parameters.binary_data: 1, must be true or false",
+        ),
     ],
 )
-def test_malformed_tensors_are_rejected(tensor: dict[str, Any], binary: bytes, problem: str) -> None:
+def test_malformed_tensors_are_rejected(tensor: dict[str, Any], more: dict[str, Any], problem: str) -> None:
     with pytest.raises(RpcError, match=problem):
-        request_from(json.dumps({"inputs": [tensor]}).encode(), binary, "m")
+        request_from(json.dumps({"inputs": [{**TENSOR, **tensor}], **more}).encode(), b"x", "m")
 
 
 def test_messages_are_protobuf_s_json() -> None:

@@ -2,102 +2,119 @@
 
 import asyncio
 import ssl
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from starlette.applications import Starlette
+import pytest
+from starlette.responses import StreamingResponse
 
+from triptych.v1 import text_generation_pb2 as pb
+from triptych_serving.gateway.app import make_application
+from triptych_serving.gateway.connect import _stream as connect_stream
 from triptych_serving.gateway.http_server import HEAD_SECONDS, HttpPort
+from triptych_serving.gateway.openai import Answer
+from triptych_serving.gateway.openai import _events as openai_events
 from triptych_serving.gateway.options import GatewayOptions
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.security.options import SecurityOptions
 
 from ....fixtures.certificates import LOCAL, Authority
+from ..calls import in_loop
 
 LIMIT = 4
 REQUEST = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-def test_idle_connections_do_not_keep_out_others() -> None:
-    asyncio.run(connect_beyond_the_limit())
+@asynccontextmanager
+async def served(application: Any, security: SecurityOptions | None = None) -> AsyncIterator[HttpPort]:
+    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), security or SecurityOptions(), application, lambda: None)
+    await port.start()
+    yield port
+    await port.stop(1)
 
 
-async def connect_beyond_the_limit() -> None:
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+@in_loop
+async def test_idle_connections_do_not_keep_out_others() -> None:
     finish = asyncio.Event()
 
-    async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/slow":
             await finish.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
+        await answer(scope, receive, send)
 
-    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), SecurityOptions(), application, lambda: None)
-    await port.start()
-    connections = [await asyncio.open_connection("127.0.0.1", port.port)]
-    connections[0][1].write(REQUEST % b"slow")
-    for _ in range(3 * LIMIT):
-        connections.append(await asyncio.open_connection("127.0.0.1", port.port))
-        await asyncio.sleep(0.01)
-    reader, writer = connections[-1]
-    for _ in range(2):
+    async with served(application) as port:
+        connections = [await asyncio.open_connection("127.0.0.1", port.port)]
+        connections[0][1].write(REQUEST % b"slow")
+        for _ in range(3 * LIMIT):
+            connections.append(await asyncio.open_connection("127.0.0.1", port.port))
+            await asyncio.sleep(0.01)
+        reader, writer = connections[-1]
+        for _ in range(2):
+            writer.write(REQUEST % b"")
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+            await reader.readuntil(b"\r\n\r\n")
+        with suppress(ConnectionError):
+            assert await connections[1][0].read() == b""  # the oldest idle one is closed
+        finish.set()
+        assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+@in_loop
+async def test_silent_clients_do_not_keep_out_others_before_their_handshake(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("server", *LOCAL)
+    trusted = ssl.create_default_context(cafile=str(authority.file))
+    async with served(answer, SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key)) as port:
+        silent = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port.port) for _ in range(3 * LIMIT)))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trusted)
         writer.write(REQUEST % b"")
         assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
-        await reader.readuntil(b"\r\n\r\n")
-    with suppress(ConnectionError):
-        assert await connections[1][0].read() == b""  # the oldest idle one is closed
-    finish.set()
-    assert (await connections[0][0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
-    await port.stop(1)
+        for early, _ in silent[: 2 * LIMIT]:  # closed before their time
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(early.read(), HEAD_SECONDS / 2) == b""
+        for _, each in (*silent, (reader, writer)):
+            each.close()
 
 
-def test_silent_clients_do_not_keep_out_others_before_their_handshake(tmp_path: Path) -> None:
-    asyncio.run(connect_silently(Authority(tmp_path)))
-
-
-async def connect_silently(authority: Authority) -> None:
-    async def application(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body"})
-
-    pair = authority.sign("server", *LOCAL)
-    security = SecurityOptions(tls_certificate=pair.certificate, tls_key=pair.key)
-    port = HttpPort(GatewayOptions("127.0.0.1", 0, connections=LIMIT), security, application, lambda: None)
-    await port.start()
-    silent = await asyncio.gather(*(asyncio.open_connection("127.0.0.1", port.port) for _ in range(3 * LIMIT)))
-    trusted = ssl.create_default_context(cafile=str(authority.file))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trusted)
-    writer.write(REQUEST % b"")
-    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
-    for early, _ in silent[: 2 * LIMIT]:  # closed before their time
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(early.read(), HEAD_SECONDS / 2) == b""
-    for _, each in (*silent, (reader, writer)):
-        each.close()
-    await port.stop(1)
-
-
-def test_requests_that_outlast_the_stop_are_told() -> None:
-    asyncio.run(stop_while_a_request_runs())
-
-
-async def stop_while_a_request_runs() -> None:
+@pytest.mark.parametrize(("path", "status"), [("slow", 503), ("connect", 200), ("openai", 200)])
+@in_loop
+async def test_requests_that_outlast_the_stop_are_told(path: str, status: int, caplog: pytest.LogCaptureFixture) -> None:
     running = asyncio.Event()
 
-    async def wait(_: Any) -> dict[str, Any]:
+    async def slow(_: Any = None) -> dict[str, Any]:
         running.set()
         await asyncio.sleep(3600)
         return {}
 
+    async def events() -> AsyncGenerator[Any]:
+        yield pb.GenerateStreamResponse()
+        yield await slow()
+
+    async def connect(_: Any) -> StreamingResponse:
+        return StreamingResponse(connect_stream(events(), "json", "id"))
+
+    async def openai(_: Any) -> StreamingResponse:
+        waiting = events()
+        return StreamingResponse(openai_events(Answer(False, "gpt", 1), await anext(waiting), waiting, usage=False))
+
+    api = Api("test", tuple(ApiRoute(f"/{each.__name__}", each, ("GET",)) for each in (slow, connect, openai)))
     parts: Any = None
-    application = Starlette(routes=Api("test", (ApiRoute("/slow", wait, ("GET",)),)).mount(parts))
-    port = HttpPort(GatewayOptions("127.0.0.1", 0), SecurityOptions(), application, lambda: None)
-    await port.start()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-    writer.write(REQUEST % b"slow")
-    await running.wait()
-    await port.stop(0.01)
-    answer = (await reader.read()).decode()
-    assert answer.startswith("HTTP/1.1 503")
-    assert answer.endswith('{"error":"the server is shutting down"}')
-    writer.close()
+    async with served(make_application([api], parts, ())) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(REQUEST % path.encode())
+        await running.wait()
+        await port.stop(0.01)
+        found = (await reader.read()).decode("latin-1")
+        writer.close()
+    assert found.startswith(f"HTTP/1.1 {status}")
+    assert "the server is shutting down" in found
+    if status == 200:
+        assert found.endswith("\r\n0\r\n\r\n"), "the stream is complete"
+    assert not caplog.records

@@ -59,44 +59,38 @@ def test_a_failed_call_does_not_keep_its_request(limit: int) -> None:
     assert sys.getrefcount(message) == before
 
 
-def test_packed_responses_are_sent_as_they_are() -> None:
-    async def answer(request: Any, context: Any) -> bytes:
-        return b"packed"
+def answering(response: Any, **arguments: Any) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        return response
 
-    assert asyncio.run(handler_of(answer)(REQUEST.SerializeToString(), Context())) == b"packed"
+    return handler_of(answer, **arguments)
 
 
-@pytest.mark.parametrize("size", [1, 1 << 20], ids=["small", "large"])
-def test_parts_of_a_response_are_joined(size: int) -> None:
-    async def answer(request: Any, context: Any) -> list[bytes]:
-        return [b"a" * size, b"bc"]
+def rejection(handler: Any, message: bytes = REQUEST.SerializeToString()) -> str:
+    context = Context()
+    with pytest.raises(aio.AbortError):
+        asyncio.run(handler(message, context))
+    return context.details
 
-    assert asyncio.run(handler_of(answer)(REQUEST.SerializeToString(), Context())) == b"a" * size + b"bc"
+
+@pytest.mark.parametrize(
+    "response", [b"packed", [b"a", b"bc"], [b"a" * (1 << 20), b"bc"]], ids=["packed", "in parts", "in large parts"]
+)
+def test_parts_of_a_response_are_joined(response: bytes | list[bytes]) -> None:
+    expected = b"".join([response] if isinstance(response, bytes) else response)
+    assert asyncio.run(answering(response)(REQUEST.SerializeToString(), Context())) == expected
 
 
 def test_parts_above_the_limit_are_not_joined() -> None:
-    async def answer(request: Any, context: Any) -> list[bytes]:
-        return [b"a" * 2_000, b"b" * 2_000]
-
-    context = Context()
-    with pytest.raises(aio.AbortError):
-        asyncio.run(handler_of(answer, limits=LimitOptions(message_bytes=3_000))(REQUEST.SerializeToString(), context))
-    assert "response would have 4,000 bytes, at most 3,000 are sent" in context.details
+    handler = answering([b"a" * 2_000, b"b" * 2_000], limits=LimitOptions(message_bytes=3_000))
+    assert "response would have 4,000 bytes, at most 3,000 are sent" in rejection(handler)
 
 
-@pytest.mark.parametrize(("method", "refused"), [("Translate", True), ("TranslateDocument", False)])
-def test_only_texts_have_the_lower_limit_of_messages(method: str, refused: bool) -> None:
-    async def answer(request: Any, context: Any) -> bytes:
-        return b""
-
-    context, limits = Context(), LimitOptions(text_message_bytes=100)
-    call = handler_of(answer, method, limits)(REQUEST.SerializeToString(), context)
-    if not refused:
-        assert asyncio.run(call) == b""
-        return
-    with pytest.raises(aio.AbortError):
-        asyncio.run(call)
-    assert "at most 100 are accepted (--max-text-message-bytes)" in context.details
+def test_only_texts_have_the_lower_limit_of_messages() -> None:
+    limits = LimitOptions(text_message_bytes=100)
+    assert "at most 100 are accepted (--max-text-message-bytes)" in rejection(answering(b"", limits=limits))
+    document = answering(b"", method="TranslateDocument", limits=limits)
+    assert asyncio.run(document(REQUEST.SerializeToString(), Context())) == b""
 
 
 def test_a_long_list_is_refused_before_it_is_parsed() -> None:
@@ -104,7 +98,5 @@ def test_a_long_list_is_refused_before_it_is_parsed() -> None:
         pytest.fail("parsed")
 
     many = translation_pb2.TranslateRequest(contents=["a"] * 1_025).SerializeToString()
-    handler, context = handler_of(answer, limits=LimitOptions(queue_rows=1)), Context()
-    with pytest.raises(aio.AbortError):
-        asyncio.run(handler(many, context))
-    assert context.details.startswith("contents: at least 1,025 elements in one request, at most 1,024 can wait")
+    details = rejection(handler_of(answer, limits=LimitOptions(queue_rows=1)), many)
+    assert details.startswith("contents: at least 1,025 elements in one request, at most 1,024 can wait")

@@ -13,6 +13,8 @@ from triptych_serving.rpc import event_loop
 from triptych_serving.rpc.event_loop import INLINE_CHARACTERS, Mailbox, Offload, mailbox
 from triptych_text.steps import Steps
 
+from ..calls import in_loop
+
 LONG = INLINE_CHARACTERS + 1
 
 
@@ -46,38 +48,34 @@ def test_callbacks_run_in_order_and_wake_the_loop_once(monkeypatch: pytest.Monke
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_callbacks_of_many_threads_all_run() -> None:
-    async def scenario() -> None:
-        box, received, done = Mailbox(asyncio.get_running_loop()), [], asyncio.Event()
+@in_loop
+async def test_callbacks_of_many_threads_all_run() -> None:
+    box, received, done = Mailbox(asyncio.get_running_loop()), [], asyncio.Event()
 
-        def receive() -> None:
-            received.append(1)
-            if len(received) == 8 * 500:
-                done.set()
+    def receive() -> None:
+        received.append(1)
+        if len(received) == 8 * 500:
+            done.set()
 
-        def post() -> None:
-            for _ in range(500):
-                box.post(receive)
+    def post() -> None:
+        for _ in range(500):
+            box.post(receive)
 
-        threads = [threading.Thread(target=post) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        await asyncio.wait_for(done.wait(), 30)
-        for thread in threads:
-            thread.join()
-
-    asyncio.run(scenario())
+    threads = [threading.Thread(target=post) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    await asyncio.wait_for(done.wait(), 30)
+    for thread in threads:
+        thread.join()
 
 
-def test_callback_may_post_another() -> None:
-    async def scenario() -> None:
-        assert mailbox() is mailbox()
-        received: list[int] = []
-        mailbox().post(lambda: mailbox().post(lambda: received.append(1)))
-        await asyncio.sleep(0.01)
-        assert received == [1]
-
-    asyncio.run(scenario())
+@in_loop
+async def test_callback_may_post_another() -> None:
+    assert mailbox() is mailbox()
+    received: list[int] = []
+    mailbox().post(lambda: mailbox().post(lambda: received.append(1)))
+    await asyncio.sleep(0.01)
+    assert received == [1]
 
 
 def test_closed_loop_drops_callbacks() -> None:
@@ -121,7 +119,8 @@ def test_short_work_runs_at_once_and_long_work_in_turns(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired", "cancelled in the queue"])
-def test_work_of_a_dead_call_has_no_further_turn(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+@in_loop
+async def test_work_of_a_dead_call_has_no_further_turn(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setattr(event_loop, "TURN_SECONDS", 1e-9)
     steps: list[int] = []
     entered, go_on = threading.Event(), threading.Event()
@@ -133,21 +132,18 @@ def test_work_of_a_dead_call_has_no_further_turn(monkeypatch: pytest.MonkeyPatch
             go_on.wait(30)
             yield
 
-    async def scenario() -> None:
-        with ThreadPoolExecutor(1) as pool:
-            if end == "cancelled in the queue":
-                pool.submit(go_on.wait, 30)
-            deadline = time.monotonic() + 0.05 if end == "expired" else None
-            task = asyncio.create_task(Offload(pool).run_steps(LONG, deadline, work()))
-            await (asyncio.sleep(0.01) if end == "cancelled in the queue" else asyncio.to_thread(entered.wait, 30))
-            if end == "expired":
-                await asyncio.sleep(0.1)
-            else:
-                task.cancel()
-                await asyncio.wait([task])  # it does not wait for the thread
-            go_on.set()
-            with pytest.raises(DeadlineError if end == "expired" else asyncio.CancelledError):
-                await task
-        assert len(steps) == (0 if end == "cancelled in the queue" else 1)
-
-    asyncio.run(scenario())
+    with ThreadPoolExecutor(1) as pool:
+        if end == "cancelled in the queue":
+            pool.submit(go_on.wait, 30)
+        deadline = time.monotonic() + 0.05 if end == "expired" else None
+        task = asyncio.create_task(Offload(pool).run_steps(LONG, deadline, work()))
+        await (asyncio.sleep(0.01) if end == "cancelled in the queue" else asyncio.to_thread(entered.wait, 30))
+        if end == "expired":
+            await asyncio.sleep(0.1)
+        else:
+            task.cancel()
+            await asyncio.wait([task])  # it does not wait for the thread
+        go_on.set()
+        with pytest.raises(DeadlineError if end == "expired" else asyncio.CancelledError):
+            await task
+    assert len(steps) == (0 if end == "cancelled in the queue" else 1)

@@ -2,20 +2,18 @@
 
 import math
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from triptych.v1.translation_pb2 import TranslateRequest
 from triptych_cli.serve import flags as serve_flags
-from triptych_serving.errors import InvalidInputError, OverloadedError, TooLargeError
+from triptych_serving.errors import OverloadedError, TooLargeError
 from triptych_serving.rpc.active_calls import ModelLeases
 from triptych_serving.rpc.call_context import CallContext, MethodType, Observers
 from triptych_serving.rpc.limits import MAX_MESSAGE_BYTES, ClientLimit, LimitOptions, MessageLimit, WatcherLimit, client_of
-from triptych_serving.rpc.wire import lists_of
 
 NO_CONTEXT: Any = None
 
@@ -103,17 +101,12 @@ def test_oversized_message_is_rejected_with_size_limit_and_flag(direction: str) 
 
 
 def test_requests_with_texts_have_a_limit_of_their_own() -> None:
-    limit = MessageLimit(1_000, text_limit=100, elements=10)
+    limit = MessageLimit(1_000, text_limit=100)
     limit.check_request(1_000)
     with pytest.raises(TooLargeError, match=r"^request has 101 bytes, at most 100 .* \(--max-text-message-bytes\)"):
         limit.check_request(101, has_texts=True)
     with pytest.raises(TooLargeError, match=r"at most 1,000 are accepted \(--max-message-bytes\)"):
         MessageLimit(1_000, 2_000).check_request(1_001, has_texts=True)
-    lists = lists_of(TranslateRequest.DESCRIPTOR)
-    limit.check_elements(TranslateRequest(contents=["a"] * 10).SerializeToString(), lists)
-    with pytest.raises(InvalidInputError, match=r"^contents: at least 11 elements in one request, at most 10") as error:
-        limit.check_elements(TranslateRequest(contents=["a"] * 11).SerializeToString(), lists)
-    assert error.value.field == "contents"
 
 
 def test_grpc_core_accepts_more_than_the_limit() -> None:
@@ -121,19 +114,10 @@ def test_grpc_core_accepts_more_than_the_limit() -> None:
     assert dict(MessageLimit(2**31 - 1).channel_options)["grpc.max_receive_message_length"] == MAX_MESSAGE_BYTES
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("queue_requests", "queue_rows", "queue_tokens", "queue_seconds", "message_bytes", "text_message_bytes"),
-        *("request_characters", "decode_tokens", "documents", "document_bytes", "document_seconds", "health_watchers"),
-    ],
-)
-def test_limit_of_zero_is_rejected(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is 0, must be above 0"):
-        LimitOptions(**{name: 0})
-
-
-def test_negative_requests_per_client_are_rejected() -> None:
+def test_limits_of_zero_are_rejected_and_negative_ones() -> None:
+    for name in {field.name for field in fields(LimitOptions)} - {"refuse_late", "requests_per_client"}:
+        with pytest.raises(ValueError, match=f"{name} is 0, must be above 0"):
+            LimitOptions(**{name: 0})
     with pytest.raises(ValueError, match="requests_per_client is -1"):
         LimitOptions(requests_per_client=-1)
 

@@ -1,6 +1,7 @@
 """The error tree, and the gRPC status with details of each error."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -10,7 +11,7 @@ from google.rpc import code_pb2, error_details_pb2
 from triptych_serving import errors
 from triptych_serving.errors import BundleError, InvalidInputError, OverloadedError, ServingError
 from triptych_serving.rpc.dispatch import request_id_of
-from triptych_serving.rpc.status import REQUEST_ID, status_of
+from triptych_serving.rpc.status import REQUEST_ID, public_error, status_of
 
 
 def subclasses(error: type[ServingError]) -> Iterator[type[ServingError]]:
@@ -68,6 +69,13 @@ def test_details() -> None:
     retry = detail(OverloadedError("full", 0.25), error_details_pb2.RetryInfo)
     assert isinstance(retry, error_details_pb2.RetryInfo)
     assert retry.retry_delay.ToMilliseconds() == 250
+
+
+def test_callers_do_not_see_folders_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    path = Path("/srv/my models/toy/1/scorer.onnx")
+    shown = public_error(BundleError(path, [f"the runtime cannot load it: Load model from {path} failed"]), "id-1")
+    assert str(shown) == "scorer.onnx: the runtime cannot load it: Load model from scorer.onnx failed"
+    assert (type(shown), str(path) in caplog.text) == (BundleError, True)
 
 
 @pytest.mark.parametrize("letter", ["a", "ü", "漢", "🙂"])

@@ -51,9 +51,6 @@ def test_default_admits_every_call_but_admin_calls() -> None:
     assert admit(guard, a_call(TRANSLATE, "some-key"), b"ignored") == ""
     with pytest.raises(PermissionDeniedError, match=r"LoadModel is disabled: start the server with .* --allow-admin"):
         admit(guard, a_call(LOAD), b"ignored")
-
-
-def test_allow_admin() -> None:
     assert admit(AccessGuard(SecurityOptions(allow_admin=True)), a_call(LOAD)) == ""
 
 
@@ -86,8 +83,13 @@ def secrets(tmp_path: Path) -> dict[str, str]:
     return secrets
 
 
-def test_keys_identify_callers_and_admins(tmp_path: Path, secrets: dict[str, str]) -> None:
-    guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
+@pytest.fixture
+def guard(tmp_path: Path, secrets: dict[str, str]) -> AccessGuard:
+    """A guard with these keys."""
+    return AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
+
+
+def test_keys_identify_callers_and_admins(guard: AccessGuard, secrets: dict[str, str]) -> None:
     assert admit(guard, a_call(TRANSLATE, secrets["app"])) == "app"
     assert admit(guard, a_call(TRANSLATE, secrets["ops"])) == admit(guard, a_call(LOAD, secrets["ops"])) == "ops"
     with pytest.raises(PermissionDeniedError, match="needs an API key with the role admin; 'app' has the role infer"):
@@ -99,9 +101,8 @@ def test_keys_identify_callers_and_admins(tmp_path: Path, secrets: dict[str, str
 
 
 def test_a_key_with_stray_characters_is_refused_and_not_logged(
-    tmp_path: Path, secrets: dict[str, str], caplog: pytest.LogCaptureFixture
+    guard: AccessGuard, secrets: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = AccessGuard(SecurityOptions(api_keys=tmp_path / "keys"))
     assert admit(guard, a_call(TRANSLATE, f" {secrets['app']} ")) == "app"
     for stray in ("\xa0", "\t", "\u200b", "\r\n"):
         with pytest.raises(UnauthenticatedError, match=f"character 74 of .* is U\\+{ord(stray[0]):04X}") as caught:

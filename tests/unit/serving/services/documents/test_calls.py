@@ -14,7 +14,9 @@ from triptych_serving.errors import DeadlineError, InvalidInputError, Overloaded
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.services.documents import calls as document_calls
 from triptych_serving.services.documents.calls import DocumentCalls, receive_config, receive_document
-from triptych_serving.services.documents.codec import DocumentEvent
+from triptych_serving.services.documents.codec import Response
+
+from ...calls import in_loop
 
 LIMIT = 10
 NOTHING: Any = None
@@ -77,49 +79,46 @@ def test_idle_caller_is_cut_off(requests: list[TranslateDocumentRequest], monkey
         receive(*requests, hangs=True)
 
 
-def test_concurrent_documents_and_their_bytes_are_limited() -> None:
-    async def main() -> None:
-        calls = DocumentCalls(NOTHING, LimitOptions(documents=2, document_bytes=5), NOTHING)
-        message = r"2 documents are being translated, at most 2 are allowed \(--max-documents\)"
-        async with calls._places:
-            calls._check_places()
-            async with calls._places:
-                with pytest.raises(OverloadedError, match=message):
-                    calls._check_places()
+@in_loop
+async def test_concurrent_documents_and_their_bytes_are_limited() -> None:
+    calls = DocumentCalls(NOTHING, LimitOptions(documents=2, document_bytes=5), NOTHING)
+    message = r"2 documents are being translated, at most 2 are allowed \(--max-documents\)"
+    async with calls._places:
         calls._check_places()
-        with ExitStack() as stack:
-            for _ in range(16):
-                stack.enter_context(calls._receive())
-            with pytest.raises(OverloadedError, match="16 documents are being received, at most 16"), calls._receive():
-                pass
-        with calls._memory() as hold, calls._memory() as other:
-            hold(4)
-            other(6)
-            with pytest.raises(OverloadedError, match="documents of 10 bytes are in memory, at most 10"):
-                hold(1)
-        assert (calls.receiving, calls.held_bytes) == (0, 0)
-
-    asyncio.run(main())
+        async with calls._places:
+            with pytest.raises(OverloadedError, match=message):
+                calls._check_places()
+    calls._check_places()
+    with ExitStack() as stack:
+        for _ in range(16):
+            stack.enter_context(calls._receive())
+        with pytest.raises(OverloadedError, match="16 documents are being received, at most 16"), calls._receive():
+            pass
+    with calls._memory() as hold, calls._memory() as other:
+        hold(4)
+        other(6)
+        with pytest.raises(OverloadedError, match="documents of 10 bytes are in memory, at most 10"):
+            hold(1)
+    assert (calls.receiving, calls.held_bytes) == (0, 0)
 
 
 class StuckCalls(DocumentCalls):
-    """Calls that yield one event and then nothing."""
+    """Calls that yield one response and then nothing."""
 
-    async def _translate(self, requests: Any, context: Any) -> AsyncGenerator[DocumentEvent]:
-        yield b"one"
+    async def _translate(self, requests: Any, context: Any) -> AsyncGenerator[Response]:
+        yield Response(chunk=b"one")
         await asyncio.Event().wait()
 
 
-def test_the_time_of_a_document_is_limited() -> None:
-    async def main() -> None:
-        calls = StuckCalls(NOTHING, LimitOptions(document_seconds=0.01), NOTHING)
-        with pytest.raises(DeadlineError, match=r"longer than 0\.01 s \(--max-document-secs\)"):
-            assert [event async for event in calls.translate(NOTHING, NOTHING)] == []
-
-    asyncio.run(main())
+@in_loop
+async def test_the_time_of_a_document_is_limited() -> None:
+    calls = StuckCalls(NOTHING, LimitOptions(document_seconds=0.01), NOTHING)
+    with pytest.raises(DeadlineError, match=r"longer than 0\.01 s \(--max-document-secs\)"):
+        assert [response async for response in calls.translate(NOTHING, NOTHING)] == []
 
 
-def test_a_caller_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_a_caller_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document_calls, "SEND_SECONDS", 0.01)
     context = mock.AsyncMock()
 
@@ -127,9 +126,6 @@ def test_a_caller_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         async for _ in StuckCalls(NOTHING, LimitOptions(), NOTHING).translate(NOTHING, context):
             await asyncio.Event().wait()  # as gRPC does while its flow control holds back a response
 
-    async def main() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(send())
-        context.abort.assert_awaited_once_with(grpc.StatusCode.DEADLINE_EXCEEDED, "no response was read for 0.01 s")
-
-    asyncio.run(main())
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(send())
+    context.abort.assert_awaited_once_with(grpc.StatusCode.DEADLINE_EXCEEDED, "no response was read for 0.01 s")

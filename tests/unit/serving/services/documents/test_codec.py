@@ -1,4 +1,4 @@
-"""Document requests from the wire, events and errors to the wire."""
+"""Document requests from the wire, findings and errors to the wire."""
 
 from typing import Any
 
@@ -7,19 +7,13 @@ import pytest
 from triptych.v1 import translation_pb2
 from triptych_documents.errors import DamagedDocumentError, OptionError
 from triptych_documents.findings import Finding, FindingKind, Severity
-from triptych_documents.format import FORMATS, FormatInfo
 from triptych_documents.rules import Term
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.rpc.call_context import ModelUse
 from triptych_serving.services.documents.codec import (
     MAX_KEYS,
     MAX_SHOWN,
     MAX_TERMS,
-    DocumentEvent,
-    DocumentProgress,
-    DocumentSummary,
     document_error,
-    event_to,
     finding_to,
     query_from,
 )
@@ -123,8 +117,6 @@ def test_options_without_effect_are_accepted() -> None:
     [
         (DamagedDocumentError("no zip file", "member 3"), "document", "member 3: no zip file"),
         (OptionError("columns", "no 7"), "config.read_options.columns", "no 7"),
-        (OptionError("source_language", "is de"), "config.source_language_code", "is de"),
-        (OptionError("glossary", "odd"), "config.glossary", "odd"),
     ],
 )
 def test_document_errors_name_the_field(error: Any, field: str, problem: str) -> None:
@@ -136,20 +128,7 @@ def test_document_errors_name_the_field(error: Any, field: str, problem: str) ->
     ("kind", "severity"), [*((kind, Severity.NOTE) for kind in FindingKind), *((FindingKind.TAG, one) for one in Severity)]
 )
 def test_findings(kind: FindingKind, severity: Severity) -> None:
-    message = finding_to(Finding(kind, severity, "a\ud83d", "a" * 2 * MAX_SHOWN))
+    message = finding_to(Finding(kind, severity, "a\ud83d", "a" * 2 * MAX_SHOWN)).finding
     assert translation_pb2.FindingKind.Name(message.kind) == f"FINDING_KIND_{kind.name}"
     assert translation_pb2.FindingSeverity.Name(message.severity) == f"FINDING_SEVERITY_{severity.name}"
     assert (message.where, len(message.message)) == ("a?", MAX_SHOWN + 3)  # half a surrogate pair cannot be sent
-
-
-def test_events() -> None:
-    accepted: FormatInfo = FORMATS[0]
-    use = ModelUse("toy", "2", stages={"inference": (1.0, 3.0)})
-    finding = Finding(FindingKind.TAG, Severity.NOTE, "", "")
-    events: list[DocumentEvent] = [accepted, DocumentProgress(1, 2), finding, b"abc", DocumentSummary(use, 3, 4, 5)]
-    responses = [event_to(event) for event in events]
-    assert [response.WhichOneof("event") for response in responses] == ["accepted", "progress", "finding", "chunk", "summary"]
-    summary = responses[-1].summary
-    assert (summary.model, summary.model_version) == ("toy", "2")
-    assert (summary.segments, summary.sentences, summary.total_bytes) == (3, 4, 5)
-    assert summary.timing.inference_seconds == 2.0

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,13 +73,10 @@ def test_alignment_and_truncation() -> None:
     assert aligned.alignment == Alignment(((0, 1), (1, 1)), ((0, 1),), [[0.25, 0.75]])
 
 
-def test_prefixes() -> None:
+def test_sentences_are_not_split() -> None:
     calls = UppercaseCalls()
     translate(calls, SentenceRequest("a"), SentenceRequest("b"))
-    translate(calls, SentenceRequest("a", prefix="Der"), SentenceRequest("b"))
-    off = DecodingOptions(split_sentences=SplitSentences.OFF)
-    expected = [off, replace(off, target_prefix=("Der", ""))]
-    assert [query.options for query in calls.queries] == expected
+    assert [query.options for query in calls.queries] == [DecodingOptions(split_sentences=SplitSentences.OFF)]
 
 
 @pytest.mark.parametrize("field", ["contents", "options.target_prefix"])
