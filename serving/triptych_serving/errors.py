@@ -112,13 +112,13 @@ class DeviceMemoryError(DeviceError):
 
 
 class BundleError(ServingError):
-    """Unusable bundle; `faults` lists everything that is wrong."""
+    """Unusable bundle; `where` is its name or the path of a file, `faults` lists everything that is wrong."""
 
     status = "FAILED_PRECONDITION"
 
     def __init__(self, where: object, faults: Sequence[str]) -> None:
         super().__init__(f"{where}: {'; '.join(faults)}")
-        self.faults = tuple(faults)
+        self.where, self.faults = where, tuple(faults)
 
 
 class RepositoryError(BundleError):

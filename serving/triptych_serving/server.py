@@ -5,18 +5,18 @@ import contextvars
 import gc
 import logging
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from grpc import aio
 
+from triptych.signals import handled_signals
 from triptych_serving.address import check_free, format_address
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import PortError, UnavailableError, UnsupportedError
@@ -43,7 +43,7 @@ from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.security.guard import AccessGuard
 from triptych_serving.security.options import SecurityOptions
 from triptych_serving.security.tls import server_credentials
-from triptych_serving.services.documents.calls import DocumentThreads
+from triptych_serving.services.documents.job import DocumentThreads
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.oip.statistics import Statistics
 from triptych_serving.wiring import ServerParts, add_reflection, add_services
@@ -59,7 +59,6 @@ FLUSH_SECONDS = 0.5  # at shutdown, for responses that are being sent
 # At shutdown: once no call has come for this long, the port is closed; gRPC cancels calls that come in that moment.
 # Clients that never pause are cut off after a longer time.
 QUIET_SECONDS, UNQUIET_SECONDS = 0.1, 2.0
-SAME_SIGNAL_SECONDS = 0.5  # signals within this time of the first are one: timeout(1) signals its child, then its group
 HANG_SECONDS = 3.0  # after the exit timeout; then the process exits whatever still runs
 
 
@@ -334,27 +333,10 @@ async def serve(options: ServerOptions, on_ready: Callable[[Server], None] = lam
             _exit(0)
 
 
-@contextmanager
-def _stopped_by_signals(server: Server) -> Iterator[None]:
+def _stopped_by_signals(server: Server) -> AbstractContextManager[None]:
     """Stop a server on SIGTERM or SIGINT; afterwards the signals do what they did before."""
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    first: float | None = None
-
-    def stop(*_: object) -> None:  # asyncio's own handlers are lost when its pipe is full; the interpreter calls this one
-        nonlocal first
-        now = time.monotonic()
-        if first is None:
-            first = now
-        elif now - first < SAME_SIGNAL_SECONDS:
-            return
-        loop.call_soon_threadsafe(_on_signal, server, context=context)  # not that of the call which the signal interrupts
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()  # not that of the call which a signal interrupts
+    return handled_signals(lambda _: loop.call_soon_threadsafe(_on_signal, server, context=context))
 
 
 async def _start(server: Server) -> None:

@@ -25,8 +25,9 @@ from triptych_serving.response_cache.response_cache import ResponseCache
 from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTOR_BY_CAPABILITY, DESCRIPTORS, stub_module
 from triptych_serving.rpc.dispatch import Router
 from triptych_serving.rpc.limits import LimitOptions
-from triptych_serving.services.documents.calls import DocumentCalls, DocumentThreads
-from triptych_serving.services.generation_calls import GenerationCalls
+from triptych_serving.services.decode_calls import DecodeCalls
+from triptych_serving.services.documents.calls import DocumentCalls
+from triptych_serving.services.documents.job import DocumentThreads
 from triptych_serving.services.health import HEALTH_SERVICE, HealthServicer
 from triptych_serving.services.image_calls import ImageCalls, LatentCalls
 from triptych_serving.services.oip.inference import Inference
@@ -67,7 +68,7 @@ def add_services(router: Router, parts: ServerParts) -> None:
     documents = DocumentCalls(translations, parts.limits, parts.documents)
     images = ImageCalls(parts.registry, parts.pool, cached)
     latents = LatentCalls(parts.registry, parts.pool, cached)
-    generations = GenerationCalls(parts.registry, parts.pool, cached)
+    generations = DecodeCalls(parts.registry, parts.pool, cached)
     calls = TaskCalls(translations, texts, images, latents, generations, parts.limits.message_bytes)
     inference = Inference(parts.registry, calls, parts.pool)
     open_inference = OpenInferenceServicer(parts.registry, parts.manager, inference, parts.statistics, parts.health)

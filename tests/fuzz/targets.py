@@ -4,10 +4,13 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 from triptych_serving.bundle.manifest import FILE_NAME, TextManifest, read_manifest
+from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import BundleError, InvalidInputError
-from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
+from triptych_serving.images import image_file
+from triptych_serving.images.decode import decode_image
 from triptych_serving.text.bert_tokenizer import BertTokenizer
 from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
@@ -20,7 +23,7 @@ from .messages import IMAGES, WORDS
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 ENCODER = FIXTURES / "encoder_models/toy-bert/1"
 SPECS = (ImageSpec(8, 8), ImageSpec(8, 8, "shortest-edge", 10, "bicubic"), ImageSpec(4, 6, interpolation="nearest"))
-LIMITS = ImageLimits(max_pixels=1_000_000, max_side=10_000)  # larger ones only take longer
+LIMITS = {"MAX_PIXELS": 1_000_000, "MAX_SIDE": 10_000}  # larger ones only take longer
 MAX_TOKENS = 64
 
 Target = Callable[[bytes], None]
@@ -30,7 +33,8 @@ def image(data: bytes) -> None:
     """Decode an image file, or reject it."""
     for spec in SPECS:
         try:
-            decoded = decode_image(data, spec, limits=LIMITS)
+            with mock.patch.multiple(image_file, **LIMITS):
+                decoded = decode_image(data, spec)
         except InvalidInputError:
             continue
         assert decoded.pixels.shape == (spec.height, spec.width, 3)
@@ -52,7 +56,7 @@ def text(data: bytes) -> None:
     """Encode and decode a text, or reject it."""
     codec, bert, content = _codec(), _bert(), data.decode("utf-8", "surrogateescape" if data[:1] == b"s" else "replace")
     _attempt(lambda: [codec.decode_stable(ids) for ids in codec.encode([content])])
-    _attempt(lambda: codec.decode(codec.encode_prefixes([content, "a"], MAX_TOKENS)))
+    _attempt(lambda: codec.decode(finish(codec.encode_prefix_steps([content, "a"], MAX_TOKENS))))
     _attempt(lambda: finish(bert.encode([(content,), (content, content[::-1])], KeptEncoding, offsets=True)))
     _attempt(lambda: finish(bert.encode_masked([content], KeptEncoding, offsets=True)))
 

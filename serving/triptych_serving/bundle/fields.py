@@ -27,13 +27,10 @@ class JsonFields:
         """Read a member; `default` if it is absent."""
         if name not in self.values and default is not None:
             return default
-        value = self.values.get(name)
+        value: Any = self.values.get(name)
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
-        if type(value) is not kind:
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected {kind.__name__}")
-            return kind()
-        return value
+        return value if self._fits(type(value) is kind, name, value, kind.__name__) else kind()
 
     def positive(self, name: str, most: float = LARGEST) -> int:
         """Read an integer from 1 to `most`, which is returned in place of a larger one."""
@@ -45,52 +42,40 @@ class JsonFields:
 
     def _integer(self, name: str, least: int, most: float) -> int:
         value = self.get(name, int)
-        if type(self.values.get(name)) is int and not least <= value <= most:
-            limit = f"at least {least}" if value < least else f"at most {most:,}"
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected {limit}")
+        if type(self.values.get(name)) is int:
+            self._fits(least <= value <= most, name, value, f"at least {least}" if value < least else f"at most {most:,}")
         return value if value <= most else int(most)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
         """Read one of several strings; `default` if it is absent."""
         value = self.values.get(name, default)
-        if value in choices:
-            return str(value)
-        self.faults.append(f"{self._at(name)} is {_describe(value)}, expected one of {', '.join(choices)}")
-        return default
+        return str(value) if self._fits(value in choices, name, value, f"one of {', '.join(choices)}") else default
 
     def ids(self, name: str) -> tuple[int, ...]:
         """Read a list of integers of at least 0; empty if it is absent."""
         value = self.values.get(name, [])
-        if not _are_ids(value):
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of ids")
-            return ()
-        return tuple(value)
+        return tuple(value) if self._fits(_are_ids(value), name, value, "a list of ids") else ()
 
     def id_lists(self, name: str) -> tuple[tuple[int, ...], ...]:
         """Read a list of non-empty lists of ids; empty if it is absent."""
         value = self.values.get(name, [])
-        if not isinstance(value, list):
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of lists of ids")
+        if not self._fits(isinstance(value, list), name, value, "a list of lists of ids"):
             return ()
-        bad = [index for index, ids in enumerate(value) if not _are_ids(ids) or not ids]
-        self.faults.extend(f"{self._at(name)}[{i}] is {_describe(value[i])}, expected a list of ids, at least one" for i in bad)
-        return () if bad else tuple(map(tuple, value))
+        expected = "a list of ids, at least one"
+        fits = [self._fits(bool(ids) and _are_ids(ids), f"{name}[{index}]", ids, expected) for index, ids in enumerate(value)]
+        return tuple(map(tuple, value)) if all(fits) else ()
 
     def numbers(self, name: str, count: int) -> tuple[float, ...]:
         """Read a list of `count` numbers."""
-        value = self.values.get(name)
-        if not isinstance(value, list) or len(value) != count or any(type(item) not in (int, float) for item in value):
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of {count} numbers")
-            return (0.0,) * count
-        return tuple(map(float, value))
+        value: Any = self.values.get(name)
+        fits = isinstance(value, list) and len(value) == count and all(type(item) in (int, float) for item in value)
+        return tuple(map(float, value)) if self._fits(fits, name, value, f"a list of {count} numbers") else (0.0,) * count
 
     def strings(self, name: str) -> tuple[str, ...]:
         """Read a list of strings."""
-        value = self.values.get(name)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self.faults.append(f"{self._at(name)} is {_describe(value)}, expected a list of strings")
-            return ()
-        return tuple(value)
+        value: Any = self.values.get(name)
+        fits = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        return tuple(value) if self._fits(fits, name, value, "a list of strings") else ()
 
     def object(self, name: str, optional: bool = False) -> "JsonFields":
         """Read a member that is an object; an empty one if it is optional and absent."""
@@ -115,13 +100,15 @@ class JsonFields:
             for key, given in found.items()
         }
 
+    def _fits(self, fits: bool, name: str, value: Any, expected: str) -> bool:
+        """Return `fits`; if it is False, the member is a fault."""
+        if not fits:
+            self.faults.append(f"{self._at(name)} is {'missing' if value is None else f'{value!r:.40}'}, expected {expected}")
+        return fits
+
     def _at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
 
 def _are_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
-
-
-def _describe(value: object) -> str:
-    return "missing" if value is None else f"{value!r:.40}"

@@ -18,6 +18,7 @@ from triptych_serving.encoding.cuda.graph import GraphPlan
 from triptych_serving.encoding.engine import OneShotEngine, OneShotOptions, Runner
 from triptych_serving.encoding.lone_session import LoneSession
 from triptych_serving.encoding.options import EncoderOptions
+from triptych_serving.encoding.tensor_runner import TensorRunner
 from triptych_serving.errors import BundleError
 from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.runtime.device import CPU, Device
@@ -27,18 +28,16 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 
 @dataclass(frozen=True)
-class EncoderGraph:
-    """A graph that runs once per input, and the runners for it."""
+class GraphRunners:
+    """How batches run through a graph; by default as plain tensors."""
 
-    owner: str  # for error messages: `model NAME version 1`
-    bundle: Bundle
-    weight_bytes: int
-    precision: str
-    graph: Graph
-    width: int  # of a hidden state, or more
-    runner: Callable[[Session], Runner]
-    plan: Callable[[BatchLimits, Session], GraphPlan] | None  # None: requests alone know the shapes, on GPUs too
-    device_runner: Callable[[Any], Runner]  # takes a ReplicaPool or, without a plan, a SessionPool
+    width: int = 0  # of a hidden state, or more
+    on_cpu: Callable[[Session], Runner] = TensorRunner
+    plan: Callable[[BatchLimits, Session], GraphPlan] | None = None  # None: requests alone know the shapes, on GPUs too
+    on_devices: Callable[[Any], Runner] = TensorRunner  # takes a ReplicaPool or, without a plan, a SessionPool
+
+
+PLAIN_TENSORS = GraphRunners()
 
 
 @dataclass(frozen=True)
@@ -61,35 +60,38 @@ class LoadedEncoder:
             self.resources.close()
 
 
-def load_encoder(graph: EncoderGraph, options: EncoderOptions) -> LoadedEncoder:
+def load_encoder(
+    owner: str, bundle: Bundle, precision: str, weight_bytes: int, file: Graph, runners: GraphRunners, options: EncoderOptions
+) -> LoadedEncoder:
     """Load a graph, warm up and start its engine. Graphs in fp16 are bound to the memory of devices, which may be the CPU.
+
+    Args:
+        owner: for error messages: `model NAME version 1`.
 
     Raises:
         BundleError: the graph cannot be loaded, or does not run on the devices.
         DeviceError: a device cannot be used, or has no room.
         EngineError: a device failed.
     """
-    size = graph.weight_bytes
-    weights = f"weights of {size / 1e6:,.0f} MB"
-    path = graph.bundle.path(graph.graph.graph)
-    threads, engine = options.engine(size, usable_cpus())
-    if graph.precision == FP16 or (graph.plan is None and CPU not in options.devices):
+    weights, path = f"weights of {weight_bytes / 1e6:,.0f} MB", bundle.path(file.graph)
+    threads, engine = options.engine(weight_bytes, usable_cpus())
+    if precision == FP16 or (runners.plan is None and CPU not in options.devices):
         engine = options.device_engine()
-        plan = graph.plan and partial(graph.plan, engine.limits)
-        spec = GraphSpec(graph.owner, path, size, graph.width, threads, plan)
+        plan = runners.plan and partial(runners.plan, engine.limits)
+        spec = GraphSpec(owner, path, weight_bytes, runners.width, threads, plan)
         resources: DeviceResources[Any] = (
             open_device_sessions(spec, options.devices, options.budgets)
             if plan is None
             else open_device_resources(spec, options.devices, options.budgets, engine.threads)
         )
         names = "CPU" if CPU in options.devices else ", ".join(map(str, options.devices))
-        takes = f"{names}, {graph.precision}, {weights}"
-        return LoadedEncoder(_start(graph.device_runner(resources.pool), engine, resources), resources, takes)
+        takes = f"{names}, {precision}, {weights}"
+        return LoadedEncoder(_start(runners.on_devices(resources.pool), engine, resources), resources, takes)
     if CPU not in options.devices:
-        raise BundleError(graph.bundle.folder, [f"precision {graph.precision} runs on the CPU only"])
-    session = LoneSession(path, threads, options.lone_threads(size, usable_cpus()), graph.graph.saturation_free)
-    takes = f"CPU, {graph.precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
-    return LoadedEncoder(_start(graph.runner(session), engine, None), None, takes)
+        raise BundleError(bundle.folder, [f"precision {precision} runs on the CPU only"])
+    session = LoneSession(path, threads, options.lone_threads(weight_bytes, usable_cpus()), file.saturation_free)
+    takes = f"CPU, {precision}, runs: {engine.runs}, threads in a run: {session.threads}, {weights}"
+    return LoadedEncoder(_start(runners.on_cpu(session), engine, None), None, takes)
 
 
 def _start(runner: Runner, options: OneShotOptions, resources: DeviceResources[Any] | None) -> OneShotEngine:

@@ -17,16 +17,17 @@ from PIL.ExifTags import Base as Exif
 from PIL.Image import Resampling, Transpose
 from PIL.ImageFile import ImageFile
 
-from triptych_serving.bundle.manifest.image import STRETCH, ImageLimits, ImageSpec
+from triptych_serving.bundle.manifest.image import STRETCH, ImageSpec
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.images.image_file import damage_refused, open_image
-
-__all__ = ["Decoded", "ImageLimits", "ImageSpec", "decode_image"]
+from triptych_serving.images.image_file import MAX_PIXELS, damage_refused, open_image
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]
 
-_DEFAULT_LIMITS = ImageLimits()
+# The shorter side of a long, narrow image may be made much longer, and the cost of that is bounded, too: by this many times the
+# square of the shorter side, which is an aspect ratio, but at least by so many pixels, which take 0.06 s.
+_MAX_ASPECT, _MAX_NARROW_PIXELS = 100, 4_000_000
+
 _RESAMPLING = {member.name.lower(): member for member in Resampling}
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
@@ -53,36 +54,35 @@ class Decoded:
     height: int
 
 
-def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]", limits: ImageLimits = _DEFAULT_LIMITS) -> Decoded:
+def decode_image(data: bytes, spec: ImageSpec, field: str = "images[0]") -> Decoded:
     """Decode, turn upright as EXIF says, convert to RGB (see `to_rgb`), resize and crop. Of an animation, the first frame.
 
     Raises:
         InvalidInputError: as for `decode_resized`.
     """
-    image, size = decode_resized(data, lambda size: resized(size, spec), spec.interpolation, field, limits)
+    image, size = decode_resized(data, lambda size: resized(size, spec), spec.interpolation, field)
     return Decoded(np.array(_centre(image, spec)), *size)
 
 
-def decode_resized(
-    data: bytes, resize: Callable[[Size], Size], interpolation: str, field: str, limits: ImageLimits = _DEFAULT_LIMITS
-) -> tuple[Image.Image, Size]:
+def decode_resized(data: bytes, resize: Callable[[Size], Size], interpolation: str, field: str) -> tuple[Image.Image, Size]:
     """Decode an image in RGB, resized to the size that `resize` returns for its upright one; return the latter, too.
 
     Raises:
         InvalidInputError: the file is not a JPEG, PNG or WebP image, damaged, truncated or too large; names `field`.
     """
-    image = open_image(data, field, limits)
-    with damage_refused(image.format, field, limits):
+    image = open_image(data, field)
+    with damage_refused(image.format, field):
         if image.format != "JPEG":
             image.load()  # the orientation may follow the pixels
         turn = _turn(image)
         upright = _swapped(image.size) if turn in _SIDEWAYS else image.size
         size = resize(upright)
-        if size[0] * size[1] > limits.max_pixels:
+        limit = min(MAX_PIXELS, max(_MAX_NARROW_PIXELS, _MAX_ASPECT * min(size) ** 2))
+        if size[0] * size[1] > limit:
             raise InvalidInputError(
                 field,
                 f"the image is {upright[0]} x {upright[1]}, too narrow: resized to {size[0]} x {size[1]} it has "
-                f"{size[0] * size[1]} pixels, the limit is {limits.max_pixels} pixels",
+                f"{size[0] * size[1]} pixels, the limit is {limit} pixels",
             )
         box = _reduce(image, _swapped(size) if turn in _SIDEWAYS else size, interpolation)
         image.load()

@@ -14,8 +14,13 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from triptych_serving.bundle.manifest.image import ImageLimits
 from triptych_serving.errors import InvalidInputError
+
+# Limits of image files, checked from the header before anything is decoded.
+MAX_PIXELS = 64_000_000  # Pillow holds 4 bytes for each: 256 MB
+MAX_SIDE = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
+MAX_SCANS = 100  # of a progressive JPEG; encoders write about 10, each costs a pass over the whole image
+MAX_SCAN_PIXELS = 1_024_000_000  # scans times pixels: 16 scans of the largest image, about 1 s
 
 _ACCEPTED = "send a JPEG, PNG or WebP file"
 _READERS: tuple[tuple[str, re.Pattern[bytes], Callable[[BytesIO], ImageFile]], ...] = (
@@ -54,7 +59,7 @@ _JPEG_MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])")
 _END, _SCAN, _BARE = 0xD9, 0xDA, (0x01, 0xD8)  # markers in _BARE have no length
 
 
-def open_image(data: bytes, field: str, limits: ImageLimits) -> ImageFile:
+def open_image(data: bytes, field: str) -> ImageFile:
     """Read the header of a JPEG, PNG or WebP file without decoding pixels.
 
     Raises:
@@ -64,17 +69,17 @@ def open_image(data: bytes, field: str, limits: ImageLimits) -> ImageFile:
         raise InvalidInputError(field, f"the file is empty; {_ACCEPTED}")
     for name, beginning, reader in _READERS:
         if beginning.match(data):
-            with damage_refused(name, field, limits):
+            with damage_refused(name, field):
                 image = reader(BytesIO(data))
-            _check_size(image, field, limits)
+            _check_size(image, field)
             if name == "JPEG":
-                _check_scans(data, image.width * image.height, field, limits)
+                _check_scans(data, image.width * image.height, field)
             return image
     raise InvalidInputError(field, f"it is {_describe(data[:_SNIFFED])}; {_ACCEPTED}")
 
 
 @contextmanager
-def damage_refused(name: str | None, field: str, limits: ImageLimits) -> Iterator[None]:
+def damage_refused(name: str | None, field: str) -> Iterator[None]:
     """Convert the errors that Pillow raises over a bad file, which may be of any class, to InvalidInputError.
 
     MemoryError passes: sizes were checked before, so the machine is the cause, not the file.
@@ -84,7 +89,7 @@ def damage_refused(name: str | None, field: str, limits: ImageLimits) -> Iterato
     except (InvalidInputError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
-        raise InvalidInputError(field, f"the image has more pixels than the limit of {limits.max_pixels}") from error
+        raise InvalidInputError(field, f"the image has more pixels than the limit of {MAX_PIXELS}") from error
     except Exception as error:
         raise InvalidInputError(field, f"the {name} file is damaged or cut short: {_cause(error)}") from error
 
@@ -100,19 +105,19 @@ def _describe(head: bytes) -> str:
     return f"not an image (it begins with the bytes {head[:8].hex(' ')})"
 
 
-def _check_size(image: ImageFile, field: str, limits: ImageLimits) -> None:
+def _check_size(image: ImageFile, field: str) -> None:
     width, height = image.size
-    if width * height > limits.max_pixels:
+    if width * height > MAX_PIXELS:
         raise InvalidInputError(
-            field, f"the image is {width} x {height}, {width * height} pixels, the limit is {limits.max_pixels} pixels"
+            field, f"the image is {width} x {height}, {width * height} pixels, the limit is {MAX_PIXELS} pixels"
         )
-    if max(width, height) > limits.max_side:
-        raise InvalidInputError(field, f"the image is {width} x {height}, the limit of a side is {limits.max_side} pixels")
+    if max(width, height) > MAX_SIDE:
+        raise InvalidInputError(field, f"the image is {width} x {height}, the limit of a side is {MAX_SIDE} pixels")
 
 
-def _check_scans(data: bytes, pixels: int, field: str, limits: ImageLimits) -> None:
+def _check_scans(data: bytes, pixels: int, field: str) -> None:
     """Reject a small JPEG with many empty scans, which would keep a thread busy for seconds to minutes."""
-    most = min(limits.max_scans, limits.max_scan_pixels // pixels)
+    most = min(MAX_SCANS, MAX_SCAN_PIXELS // pixels)
     if data.count(b"\xff\xda") > most and (scans := _count_scans(data, most)) > most:
         raise InvalidInputError(field, f"the JPEG file has {scans} scans or more, the limit for {pixels} pixels is {most}")
 

@@ -1,24 +1,22 @@
 """The base of models that decode: devices and graphs behind one engine, and streams of what it decodes."""
 
 import queue
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from triptych_serving.bundle.bundle import Bundle
-from triptych_serving.bundle.manifest import FP16, INT8, Manifest, runs_on
-from triptych_serving.decoding.engine import DecodeEngine, EngineOptions, with_gpu_limits
+from triptych_serving.bundle.manifest import FP16, INT8, runs_on
+from triptych_serving.decoding.engine import DecodeEngine, EngineOptions
 from triptych_serving.decoding.lane_factory import LaneGraphs
 from triptych_serving.errors import DeviceError
-from triptych_serving.models.capabilities import capabilities_of
+from triptych_serving.models.model import Model
 from triptych_serving.runtime.cpu_info import integer_extension, usable_cpus
 from triptych_serving.runtime.device import CPU, Device
 from triptych_serving.runtime.model_devices import ModelDevices
 from triptych_serving.runtime.session import SessionPlace
-from triptych_serving.scheduling.engine import Engine
 from triptych_serving.scheduling.request import Call, Listener, Row
 
 Lanes = TypeVar("Lanes", bound=LaneGraphs)
@@ -36,45 +34,22 @@ class DecodeModelOptions:
     prefix_cache_bytes: int = 256 << 20  # keys and values of prompts that are kept; 0: none
 
 
-class DecodeModel(ABC, Generic[Lanes]):
-    """One version of one model.
-
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-        DeviceError: the precision does not run on the devices, or a device cannot be used or has no room.
-    """
+class DecodeModel(Model, Generic[Lanes]):
+    """A model that translates or continues texts."""
 
     lanes: Lanes
     engine: DecodeEngine
 
-    def __init__(self, name: str, version: int, bundle: Bundle, manifest: Manifest, options: DecodeModelOptions) -> None:
-        self.name, self.version = name, version
-        self.labels: tuple[str, ...] = ()
-        self.capabilities = capabilities_of(manifest)
-        self.precision = bundle.precision(options.precision)
-        self.weight_bytes = bundle.weight_bytes(self.precision)
-        self.devices = options.engine.devices
-        self._limits = options.engine.limits
+    def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
+        super().__init__(name, version, bundle, options.precision, options.engine.devices, options.engine.limits)
         if foreign := [device for device in self.devices if device.kind not in runs_on(self.precision)]:
             raise DeviceError(f"precision {self.precision} runs on the CPU only, not on {', '.join(map(str, foreign))}")
 
     @property
     def reserved(self) -> Mapping[Device, int]:
-        """Bytes reserved on each GPU."""
         return self._model_devices.reserved
 
-    @property
-    @abstractmethod
-    def engines(self) -> Sequence[Engine[Any]]:
-        """The engines created so far."""
-
-    def load(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting texts."""
-        loads = [engine.load() for engine in self.engines]
-        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
-
     def close(self, drain: bool = True) -> None:
-        """Stop the engine and free what it holds of the devices: with `drain`, after all accepted requests."""
         self.engine.close(drain)
         self.lanes.close()
         self._model_devices.close()
@@ -102,9 +77,7 @@ class DecodeModel(ABC, Generic[Lanes]):
             after_failure.callback(self._model_devices.close)
             self.lanes = make(self._model_devices.all if self.precision == FP16 else ())
             after_failure.callback(self.lanes.close)
-            self.engine = DecodeEngine(
-                self.lanes.make, with_gpu_limits(engine), first=self.lanes.usual, wide_workers=wide_workers
-            )
+            self.engine = DecodeEngine(self.lanes.make, engine, first=self.lanes.usual, wide_workers=wide_workers)
             after_failure.callback(self.engine.close, drain=False)
             self.engine.start(self.lanes.open_all() if eager else ())
             after_failure.pop_all()

@@ -17,42 +17,29 @@ access = logging.getLogger("triptych_serving.access")
 TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 
 
+NUMBERS = ("rows", "tokens_in", "tokens_out", "queue_seconds", "cached", "failed")
+
+
 @dataclass(slots=True)
 class CallTotals:
     """Sums over all inferences of a call; a stream may have thousands."""
 
     models: dict[str, None] = field(default_factory=dict)  # in order
     versions: dict[str, None] = field(default_factory=dict)
-    rows: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    queue_seconds: float = 0.0
-    cached: int = 0
-    failed: int = 0
+    numbers: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NUMBERS, 0))
 
     def add(self, use: ModelUse) -> None:
         """Add one inference."""
         self.models[use.model] = self.versions[use.version] = None
-        self.rows += use.rows
-        self.tokens_in += use.tokens_in
-        self.tokens_out += use.tokens_out
         start, end = use.stages.get("queue", (0.0, 0.0))
-        self.queue_seconds += end - start
-        self.cached += use.cached
-        self.failed += use.failed
+        more = use.rows, use.tokens_in, use.tokens_out, end - start, use.cached, use.failed
+        for name, number in zip(NUMBERS, more, strict=True):
+            self.numbers[name] += number
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the log line."""
-        return {
-            "model": ",".join(self.models),
-            "version": ",".join(self.versions),
-            "rows": self.rows,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "queue_seconds": round(self.queue_seconds, 6),
-            "cached": self.cached,
-            "failed": self.failed,
-        }
+        seconds = round(self.numbers["queue_seconds"], 6)
+        return {"model": ",".join(self.models), "version": ",".join(self.versions), **self.numbers, "queue_seconds": seconds}
 
 
 class LogObserver(Observer):

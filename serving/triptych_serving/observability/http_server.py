@@ -6,7 +6,7 @@ open, the oldest one is closed, so that idle connections never keep out a probe,
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import urlsplit
@@ -125,7 +125,7 @@ class HttpServer:
             await reader.read(MAX_HEAD_BYTES)
 
     async def _handle(self, request: HttpRequest) -> HttpResponse:
-        handler = _index(self._handlers) if request.path == "/" else self._handlers.get(request.path)
+        handler = self._index if request.path == "/" else self._handlers.get(request.path)
         if handler is None:
             return HttpResponse.text(404, f"not found; available: {', '.join(self._handlers)}")
         if request.method not in ("GET", "HEAD"):
@@ -136,14 +136,9 @@ class HttpServer:
             logger.error("%s failed: %s", request.path, error, exc_info=error)
             return HttpResponse.text(500, "internal error; the server's log has the details")
 
-
-def _index(paths: Iterable[str]) -> HttpHandler:
-    """Return the handler of a page that lists the paths."""
-
-    async def index(_: HttpRequest) -> HttpResponse:
-        return HttpResponse.text(200, "\n".join(paths))
-
-    return index
+    async def _index(self, _: HttpRequest) -> HttpResponse:
+        """List the paths."""
+        return HttpResponse.text(200, "\n".join(self._handlers))
 
 
 def _parse(head: bytes) -> HttpRequest:

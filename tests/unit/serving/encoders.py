@@ -2,13 +2,13 @@
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.bundle import Bundle, open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.models.text.text_model import TextModel
@@ -16,16 +16,13 @@ from triptych_serving.models.text.text_model import TextModel
 from ...fixtures.encoders import write_image_bundle, write_text_bundle
 
 OPTIONS = EncoderOptions(runs=1)
+GRAPH = {"graph": "model.fp32.onnx"}
+TWO_WAYS = {"fp32": GRAPH, "fp16": GRAPH}  # precisions of one graph, run in two ways
 
 
-@contextmanager
-def text_model(folder: Path, task: str = "fill-mask", options: EncoderOptions = OPTIONS, **members: Any) -> Iterator[TextModel]:
+def text_model(folder: Path, task: str = "fill-mask", options: EncoderOptions = OPTIONS, **members: Any) -> closing[TextModel]:
     """Load a text model; `members` go to its manifest."""
-    model = TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), options)
-    try:
-        yield model
-    finally:
-        model.close(drain=False)
+    return closing(TextModel(task, 1, open_bundle(write_text_bundle(folder, task, **members)), options))
 
 
 @contextmanager
@@ -36,6 +33,14 @@ def image_model(folder: Path) -> Iterator[ImageModel]:
         yield model
     finally:
         model.close(drain=False)
+
+
+@contextmanager
+def both_ways(kind: Any, bundle: Bundle, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Load a model whose precisions are TWO_WAYS for the CPU, and over buckets."""
+    plain, bucketed = (kind("toy", 1, bundle, EncoderOptions(name, runs=1, **options)) for name in TWO_WAYS)
+    with closing(plain), closing(bucketed):
+        yield plain, bucketed
 
 
 def photo(colour: tuple[int, int, int] = (10, 200, 20), size: tuple[int, int] = (20, 30)) -> bytes:

@@ -20,6 +20,7 @@ class StubRunner(Runner):
         self.running = 0
         self.most_running = 0
         self.most_planned = 0  # batches prepared, or being prepared, whose run has not ended
+        self.held = self.most_held = 0  # batches that were prepared and not released
         self.batches: list[list[Any]] = []  # payloads of each run, in the order in which they began
         self._planned = 0
         self._lock = threading.Lock()
@@ -33,6 +34,8 @@ class StubRunner(Runner):
             self.prepared += 1
             self._planned += 1
             self.most_planned = max(self.most_planned, self._planned)
+            self.held += 1
+            self.most_held = max(self.most_held, self.held)
         return payloads
 
     def run(self, batch: list[Any]) -> list[Any]:
@@ -54,3 +57,7 @@ class StubRunner(Runner):
             if item.payload == UNREADABLE:
                 raise RuntimeError("cannot finish")
             item.result = output
+
+    def release(self, batch: list[Any]) -> None:
+        with self._lock:
+            self.held -= 1

@@ -74,16 +74,6 @@ class ImageSpec:
         return faults
 
 
-@dataclass(frozen=True)
-class ImageLimits:
-    """Limits of image files, checked from the header before anything is decoded."""
-
-    max_pixels: int = 64_000_000  # as sent, and after a resize of the shorter side; Pillow holds 4 bytes for each: 256 MB
-    max_side: int = 65_535  # pixels, the most that JPEG knows; the resize needs some 50 bytes for each
-    max_scans: int = 100  # of a progressive JPEG; encoders write about 10, each costs a pass over the whole image
-    max_scan_pixels: int = 1_024_000_000  # scans times pixels: 16 scans of the largest image, about 1 s
-
-
 IMAGE_CLASSIFICATION = "image-classification"
 IMAGE_SAMPLING = "unconditional-image-generation"
 LABELS_FILE = "labels.txt"

@@ -46,16 +46,13 @@ LOGPROB_BYTES = 6 * NUMBER_BYTES  # of a token with its log-probability in a res
 
 
 class Generator(DecodeModel[PromptLaneFactory]):
-    """One version of one model. Thread-safe.
+    """A model that continues texts."""
 
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-        DeviceError: a device cannot be used or has no room.
-    """
+    manifest: TextGenerationManifest
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
         self.manifest = bundle.manifest_of(TextGenerationManifest)
-        super().__init__(name, version, bundle, self.manifest, options)
+        super().__init__(name, version, bundle, options)
         self.context = min(options.max_context, self.manifest.limits.max_context)
         # Threads inside a run read the weights once for all rows, which outweighs their overhead unless the model is small.
         threads, runs = EncoderOptions().engine(self.weight_bytes, options.engine.workers)
@@ -137,11 +134,9 @@ class Generator(DecodeModel[PromptLaneFactory]):
 
     @property
     def engines(self) -> list[Engine[Any]]:
-        """The engine."""
         return [self.engine]
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         return f"{describe(self.capabilities)}, {self.context:,} tokens of context, {self._resources(native_kernels())}"
 
     def _slots(self, engine: EngineOptions, workers: int) -> int:

@@ -63,14 +63,9 @@ class GeneratedImage:
 
 
 class Autoencoder(OneShotModel):
-    """One version of one model: encoder and decoder, each behind an engine. Thread-safe.
+    """A variational autoencoder: encoder and decoder, each behind an engine."""
 
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-        EngineError: the runtime failed.
-    """
-
-    labels: tuple[str, ...] = ()
+    manifest: AutoencoderManifest
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
         super().__init__(name, version, bundle, options)
@@ -131,7 +126,6 @@ class Autoencoder(OneShotModel):
         return [Item(TensorRows({k: v[row : row + 1] for k, v in inputs.items()}, 1, outputs), size) for row in rows]
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
         return f"{describe(self.capabilities)}, {self._graphs[0].takes}, {size}, {self.manifest.latents:,} latents"
 

@@ -1,9 +1,8 @@
 """Image jobs: each image is decoded in a pool of threads, then becomes a row of the engine."""
 
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 
 from triptych_serving.bundle.manifest.image import ImageSpec
@@ -11,69 +10,9 @@ from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.encoding.image_runner import ImageRow
 from triptych_serving.errors import CancelledError, DeadlineError, UnavailableError
 from triptych_serving.images.decode import decode_image
+from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.labels import ScoredLabel
 from triptych_serving.scheduling.request import Call, Item, Listener
-from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
-
-
-class DecodeQueue:
-    """The queue of images before the pool of decoding threads, with a forecast of their waiting time. Thread-safe.
-
-    Args:
-        engine: receives the decoded images.
-        row_size: tokens that an image counts as in the engine.
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, engine: OneShotEngine, row_size: int, clock: Callable[[], float]) -> None:
-        self.waiting = 0  # images
-        self._engine = engine
-        self._row_size = row_size
-        self._clock = clock
-        self._pace = WaitEstimator()
-        self._lock = threading.Lock()
-
-    def join(self) -> None:
-        """Add an image."""
-        with self._lock:
-            self.waiting += 1
-
-    def take(self) -> None:
-        """Remove an image that a thread starts to decode."""
-        with self._lock:
-            self.waiting -= 1
-            self._pace.take(1, self._clock(), left=self.waiting > 0)
-
-    def leave(self) -> None:
-        """Remove an image that will not be decoded."""
-        with self._lock:
-            self.waiting -= 1
-            if not self.waiting:
-                self._pace.pause()
-
-    def decoded(self, seconds: float) -> None:
-        """Record the time that decoding an image took."""
-        with self._lock:
-            self._pace.serve(seconds)
-
-    def forecast(self, images: int) -> Forecast | None:
-        """Forecast the waiting time of a request; None if no image waits here or in the engine, or too little is known of both.
-
-        Images are decoded while others are computed, so the slower of the two decides.
-        """
-        with self._lock:
-            ahead = self.waiting + images - 1
-            decoding = self._pace.forecast(ahead) if self.waiting else None
-        if decoding is None and not self._engine.load()[1]:
-            return None
-        known = [forecast for forecast in (decoding, self._engine.forecast(ahead * self._row_size)) if forecast]
-        if not known:
-            return None
-        return Forecast(max(forecast.wait for forecast in known), sum(forecast.service for forecast in known))
-
-    def count_rejected(self) -> None:
-        """Count a rejected request."""
-        self._engine.count_rejected()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +25,6 @@ class ClassifiedImage:
 
 
 @dataclass(frozen=True)
-class ImageRequest:
-    """One image, and the options of its classification."""
-
-    data: bytes  # the file
-    k: int  # labels
-    field: str  # request field, for errors
-    deadline: float | None = None  # monotonic seconds
-
-
-@dataclass(frozen=True)
 class ImageParts:
     """Resources that the jobs of one model share."""
 
@@ -103,24 +32,32 @@ class ImageParts:
     spec: ImageSpec
     labels: tuple[str, ...]
     row_size: int  # tokens that an image counts as
-    queue: DecodeQueue
+    limiter: ImageLimiter
+    pool: Executor
 
 
 class ImageJob(Listener):
-    """The classification of one image. Starts at once; `done` finishes with None, or with the image's error."""
+    """The classification of one image. Starts at once; `done` finishes with None, or with the image's error.
 
-    def __init__(self, request: ImageRequest, parts: ImageParts, pool: Executor) -> None:
+    Args:
+        data: the file.
+        k: number of labels.
+        field: request field, for errors.
+        deadline: monotonic seconds.
+    """
+
+    def __init__(self, parts: ImageParts, data: bytes, k: int, field: str, deadline: float | None) -> None:
         self.done: Future[None] = Future()
         self.arrived = time.monotonic()
         self.decode_seconds = 0.0
         self._parts = parts
         self._call: Call[Item] | None = None
         self._size = (0, 0)
-        parts.queue.join()
+        parts.limiter.join()
         try:
-            self._decoding = pool.submit(self._decode, request)
+            self._decoding = parts.pool.submit(self._decode, data, k, field, deadline)
         except RuntimeError:  # the pool is shut down
-            parts.queue.leave()
+            parts.limiter.leave()
             raise UnavailableError("the model is shutting down") from None
         self._decoding.add_done_callback(self._on_decoded)
 
@@ -163,36 +100,34 @@ class ImageJob(Listener):
         assert self._call is not None, "only a finished job has an item"
         return self._call.rows[0]
 
-    def _decode(self, request: ImageRequest) -> None:
-        self._parts.queue.take()
+    def _decode(self, data: bytes, k: int, field: str, deadline: float | None) -> None:
+        self._parts.limiter.take()
         if self.done.done():
             return
         began = time.monotonic()
-        if request.deadline is not None and request.deadline <= began:
+        if deadline is not None and deadline <= began:
             raise DeadlineError("the deadline passed before the image was decoded")
-        decoded = decode_image(request.data, self._parts.spec, request.field)
+        decoded = decode_image(data, self._parts.spec, field)
         self.decode_seconds = time.monotonic() - began
-        self._parts.queue.decoded(self.decode_seconds)
+        self._parts.limiter.decoded(self.decode_seconds)
         self._size = decoded.width, decoded.height
-        item = Item(ImageRow(decoded.pixels, request.k), self._parts.row_size)
-        self._call = Call([item], self, request.deadline, field=request.field)
+        item = Item(ImageRow(decoded.pixels, k), self._parts.row_size)
+        self._call = Call([item], self, deadline, field=field)
         self._parts.engine.submit(self._call)
         if self.done.done():  # cancelled in the meantime
             self._parts.engine.cancel(self._call)
 
     def _on_decoded(self, decoding: "Future[None]") -> None:
         if decoding.cancelled():
-            self._parts.queue.leave()
+            self._parts.limiter.leave()
             self._end(UnavailableError("the model is shutting down"))
         elif (error := decoding.exception()) is not None:
             self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
         """Finish the job unless it already is."""
-        try:
+        with suppress(InvalidStateError):
             if error is None:
                 self.done.set_result(None)
             else:
                 self.done.set_exception(error)
-        except InvalidStateError:
-            return

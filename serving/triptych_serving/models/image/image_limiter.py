@@ -1,21 +1,23 @@
-"""Admission of images: limits how many a model holds at once, before anything is decoded."""
+"""Admission of images: limits how many a model holds at once, before anything is decoded, and forecasts their waiting time."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from triptych_serving.encoding.engine import OneShotEngine
 from triptych_serving.errors import InvalidInputError, OverloadedError, UnavailableError
-from triptych_serving.models.image.image_job import DecodeQueue
 from triptych_serving.scheduling.admission import QueueLimits, check_time, full_queue
+from triptych_serving.scheduling.wait_estimator import Forecast, WaitEstimator
 
 
 class ImageLimiter:
-    """Admits requests up to a number of images. Thread-safe.
+    """Admits requests up to a number of images, and counts those that wait for a decoding thread. Thread-safe.
 
     Args:
         limit: maximum number of images.
-        line: forecasts waiting times.
+        engine: receives the decoded images.
+        row_size: tokens that an image counts as in the engine.
         limits: maximum number of requests and waiting time.
         clock: monotonic seconds.
     """
@@ -23,17 +25,19 @@ class ImageLimiter:
     def __init__(
         self,
         limit: int,
-        line: DecodeQueue,
+        engine: OneShotEngine,
+        row_size: int,
         limits: QueueLimits,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit = limit
-        self.held = 0
+        self.held = 0  # images of admitted requests
+        self.waiting = 0  # images that no thread has started to decode
+        self._engine, self._row_size = engine, row_size
+        self._limits, self._clock = limits, clock
         self._requests = 0
-        self._line = line
-        self._limits = limits
-        self._clock = clock
         self._closed = False
+        self._pace = WaitEstimator()  # of decoding
         self._changed = threading.Condition()
 
     @contextmanager
@@ -60,6 +64,29 @@ class ImageLimiter:
                 self._requests -= 1
                 self._changed.notify_all()
 
+    def join(self) -> None:
+        """Add an image that waits for a decoding thread."""
+        with self._changed:
+            self.waiting += 1
+
+    def take(self) -> None:
+        """Remove an image that a thread starts to decode."""
+        with self._changed:
+            self.waiting -= 1
+            self._pace.take(1, self._clock(), left=self.waiting > 0)
+
+    def leave(self) -> None:
+        """Remove an image that will not be decoded."""
+        with self._changed:
+            self.waiting -= 1
+            if not self.waiting:
+                self._pace.pause()
+
+    def decoded(self, seconds: float) -> None:
+        """Record the time that decoding an image took."""
+        with self._changed:
+            self._pace.serve(seconds)
+
     def close(self) -> None:
         """Reject all further requests."""
         with self._changed:
@@ -75,7 +102,7 @@ class ImageLimiter:
             raise UnavailableError("the model is shutting down")
         if images > self.limit:
             raise InvalidInputError("images", f"{images:,} in one request, at most {self.limit:,} can wait; send fewer")
-        forecast = self._line.forecast(images)
+        forecast = self._forecast(images)
         try:
             for name, held, more, limit in (
                 ("requests", self._requests, 1, self._limits.waiting_calls),
@@ -85,5 +112,19 @@ class ImageLimiter:
                     raise full_queue(name, held, more, limit, forecast)
             check_time(forecast, deadline if self._limits.refuses_late else None, self._clock(), self._limits.waiting_seconds)
         except OverloadedError:
-            self._line.count_rejected()
+            self._engine.count_rejected()
             raise
+
+    def _forecast(self, images: int) -> Forecast | None:
+        """Forecast the waiting time of a request; None if no image waits here or in the engine, or too little is known of both.
+
+        Images are decoded while others are computed, so the slower of the two decides.
+        """
+        ahead = self.waiting + images - 1
+        decoding = self._pace.forecast(ahead) if self.waiting else None
+        if decoding is None and not self._engine.load()[1]:
+            return None
+        known = [forecast for forecast in (decoding, self._engine.forecast(ahead * self._row_size)) if forecast]
+        if not known:
+            return None
+        return Forecast(max(forecast.wait for forecast in known), sum(forecast.service for forecast in known))

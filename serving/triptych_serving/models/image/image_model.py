@@ -1,7 +1,6 @@
 """A loaded image model: decoding in threads, the graph behind one engine."""
 
 import math
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +10,11 @@ from triptych_serving.bundle.manifest import ImageManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.encoding.cuda.image_runner import DeviceImageRunner, image_plan
 from triptych_serving.encoding.image_runner import ImageRunner
+from triptych_serving.encoding.loading import GraphRunners
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions
 from triptych_serving.models.capabilities import describe
 from triptych_serving.models.encoder_model import EncoderModel
-from triptych_serving.models.image.image_job import ClassifiedImage, DecodeQueue, ImageJob, ImageParts, ImageRequest
+from triptych_serving.models.image.image_job import ClassifiedImage, ImageJob, ImageParts
 from triptych_serving.models.image.image_limiter import ImageLimiter
 from triptych_serving.models.labels import check_range
 from triptych_serving.runtime.cpu_info import usable_cpus
@@ -40,21 +40,19 @@ class ImageModel(EncoderModel):
         spec = manifest.image
         pixels = spec.height * spec.width
         row_size = max(1, pixels // PIXELS_PER_TOKEN)
-        self._start(
-            bundle,
-            options,
+        runners = GraphRunners(
             math.isqrt(self.weight_bytes // LEAST_BYTES_PER_SQUARE),
             lambda session: ImageRunner(session, spec),
             lambda limits, session: image_plan(limits, row_size, manifest.label_count, session),
             DeviceImageRunner,
         )
-        line = DecodeQueue(self.engine, row_size, time.monotonic)
+        self._start(bundle, options, runners)
         most = min(options.limits.waiting_rows, max(IN_FLIGHT, DECODED_BYTES // (3 * pixels)))
-        self.limiter = ImageLimiter(most, line, options.limits)
-        self._parts = ImageParts(self.engine, spec, self.labels, row_size, line)
+        self.limiter = ImageLimiter(most, self.engine, row_size, options.limits)
         self._pool = ThreadPoolExecutor(
             usable_cpus(), f"triptych-decode-{name}", initializer=give_way if options.gives_way else None
         )
+        self._parts = ImageParts(self.engine, spec, self.labels, row_size, self.limiter, self._pool)
 
     def classify(self, images: Sequence[bytes], top_k: int = DEFAULT_TOP_K) -> list[ClassifiedImage]:
         """Rank the labels of each image; order is kept.
@@ -95,20 +93,17 @@ class ImageModel(EncoderModel):
             UnavailableError: the model is shutting down.
         """
         k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
-        return ImageJob(ImageRequest(data, k, field, deadline), self._parts, self._pool)
+        return ImageJob(self._parts, data, k, field, deadline)
 
     def load(self) -> tuple[int, int]:
-        """Return the numbers of running images and of those that wait, to be decoded or to run."""
         running, waiting = super().load()
-        return running, waiting + self._parts.queue.waiting
+        return running, waiting + self.limiter.waiting
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         size = f"{self.manifest.image.width} x {self.manifest.image.height} pixels"
         return f"{describe(self.capabilities)} into {len(self.labels):,} labels, {self._encoder.takes}, {size}"
 
     def close(self, drain: bool = True) -> None:
-        """Stop: with `drain`, after all accepted requests; else at once, failing the others. Idempotent."""
         self.limiter.close()
         if drain:
             self.limiter.wait()

@@ -11,6 +11,7 @@ from triptych_serving.bundle.bundle import Bundle, read_labels
 from triptych_serving.bundle.manifest import TensorsManifest
 from triptych_serving.bundle.manifest.image import LABELS_FILE
 from triptych_serving.bundle.manifest.tensors import NUMPY, TensorSpec
+from triptych_serving.encoding.loading import GraphRunners
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.tensor_runner import TensorRows, TensorRunner, Tensors
 from triptych_serving.errors import BundleError, InvalidInputError
@@ -27,11 +28,9 @@ ELEMENTS_PER_TOKEN = 256  # the unit of batch sizes, as for images
 
 
 class TensorModel(OneShotModel):
-    """One version of one model. Thread-safe.
+    """A model of plain tensors."""
 
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-    """
+    manifest: TensorsManifest
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: EncoderOptions = DEFAULTS) -> None:
         self.manifest = bundle.manifest_of(TensorsManifest)
@@ -40,7 +39,9 @@ class TensorModel(OneShotModel):
         super().__init__(name, version, bundle, options)
         self.labels = read_labels(bundle.path(LABELS_FILE)) if self.manifest.labels else ()
         file = self.manifest.precisions[self.precision]
-        self._encoder = self._load_graph(bundle, options, file, runner=lambda session: self._runner(session, bundle))
+        self._encoder = self._load_graph(
+            bundle, options, file, GraphRunners(on_cpu=lambda session: self._runner(session, bundle))
+        )
         self.engine = self._encoder.engine
 
     def _runner(self, session: Session, bundle: Bundle) -> TensorRunner:
@@ -124,7 +125,6 @@ class TensorModel(OneShotModel):
         return next(work.read())
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         together = "requests share batches" if self.manifest.batches else "one request at a time"
         return f"{describe(self.capabilities)}, {self._encoder.takes}, {together}"
 

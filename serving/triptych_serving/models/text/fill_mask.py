@@ -8,7 +8,6 @@ put in, not the decoded tokens. The mask is written as in the model's own tokeni
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +103,12 @@ def prepare_fill_mask(
         check_results("top_k", size, what, limits, "lower top_k, or send fewer texts or targets")
 
     yield from model.tokenizer.encode_masked(texts, read, most=model.limits.waiting_tokens)
-    return Work(items, partial(_read, items, texts, spans, model.tokenizer), size // COPIED)
+
+    def results() -> Iterator[FilledText]:
+        for item, text, places in zip(items, texts, spans, strict=True):
+            yield FilledText(_masks(item, text, places, model.tokenizer), item.size)
+
+    return Work(items, results, size // COPIED)
 
 
 def _row(
@@ -156,13 +160,6 @@ def _spans(text: str, index: int, masks: int, mask: str) -> list[Span]:
             CONTENTS.whole(index), f"the model finds {masks:,} masks, but {mask} occurs {len(spans):,} times"
         )
     return spans
-
-
-def _read(
-    items: Sequence[Item], texts: Sequence[str], spans: Sequence[list[Span]], tokenizer: BertTokenizer
-) -> Iterator[FilledText]:
-    for item, text, places in zip(items, texts, spans, strict=True):
-        yield FilledText(_masks(item, text, places, tokenizer), item.size)
 
 
 def _masks(item: Item, text: str, spans: Sequence[Span], tokenizer: BertTokenizer) -> tuple[FilledMask, ...]:

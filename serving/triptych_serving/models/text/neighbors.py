@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +60,18 @@ def prepare_neighbors(model: TextParts, queries: Sequence[str], *, top_k: int | 
         row = _row(model.tokenizer, CONTENTS.whole(index), query.split(), model.manifest.limits.max_tokens)
         items.append(Item(row, len(row.ids)))
         yield
-    return Work(items, partial(_read, items, k, model.tokenizer), len(items) * model.tokenizer.vocabulary)
+
+    def read() -> Iterator[NearestWords]:
+        for item in items:
+            scores: NDArray[np.float32] = item.result[SIMILARITIES]
+            scores[item.payload.ids] = LEFT_OUT
+            lowest = max(0, len(scores) - k)
+            best = np.flatnonzero(scores >= np.partition(scores, lowest)[lowest])
+            order = best[np.argsort(-scores[best], kind="stable")][:k]  # equal ones by id
+            kept = [int(token) for token in order if scores[token] > (LEFT_OUT - 1) / 2]
+            yield NearestWords(tuple(Neighbor(float(scores[one]), one, model.tokenizer.piece(one)) for one in kept), item.size)
+
+    return Work(items, read, len(items) * model.tokenizer.vocabulary)
 
 
 def _row(tokenizer: BertTokenizer, field: str, words: Sequence[str], most: int) -> TextRow:
@@ -70,17 +80,6 @@ def _row(tokenizer: BertTokenizer, field: str, words: Sequence[str], most: int) 
     signed = [(word[0] == "-", word[1:]) if word[0] in "+-" and len(word) > 1 else (False, word) for word in words]
     ids = [token_of(tokenizer, field, "word", word) for _, word in signed]
     return TextRow(np.array(ids, np.int32), np.array([minus for minus, _ in signed], np.int32), (SIMILARITIES,), NO_PLACES)
-
-
-def _read(items: Sequence[Item], k: int, tokenizer: BertTokenizer) -> Iterator[NearestWords]:
-    for item in items:
-        scores: NDArray[np.float32] = item.result[SIMILARITIES]
-        scores[item.payload.ids] = LEFT_OUT
-        lowest = max(0, len(scores) - k)
-        best = np.flatnonzero(scores >= np.partition(scores, lowest)[lowest])
-        order = best[np.argsort(-scores[best], kind="stable")][:k]  # equal ones by id
-        kept = [int(token) for token in order if scores[token] > (LEFT_OUT - 1) / 2]
-        yield NearestWords(tuple(Neighbor(float(scores[one]), one, tokenizer.piece(one)) for one in kept), item.size)
 
 
 def _example(model: TextParts, text: str) -> TextInput:

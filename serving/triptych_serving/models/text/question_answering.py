@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -65,15 +64,12 @@ def prepare_question_answering(
     length = check_range("max_answer_length", DEFAULT_LENGTH if max_answer_length is None else max_answer_length, 1)
     encodings = yield from model.tokenizer.encode(inputs, KeptEncoding, NAMES, offsets=True, most=model.limits.waiting_tokens)
     items = [make_item(encoding, (START, END)) for encoding in encodings]
-    size = sum(len(context) for _, context in inputs)
-    return Work(items, partial(_read, items, inputs, encodings, k, length), size, "inputs")
 
+    def read() -> Iterator[AnsweredQuestion]:
+        for item, (_, context), encoding in zip(items, inputs, encodings, strict=True):
+            yield AnsweredQuestion(_answers(item, context, encoding, k, length), item.size)
 
-def _read(
-    items: Sequence[Item], inputs: Sequence[tuple[str, str]], encodings: Sequence[KeptEncoding], k: int, length: int
-) -> Iterator[AnsweredQuestion]:
-    for item, (_, context), encoding in zip(items, inputs, encodings, strict=True):
-        yield AnsweredQuestion(_answers(item, context, encoding, k, length), item.size)
+    return Work(items, read, sum(len(context) for _, context in inputs), "inputs")
 
 
 def _answers(item: Item, context: str, encoding: KeptEncoding, k: int, length: int) -> tuple[ExtractedAnswer, ...]:

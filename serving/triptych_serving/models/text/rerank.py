@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -11,7 +10,6 @@ from triptych_serving.encoding.text_runner import LOGITS, PROBABILITIES
 from triptych_serving.models.labels import check_range
 from triptych_serving.models.request_cost import ROW_BYTES, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, check_logits, item_maker, text_twice
-from triptych_serving.scheduling.request import Item
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
@@ -72,18 +70,16 @@ def prepare_rerank(
     items, truncated = yield from model.tokenizer.encode_or_truncate(
         pairs, item_maker(output), NAMES, truncate=truncate, most=most
     )
-    return Work(items, partial(_read, items, truncated, output, top_k, raw_scores), 10 * len(items), NAMES.list)
 
+    def read() -> Iterator[RankedDocument]:
+        scores = np.array([item.result[output][0] for item in items], np.float64)
+        order = np.argsort(-scores, kind="stable")[:top_k]
+        if output == LOGITS and not raw_scores:
+            scores = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the sigmoid, in a form that never overflows
+        for index in order.tolist():
+            yield RankedDocument(index, float(scores[index]), items[index].size, truncated[index])
 
-def _read(
-    items: Sequence[Item], truncated: Sequence[bool], output: str, top_k: int | None, raw_scores: bool
-) -> Iterator[RankedDocument]:
-    scores = np.array([item.result[output][0] for item in items], np.float64)
-    order = np.argsort(-scores, kind="stable")[:top_k]
-    if output == LOGITS and not raw_scores:
-        scores = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the sigmoid, in a form that never overflows
-    for index in order.tolist():
-        yield RankedDocument(index, float(scores[index]), items[index].size, truncated[index])
+    return Work(items, read, 10 * len(items), NAMES.list)
 
 
 RERANK_TASK = TextTask(RERANK, "reranks documents", prepare_rerank, text_twice, NAMES)

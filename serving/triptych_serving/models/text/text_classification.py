@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from triptych_serving.bundle.manifest import TEXT_CLASSIFICATION, TextManifest
 from triptych_serving.encoding.options import Work
@@ -11,7 +10,6 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.labels import ScoredLabel, check_range, rank_labels
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
 from triptych_serving.models.text.task import TextInput, TextParts, TextTask, check_logits, item_maker
-from triptych_serving.scheduling.request import Item
 from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
@@ -67,8 +65,12 @@ def prepare_text_classification(
     items, truncated = yield from model.tokenizer.encode_or_truncate(
         parts, item_maker(output), NAMES, truncate=truncate, most=most
     )
-    size = 10 * len(labels) * len(items)
-    return Work(items, partial(_read, items, truncated, output, labels, top_k), size, "inputs")
+
+    def read() -> Iterator[ClassifiedText]:
+        for item, cut in zip(items, truncated, strict=True):
+            yield ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut)
+
+    return Work(items, read, 10 * len(labels) * len(items), "inputs")
 
 
 def _takes_pairs(manifest: TextManifest) -> bool:
@@ -82,13 +84,6 @@ def _parts(index: int, given: TextInput, manifest: TextManifest) -> tuple[str, .
     if len(parts) > 1 and not _takes_pairs(manifest):
         raise InvalidInputError(NAMES.part(index, 1), "the model takes single texts, leave it empty")
     return parts
-
-
-def _read(
-    items: Sequence[Item], truncated: Sequence[bool], output: str, labels: Sequence[str], top_k: int | None
-) -> Iterator[ClassifiedText]:
-    rows = zip(items, truncated, strict=True)
-    return (ClassifiedText(rank_labels(item.result[output], labels, top_k), item.size, cut) for item, cut in rows)
 
 
 def _example(model: TextParts, text: str) -> TextInput:

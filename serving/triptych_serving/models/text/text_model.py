@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.cuda.text_runner import DeviceTextRunner, text_plan
+from triptych_serving.encoding.loading import GraphRunners
 from triptych_serving.encoding.options import DEFAULTS, EncoderOptions, Work
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.models.capabilities import describe, unsupported
@@ -37,14 +38,13 @@ class TextModel(EncoderModel):
         if rows := manifest.limits.max_rows:
             batches = replace(options.limits, batch_rows=min(rows, options.limits.batch_rows))
             options = replace(options, limits=batches)
-        self._start(
-            bundle,
-            options,
+        runners = GraphRunners(
             manifest.hidden_size,
             lambda session: TextRunner(session, tokens, vocabulary),
             lambda limits, session: text_plan(limits, most, vocabulary, session),
             lambda replicas: DeviceTextRunner(replicas, tokens.pad),
         )
+        self._start(bundle, options, runners)
         self.parts = TextParts(self.tokenizer, manifest, options.limits)
         self.coming = IncomingTexts()
 
@@ -82,5 +82,4 @@ class TextModel(EncoderModel):
         return list(work.read())
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         return f"{describe(self.capabilities)}, {self._encoder.takes}, at most {self.manifest.limits.max_tokens:,} tokens"

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.request_cost import NUMBER_BYTES, ROW_BYTES, check_results
 from triptych_serving.models.text.task import TextParts, TextTask, make_item, trim
 from triptych_serving.runtime.session import Array
-from triptych_serving.scheduling.request import Item
 from triptych_serving.text.tokenizers import KeptEncoding
 from triptych_text.entities import entity_prefixes, find_entities
 from triptych_text.sentences import is_unspaced
@@ -82,29 +80,18 @@ def prepare_token_classification(
     size = tokens * max(NUMBER_BYTES * len(labels), entity)
     check_results("contents", size, f"{tokens:,} tokens x {len(labels):,} labels", model.limits, "send fewer texts per request")
     items = [make_item(encoding, (PROBABILITIES,)) for encoding in encodings]
-    return Work(
-        items, partial(_read, items, truncated, texts, encodings, model.manifest.labels, aggregation), sum(map(len, texts))
-    )
 
+    def read() -> Iterator[LabelledText]:
+        prefixes = entity_prefixes(labels)
+        for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
+            found = _labelled_tokens(text, encoding, item.result[PROBABILITIES], labels)
+            if aggregation == SIMPLE:
+                entities = _joined(found, prefixes, text)
+            else:
+                entities = [_entity(token.label, [token], text) for token in found]
+            yield LabelledText(tuple(entities), item.size, cut)
 
-def _read(
-    items: Sequence[Item],
-    truncated: Sequence[bool],
-    texts: Sequence[str],
-    encodings: Sequence[KeptEncoding],
-    labels: Sequence[str],
-    aggregation: str,
-) -> Iterator[LabelledText]:
-    prefixes = entity_prefixes(labels)
-    for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
-        tokens = _labelled_tokens(text, encoding, item.result[PROBABILITIES], labels)
-        if aggregation == NONE:
-            entities = [_entity(token.label, [token], text) for token in tokens]
-        else:
-            spans = find_entities([token.label for token in tokens], prefixes, [token.inner for token in tokens])
-            groups = [(name, tokens[first : last + 1]) for name, first, last in spans]
-            entities = [_entity(name, group, text) for name, group in groups if not _is_blank(group, text)]
-        yield LabelledText(tuple(entities), item.size, cut)
+    return Work(items, read, sum(map(len, texts)))
 
 
 def _labelled_tokens(text: str, encoding: KeptEncoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
@@ -122,9 +109,11 @@ def _labelled_tokens(text: str, encoding: KeptEncoding, probabilities: Array, la
     ]
 
 
-def _is_blank(group: Sequence[_LabelledToken], text: str) -> bool:
-    """Some tokenizers have tokens of white space alone."""
-    return not text[group[0].start : group[-1].end].strip()
+def _joined(tokens: Sequence[_LabelledToken], prefixes: str, text: str) -> list[Entity]:
+    """Join adjacent tokens of one label; entities of white space alone, which some tokenizers have tokens for, are left out."""
+    spans = find_entities([token.label for token in tokens], prefixes, [token.inner for token in tokens])
+    groups = [(name, tokens[first : last + 1]) for name, first, last in spans]
+    return [_entity(name, group, text) for name, group in groups if text[group[0].start : group[-1].end].strip()]
 
 
 def _entity(label: str, group: Sequence[_LabelledToken], text: str) -> Entity:

@@ -15,12 +15,12 @@ from triptych_serving.runtime.session_pool import SessionPool
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.request import Item
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
-from triptych_serving.text.validation import PartNames
+from triptych_serving.text.validation import InputNames
 from triptych_text.steps import Steps
 
 LOGIT_BYTES = 64 << 20  # per batch: the graph's largest array is [pairs, target tokens, vocabulary], fp32
 DEFAULT_LIMITS = BatchLimits()
-SOURCES, TARGETS = (PartNames("pairs", (part,)) for part in ("source", "target"))
+SOURCES, TARGETS = (InputNames("pairs", (part,)) for part in ("source", "target"))
 
 
 @dataclass(frozen=True)

@@ -41,21 +41,19 @@ ASSIGNED_TOGETHER = 512  # rows that get their shortlists in one step
 
 
 class Translator(DecodeModel[LaneFactory]):
-    """One version of one model. Thread-safe.
+    """A model that translates.
 
     `prepare`, `admit_steps`, `translate` and `stream` take the same arguments for the request:
         texts: what to translate.
         options: decoding options; those that are None have the model's defaults.
         source_language, target_language: any code for one of the model's languages; empty where the model has only one.
-
-    Raises:
-        BundleError: the bundle lacks the precision, or a file cannot be loaded.
-        DeviceError: the precision does not run on the devices, or a device cannot be used or has no room.
     """
+
+    manifest: TranslationManifest
 
     def __init__(self, name: str, version: int, bundle: Bundle, options: DecodeModelOptions) -> None:
         self.manifest = bundle.manifest_of(TranslationManifest)
-        super().__init__(name, version, bundle, self.manifest, options)
+        super().__init__(name, version, bundle, options)
         limits, engine = self.manifest.limits, options.engine
         tokenizer, target_tokenizer = map(bundle.path, self.manifest.tokenizers)
         self.tokenizer = TranslationTokenizer(tokenizer, limits.max_source_tokens, limits.max_target_tokens, target_tokenizer)
@@ -208,7 +206,6 @@ class Translator(DecodeModel[LaneFactory]):
 
     @property
     def engines(self) -> list[Engine[Any]]:
-        """The engines created so far."""
         scorer = self._scorer
         return [self.engine, *([] if scorer is None else [scorer.engine]), *self.attender.engines]
 
@@ -219,7 +216,6 @@ class Translator(DecodeModel[LaneFactory]):
         run_rows(self.engine, rows)
 
     def describe(self) -> str:
-        """Describe the model for the log."""
         return f"{describe_pair(self.manifest)}, {self._resources(native_kernels(self.manifest.decoder.head_dim))}"
 
     def close(self, drain: bool = True) -> None:

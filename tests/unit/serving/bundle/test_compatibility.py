@@ -5,6 +5,7 @@ with all of it. They are added to, and never changed.
 """
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,6 @@ def test_a_bundle_of_the_first_release_translates(repository: Path) -> None:
         raw |= {**least, "files": files}
 
     edit_manifest(folder, edit)
-    translator = Translator("toy", 1, open_bundle(folder), DecodeModelOptions("fp32", EngineOptions(workers=1, slots=2)))
-    try:
+    options = DecodeModelOptions("fp32", EngineOptions(workers=1, slots=2))
+    with closing(Translator("toy", 1, open_bundle(folder), options)) as translator:
         assert [output.text for output in translator.translate([SOURCE])] == [TARGET]
-    finally:
-        translator.close()

@@ -22,27 +22,6 @@ FULL = 256  # tokens that saturate the processor: a busy engine plans such a bat
 SMALL_BATCHES = BatchLimits(batch_rows=4, saturating_tokens=20)
 
 
-class HoldingStub(StubRunner):
-    """A runner that counts batches that were prepared and not released."""
-
-    def __init__(self, gate: Gate | None = None) -> None:
-        super().__init__(gate)
-        self.held = 0
-        self.most_held = 0
-        self._holding = threading.Lock()
-
-    def prepare(self, items: Sequence[Item]) -> list[Any]:
-        batch = super().prepare(items)
-        with self._holding:
-            self.held += 1
-            self.most_held = max(self.most_held, self.held)
-        return batch
-
-    def release(self, batch: list[Any]) -> None:
-        with self._holding:
-            self.held -= 1
-
-
 @contextmanager
 def engine_with(runner: StubRunner, *options: Any, **clock: Any) -> Iterator[OneShotEngine]:
     engine = OneShotEngine(runner, OneShotOptions(*options), **clock)
@@ -56,10 +35,10 @@ def engine_with(runner: StubRunner, *options: Any, **clock: Any) -> Iterator[One
 @contextmanager
 def gated_engine(
     runs: int = 1, limits: BatchLimits | None = None, overlap: int = 1, **clock: Any
-) -> Iterator[tuple[OneShotEngine, HoldingStub, Gate]]:
+) -> Iterator[tuple[OneShotEngine, StubRunner, Gate]]:
     """Run an engine whose runs end when the gate lets them; all batches must be released at the end."""
     gate = Gate()
-    runner = HoldingStub(gate)
+    runner = StubRunner(gate)
     with engine_with(runner, runs, limits or BatchLimits(), overlap, **clock) as engine:
         try:
             yield engine, runner, gate

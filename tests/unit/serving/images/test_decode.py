@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from PIL.Image import Resampling
 
-from triptych_serving.bundle.manifest.image import INTERPOLATIONS
+from triptych_serving.bundle.manifest.image import INTERPOLATIONS, ImageSpec
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.images.decode import ImageLimits, ImageSpec, decode_image
+from triptych_serving.images.decode import decode_image
 
 from ..image_files import opened, oriented, picture, saved
 
@@ -196,12 +196,25 @@ def test_16_bit_greyscale_keeps_its_high_byte() -> None:
     assert [pixels.min(), pixels.max()] == [0, 255]
 
 
-def test_an_image_too_large_after_the_resize_is_rejected() -> None:
-    data = saved(Image.new("L", (2, 3000)))
-    decode_image(data, SQUARE, limits=ImageLimits(max_pixels=6000))
+@pytest.mark.parametrize(
+    ("size", "edge", "resized", "limit"),
+    [
+        ((1, 60_000), 32, "32 x 1920000 it has 61440000", 4_000_000),
+        ((300, 30_300), 300, "300 x 30300 it has 9090000", 9_000_000),
+        ((500, 32_001), 1_000, "1000 x 64002 it has 64002000", 64_000_000),
+    ],
+    ids=["at least", "aspect ratio", "any image"],
+)
+def test_a_narrow_image_too_large_after_the_resize_is_rejected(
+    size: tuple[int, int], edge: int, resized: str, limit: int
+) -> None:
+    data = saved(Image.new("1", size))
+    decode_image(data, ImageSpec(height=edge, width=edge))  # stretched
     with pytest.raises(InvalidInputError) as caught:
-        decode_image(data, centre(SQUARE, 32), "images[4]", ImageLimits(max_pixels=32 * 48_000 - 1))
-    assert str(caught.value) == (
-        "images[4]: the image is 2 x 3000, too narrow: resized to 32 x 48000 it has 1536000 pixels, the limit is 1535999 pixels"
-    )
-    assert decode_image(data, centre(SQUARE, 32), limits=ImageLimits(max_pixels=32 * 48_000)).height == 3000
+        decode_image(data, centre(ImageSpec(edge, edge), edge), "images[4]")
+    problem = f"the image is {size[0]} x {size[1]}, too narrow: resized to {resized} pixels, the limit is {limit} pixels"
+    assert str(caught.value) == f"images[4]: {problem}"
+
+
+def test_a_narrow_image_may_have_as_many_pixels_as_the_limit_after_the_resize() -> None:
+    assert decode_image(saved(Image.new("L", (2, 7812))), centre(SQUARE, 32)).height == 7812  # 32 x 124,992

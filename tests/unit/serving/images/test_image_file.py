@@ -4,6 +4,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.images.decode import Decoded, ImageLimits, ImageSpec, decode_image
+from triptych_serving.images import image_file
+from triptych_serving.images.decode import Decoded, decode_image
 
 from ..image_files import oriented, picture, png, resized_jpeg_header, saved, webp_header
 
 SPEC = ImageSpec(height=16, width=16)
-DEFAULTS = ImageLimits()
 FILES = {
     "JPEG": saved(picture(90, 70), "JPEG", exif=oriented(6)),
     "progressive JPEG": saved(picture(90, 70), "JPEG", progressive=True),
@@ -30,13 +32,16 @@ FILES = {
     "lossless WEBP": saved(picture(40, 30).convert("RGBA"), "WEBP", lossless=True),
     "animated WEBP": saved(picture(40, 30), "WEBP", save_all=True, append_images=[picture(40, 30, 1)]),
 }
-# A header that says more is refused before it costs anything.
-FUZZ_LIMITS = ImageLimits(max_pixels=1_000_000)
+FUZZ_PIXELS = 1_000_000  # a header that says more is refused before it costs anything
 
 
-def refusal(data: bytes, limits: ImageLimits = DEFAULTS) -> str:
+def limited(**limits: int) -> Any:
+    return mock.patch.multiple(image_file, **limits)
+
+
+def refusal(data: bytes) -> str:
     with pytest.raises(InvalidInputError) as caught:
-        decode_image(data, SPEC, "images[2]", limits)
+        decode_image(data, SPEC, "images[2]")
     assert caught.value.field == "images[2]"
     assert "\n" not in caught.value.problem
     return caught.value.problem
@@ -117,16 +122,18 @@ def test_decompression_bombs_are_rejected_from_the_header(kind: str, side: int) 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_the_limit_of_pixels_is_inclusive(kind: str, width: int, height: int) -> None:
     data = saved(picture(width, height), kind)
-    assert refusal(data, ImageLimits(max_pixels=9998)) == (
-        f"the image is {width} x {height}, 9999 pixels, the limit is 9998 pixels"
-    )
-    decode_image(data, SPEC, limits=ImageLimits(max_pixels=9999))
+    with limited(MAX_PIXELS=9998):
+        assert refusal(data) == f"the image is {width} x {height}, 9999 pixels, the limit is 9998 pixels"
+    with limited(MAX_PIXELS=9999):
+        decode_image(data, SPEC)
 
 
 def test_the_limit_of_a_side_is_inclusive() -> None:
     data = saved(Image.new("L", (3, 70)))
-    assert refusal(data, ImageLimits(max_side=69)) == "the image is 3 x 70, the limit of a side is 69 pixels"
-    decode_image(data, SPEC, limits=ImageLimits(max_side=70))
+    with limited(MAX_SIDE=69):
+        assert refusal(data) == "the image is 3 x 70, the limit of a side is 69 pixels"
+    with limited(MAX_SIDE=70):
+        decode_image(data, SPEC)
     with no_decoding():
         assert refusal(png(65_536, 1, 8, 2)) == "the image is 65536 x 1, the limit of a side is 65535 pixels"
 
@@ -158,9 +165,11 @@ def test_a_jpeg_with_too_many_scans_is_rejected() -> None:
     repeated = data[:-2] + data[last:-2] * 5000 + data[-2:]
     assert refusal(repeated) == f"the JPEG file has 101 scans or more, the limit for {pixels} pixels is 100"
     problem = f"the JPEG file has {scans} scans or more, the limit for {pixels} pixels is {scans - 1}"
-    assert refusal(data, ImageLimits(max_scans=scans - 1)) == problem
-    assert refusal(data, ImageLimits(max_scan_pixels=scans * pixels - 1)) == problem
-    decode_image(data, SPEC, limits=ImageLimits(max_scans=scans, max_scan_pixels=scans * pixels))
+    for limits in ({"MAX_SCANS": scans - 1}, {"MAX_SCAN_PIXELS": scans * pixels - 1}):
+        with limited(**limits):
+            assert refusal(data) == problem
+    with limited(MAX_SCANS=scans, MAX_SCAN_PIXELS=scans * pixels):
+        decode_image(data, SPEC)
 
 
 def test_scans_outside_of_the_image_are_not_counted() -> None:
@@ -193,7 +202,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 def test_damaged_files_are_decoded_or_rejected(data: bytes, edge: bool) -> None:
     result: Decoded | InvalidInputError
     try:
-        result = decode_image(data, ImageSpec(16, 16, "shortest-edge", 20) if edge else SPEC, limits=FUZZ_LIMITS)
+        with limited(MAX_PIXELS=FUZZ_PIXELS):
+            result = decode_image(data, ImageSpec(16, 16, "shortest-edge", 20) if edge else SPEC)
     except InvalidInputError as error:
         result = error
     if isinstance(result, InvalidInputError):
@@ -201,4 +211,4 @@ def test_damaged_files_are_decoded_or_rejected(data: bytes, edge: bool) -> None:
         assert result.problem
     else:
         assert result.pixels.shape == (16, 16, 3)
-        assert 0 < result.width * result.height <= FUZZ_LIMITS.max_pixels
+        assert 0 < result.width * result.height <= FUZZ_PIXELS

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -11,7 +12,8 @@ from triptych_serving.errors import PortError
 from triptych_serving.observability import http_server
 from triptych_serving.observability.http_server import MAX_HEAD_BYTES, HttpRequest, HttpResponse, HttpServer
 
-PATIENCE_SECONDS = 30.0
+from ..calls import PATIENCE_SECONDS, in_loop
+
 LARGE = b"x" * (32 << 20)  # larger than the buffers of two sockets
 
 
@@ -27,18 +29,16 @@ async def broken(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("broken")
 
 
-def with_server(scenario: Callable[[int], Awaitable[None]]) -> None:
-    """Run a scenario with the port of a server."""
-
-    async def run() -> None:
-        server = HttpServer({"/hello": hello, "/large": large, "/broken": broken})
-        port = await server.start("127.0.0.1", 0, "--flag")
-        try:
-            await asyncio.wait_for(scenario(port), PATIENCE_SECONDS)
-        finally:
-            await server.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def serving(host: str = "127.0.0.1") -> AsyncIterator[tuple[int, HttpServer]]:
+    """Run a server; return its port, too."""
+    server = HttpServer({"/hello": hello, "/large": large, "/broken": broken})
+    port = await server.start(host, 0, "--flag")
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            yield port, server
+    finally:
+        await server.stop()
 
 
 async def send(port: int, data: bytes) -> bytes:
@@ -72,17 +72,17 @@ def get(path: str, method: str = "GET") -> bytes:
         (b"GET /hello HTTP/1.1\r\nA: " + b"a" * (2 * MAX_HEAD_BYTES) + b"\r\n\r\n", b"431 Request Header Fields Too Large"),
     ],
 )
-def test_statuses(request_bytes: bytes, status: bytes) -> None:
-    async def scenario(port: int) -> None:
+@in_loop
+async def test_statuses(request_bytes: bytes, status: bytes) -> None:
+    async with serving() as (port, _):
         answer = await send(port, request_bytes)
         assert answer.startswith(b"HTTP/1.1 " + status + b"\r\n")
         assert b"\r\nConnection: close\r\n" in answer
 
-    with_server(scenario)
 
-
-def test_bodies() -> None:
-    async def scenario(port: int) -> None:
+@in_loop
+async def test_bodies() -> None:
+    async with serving() as (port, _):
         head, _, body = (await send(port, get("/hello?name=you"))).partition(b"\r\n\r\n")
         assert body == b"hello name=you\n"
         assert b"Content-Length: 15" in head
@@ -90,23 +90,20 @@ def test_bodies() -> None:
         assert (await send(port, get("/"))).endswith(b"\r\n\r\n/hello\n/large\n/broken\n")
         assert (await send(port, get("/large"))).partition(b"\r\n\r\n")[2] == LARGE
 
-    with_server(scenario)
 
-
-def test_error_of_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(port: int) -> None:
+@in_loop
+async def test_error_of_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as (port, _):
         await send(port, get("/broken"))
-
-    with_server(scenario)
     [record] = [record for record in caplog.records if record.name == http_server.__name__]
     assert record.getMessage() == "/broken failed: broken"
     assert record.exc_info
 
 
-def test_silent_clients_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_silent_clients_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "READ_SECONDS", 0.5)
-
-    async def scenario(port: int) -> None:
+    async with serving() as (port, _):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         for _, writer in silent:
             writer.write(b"GET /hello HTTP/1.1\r\n")  # and never the rest
@@ -114,13 +111,11 @@ def test_silent_clients_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
         answers = await asyncio.gather(*(reader.read() for reader, _ in silent))
         assert all(answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n") for answer in answers)
 
-    with_server(scenario)
 
-
-def test_clients_that_read_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_clients_that_read_nothing_are_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "SEND_SECONDS", 0.5)
-
-    async def scenario(port: int) -> None:
+    async with serving() as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(get("/large"))
@@ -134,21 +129,17 @@ def test_clients_that_read_nothing_are_disconnected(monkeypatch: pytest.MonkeyPa
         assert received < len(LARGE)
         writer.close()
 
-    with_server(scenario)
 
-
-def test_idle_connections_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_loop
+async def test_idle_connections_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 3)
-
-    async def scenario(port: int) -> None:
+    async with serving() as (port, _):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         assert b"200 OK" in await send(port, get("/hello"))
         with contextlib.suppress(ConnectionResetError):
             assert await held[0][0].read() == b""  # the oldest is closed
         held[1][1].write(get("/hello"))  # the others are not
         assert b"200 OK" in await held[1][0].read()
-
-    with_server(scenario)
 
 
 def test_address_errors_name_the_flag() -> None:
@@ -167,20 +158,15 @@ def test_address_errors_name_the_flag() -> None:
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("host", ["::", "[::]"])
-def test_unspecified_ipv6_address_includes_ipv4(host: str) -> None:
-    async def run() -> None:
-        server = HttpServer({"/hello": hello})
-        port = await server.start(host, 0, "--flag")
+@in_loop
+async def test_unspecified_ipv6_address_includes_ipv4(host: str) -> None:
+    async with serving(host) as (port, _):
         assert b"200 OK" in await send(port, get("/hello"))
-        await server.stop()
-
-    asyncio.run(run())
 
 
-def test_stop_closes_connections() -> None:
-    async def run() -> None:
-        server = HttpServer({"/hello": hello})
-        port = await server.start("127.0.0.1", 0, "--flag")
+@in_loop
+async def test_stop_closes_connections() -> None:
+    async with serving() as (port, server):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.sleep(0.1)
         await server.stop()
@@ -189,5 +175,3 @@ def test_stop_closes_connections() -> None:
         writer.close()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
-
-    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))

@@ -5,30 +5,15 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from triptych_serving.observability import logs
-from triptych_serving.observability.logs import (
-    TEXT_FORMAT,
-    CallIds,
-    JsonFormatter,
-    RepeatFilter,
-    TextFormatter,
-    current_ids,
-)
+from triptych_serving.observability.logs import TEXT_FORMAT, CallIds, JsonFormatter, RepeatFilter, TextFormatter, current_ids
 from triptych_serving.observability.options import ObservabilityOptions
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TEXT, JSON = TextFormatter(TEXT_FORMAT), JsonFormatter()
-
-
-@pytest.fixture
-def in_call() -> Iterator[None]:
-    token = current_ids.set(CallIds("request-1", TRACE))
-    yield
-    current_ids.reset(token)
 
 
 def a_record(message: str, **members: object) -> logging.LogRecord:
@@ -37,48 +22,39 @@ def a_record(message: str, **members: object) -> logging.LogRecord:
     return record
 
 
-def test_text_without_a_call() -> None:
-    assert TEXT.format(a_record("ready")).endswith(" INFO triptych_serving.server: ready")
-
-
-@pytest.mark.usefixtures("in_call")
-def test_text_ends_with_the_ids_of_the_call() -> None:
-    line = TEXT.format(a_record("failed", fields={"rows": 3}))
-    assert line.endswith(f" INFO triptych_serving.server: failed rows=3 [request_id=request-1 trace_id={TRACE}]")
-
-
-def test_control_characters_are_escaped() -> None:
-    line = TEXT.format(a_record("bad\nvalue\r\x1b[31m\x9b31m\u2028", fields={"peer": "a\nb"}))
-    assert line.endswith(": bad\\nvalue\\r\\x1b[31m\\x9b31m\\u2028 peer=a\\nb")
-
-
-def test_values_cannot_be_taken_for_other_fields() -> None:
-    fields = {"principal": "a code=OK", "peer": "ipv6:[::1]:5", "rows": 3}
-    assert TEXT.format(a_record("ended", fields=fields)).endswith(' ended principal="a code=OK" peer=ipv6:[::1]:5 rows=3')
-    token = current_ids.set(CallIds('x trace_id=1] "y'))
-    assert TEXT.format(a_record("ended")).endswith(r' ended [request_id="x trace_id=1] \"y"]')
+@pytest.mark.parametrize(
+    ("ids", "message", "fields", "line"),
+    [
+        (None, "ready", {}, "ready"),
+        (CallIds("request-1", TRACE), "failed", {"rows": 3}, f"failed rows=3 [request_id=request-1 trace_id={TRACE}]"),
+        (None, "bad\nvalue\r\x1b[31m\x9b31m\u2028", {"peer": "a\nb"}, r"bad\nvalue\r\x1b[31m\x9b31m\u2028 peer=a\nb"),
+        (None, "ended", {"principal": "a code=OK", "peer": "ipv6:[::1]:5"}, 'ended principal="a code=OK" peer=ipv6:[::1]:5'),
+        (CallIds('x trace_id=1] "y'), "ended", {}, r'ended [request_id="x trace_id=1] \"y"]'),
+    ],
+    ids=["without a call", "in a call", "control characters", "ambiguous field", "ambiguous id"],
+)
+def test_text(ids: CallIds | None, message: str, fields: dict[str, object], line: str) -> None:
+    token = current_ids.set(ids)
+    assert TEXT.format(a_record(message, fields=fields)).endswith(f" INFO triptych_serving.server: {line}")
     current_ids.reset(token)
 
 
-def test_json_is_ascii() -> None:
-    line = JSON.format(a_record("über\u2028\x9b31m\udc80", fields={"principal": "名"}))
+def test_json_is_one_object_per_line_in_ascii() -> None:
+    token = current_ids.set(CallIds("request-1", TRACE))
+    line = JSON.format(a_record("two\nlines über\u2028\x9b31m\udc80", fields={"rows": 3, "principal": "名"}))
+    current_ids.reset(token)
     assert line.isascii()
-    assert json.loads(line)["message"] == "über\u2028\x9b31m\udc80"
-
-
-@pytest.mark.usefixtures("in_call")
-def test_json_is_one_object_per_line() -> None:
-    line = JSON.format(a_record("two\nlines", fields={"rows": 3}))
     assert "\n" not in line
     values = json.loads(line)
     assert values.pop("time").endswith("+00:00")
     assert values == {
         "level": "info",
         "logger": "triptych_serving.server",
-        "message": "two\nlines",
+        "message": "two\nlines über\u2028\x9b31m\udc80",
         "request_id": "request-1",
         "trace_id": TRACE,
         "rows": 3,
+        "principal": "名",
     }
 
 

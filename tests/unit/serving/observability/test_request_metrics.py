@@ -46,7 +46,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_call_is_counted(bench: Bench) -> None:
+def test_call_is_counted_and_timed(bench: Bench) -> None:
     run_call(bench.observer)
     assert bench.value("requests_total", code="OK", **OF_METHOD) == 1
     assert bench.value("inferences_total", **OF_METHOD) == 1
@@ -58,23 +58,12 @@ def test_call_is_counted(bench: Bench) -> None:
     assert bench.value("num_calls_active", method=FULL) == 0
     shown = {labels["code"] for labels in bench.labels() if labels.get("model") == "toy" and "code" in labels}
     assert shown == set(CODES)
-
-
-@pytest.mark.parametrize(
-    ("name", "seconds"),
-    [
-        ("request_preprocess_time_seconds", 0.01),
-        ("request_queue_time_seconds", 0.02),
-        ("request_prefill_time_seconds", 0.03),
-        ("request_decode_time_seconds", 0.04),
-        ("time_to_first_token_seconds", 0.06),
-        ("time_per_output_token_seconds", 0.04 * ROWS / TOKENS_OUT),
-    ],
-)
-def test_stage_histograms(bench: Bench, name: str, seconds: float) -> None:
-    run_call(bench.observer)
-    assert bench.value(f"{name}_count", **OF_TOY) == 1
-    assert bench.value(f"{name}_sum", **OF_TOY) == pytest.approx(seconds)
+    stages = {"preprocess": 0.01, "queue": 0.02, "prefill": 0.03, "decode": 0.04}
+    times = {f"request_{stage}_time_seconds": seconds for stage, seconds in stages.items()}
+    times |= {"time_to_first_token_seconds": 0.06, "time_per_output_token_seconds": 0.04 * ROWS / TOKENS_OUT}
+    for name, seconds in times.items():
+        assert bench.value(f"{name}_count", **OF_TOY) == 1
+        assert bench.value(f"{name}_sum", **OF_TOY) == pytest.approx(seconds)
 
 
 def test_latency_of_an_active_call(bench: Bench) -> None:

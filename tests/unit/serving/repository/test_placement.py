@@ -47,9 +47,14 @@ def test_plain_tensors_use_all_gpus_in_their_own_precision(tmp_path: Path) -> No
         (("int8", "fp32", "fp16"), "int8", "precision int8 runs on the CPU only"),
     ],
 )
-def test_auto_runs_a_model_without_gpu_graphs_on_the_cpu(precisions: tuple[str, ...], wanted: str | None, remark: str) -> None:
-    found = place(bundle_of(*precisions), wanted, AUTO)
+def test_a_model_without_gpu_graphs_runs_on_the_cpu_unless_a_gpu_is_required(
+    precisions: tuple[str, ...], wanted: str | None, remark: str
+) -> None:
+    bundle = bundle_of(*precisions)
+    found = place(bundle, wanted, AUTO)
     assert (found.precision, found.devices, found.on_gpu, found.remark) == ("int8", (CPU,), False, remark)
+    with pytest.raises(BundleError, match=remark):
+        place(bundle, wanted, NEEDED)
 
 
 @pytest.mark.parametrize(("precisions", "served"), [(("fp16", "int8", "fp32"), "int8"), (("fp16",), "fp16")])

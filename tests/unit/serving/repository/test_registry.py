@@ -1,4 +1,4 @@
-"""Selection of models, and isolation of broken bundles."""
+"""Selection of models of every task, and isolation of broken bundles."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,24 +10,33 @@ import pytest
 from triptych_serving.bundle.manifest import FILL_MASK
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
-from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError
+from triptych_serving.errors import InvalidInputError, NotFoundError, UnavailableError, UnsupportedError
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.repository.loading import Loader, load_registry
 from triptych_serving.repository.registry import ModelSelector, ModelVersion, Registry, State
 from triptych_serving.repository.repository import VersionFolder
 
-from ....fixtures.toy import MODELS, SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
+from ....fixtures.encoders import write_image_bundle, write_text_bundle
+from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest, tamper, truncate
 
 OPTIONS = DecodeModelOptions(engine=EngineOptions(workers=1, slots=2))
 
 
 def loaded(repository: Path, only: str = "") -> closing[Registry]:
-    return closing(load_registry(repository, OPTIONS, only))
+    return closing(load_registry(repository, OPTIONS, only, EncoderOptions(runs=1)))
 
 
 @pytest.fixture(scope="module")
-def toy() -> Iterator[Registry]:
-    with loaded(MODELS) as registry:
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    """A translation model, four others, and a broken one."""
+    repository = tmp_path_factory.mktemp("models")
+    copy_bundle(repository, "toy")
+    write_text_bundle(repository, "fill-mask", "bert")
+    write_text_bundle(repository, "fill-mask", "pretrained", next_sentence=True)
+    write_text_bundle(repository, "token-classification", "ner")
+    write_image_bundle(repository, "vit")
+    tamper(write_text_bundle(repository, "question-answering", "squad") / "model.fp32.onnx")
+    with loaded(repository) as registry:
         yield registry
 
 
@@ -56,9 +65,9 @@ def test_open_selectors_match_the_only_model(toy: Registry, wish: ModelSelector)
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (ModelSelector(model="foo"), "model 'foo' not found; available: toy"),
+        (ModelSelector(model="foo"), "model 'foo' not found; available: bert, ner, pretrained, squad, toy, vit"),
         (ModelSelector(model="toy", version="7"), "version '7' of toy not found; available: toy version 1"),
-        (ModelSelector(version="7"), "version '7' of any model not found; available: toy version 1"),
+        (ModelSelector(version="7"), "version '7' of any model not found; available: bert version 1, .*, toy version 1"),
         (ModelSelector(model="toy", version="01"), "version '01' of toy not found"),
         (ModelSelector(target_language="fr"), r"no model translates any language to fr; available: en to de \(toy\)"),
         (ModelSelector(source_language="de", target_language="en"), "no model translates de to en"),
@@ -76,6 +85,42 @@ def test_a_malformed_code_names_its_field(toy: Registry, side: str) -> None:
     with pytest.raises(InvalidInputError) as error:
         toy.find(ModelSelector(**wish))
     assert error.value.field == f"{side}_language_code"
+
+
+def test_the_only_capable_model_is_selected(toy: Registry) -> None:
+    assert toy.find_image(ModelSelector()).name == "vit"
+    assert toy.find_text(ModelSelector(), "token-classification").name == "ner"
+    assert toy.find_text(ModelSelector(), "text-classification").name == "pretrained"
+    assert toy.find_text(ModelSelector("ner"), "embedding").name == "ner"
+
+
+def test_several_capable_models_are_ambiguous(toy: Registry) -> None:
+    with pytest.raises(InvalidInputError, match=r"several models match, set `model` to one of: bert, pretrained$") as error:
+        toy.find_text(ModelSelector(), "fill-mask")
+    assert error.value.field == "model"
+    with pytest.raises(InvalidInputError, match=r"set `model` to one of: bert, ner, pretrained$"):
+        toy.find_text(ModelSelector(), "embedding")
+    assert toy.find_text(ModelSelector("bert", "1"), "fill-mask").name == "bert"
+
+
+def test_an_incapable_model_names_its_capabilities(toy: Registry) -> None:
+    with pytest.raises(UnsupportedError, match="model 'vit' is not one that translates; it classifies images"):
+        toy.find(ModelSelector("vit"))
+    with pytest.raises(UnsupportedError, match="model 'toy' is not one that classifies images; it translates"):
+        toy.find_image(ModelSelector("toy"))
+    with pytest.raises(UnsupportedError, match="model 'bert' is not one that labels tokens; it fills masks, embeds text"):
+        toy.find_text(ModelSelector("bert"), "token-classification")
+
+
+def test_missing_and_broken_models_are_reported(toy: Registry, repository: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"model 'squad' cannot be served: .*SHA-256"):
+        toy.find_text(ModelSelector("squad"), "question-answering")
+    with pytest.raises(NotFoundError, match=r"no model answers questions; available: bert \(fill-mask\), ner \(token-"):
+        toy.find_text(ModelSelector(), "question-answering")
+    write_image_bundle(repository)
+    none = "no model translates any language to de; no translation model is loaded"
+    with loaded(repository) as registry, pytest.raises(NotFoundError, match=none):
+        registry.find(ModelSelector(target_language="de"))
 
 
 def test_two_models_for_one_pair_need_a_name(repository: Path) -> None:

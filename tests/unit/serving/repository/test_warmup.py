@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,12 @@ from ....fixtures.toy import BUNDLE, SOURCE, TARGET, copy_bundle, edit_manifest
 TOY = VersionFolder("toy", 1, BUNDLE)
 
 
-def loader(warm_up: WarmUp) -> Loader:
-    return Loader(DecodeModelOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1), warm_up)
+def loader(warm_up: WarmUp, **options: Any) -> Loader:
+    return Loader(DecodeModelOptions(engine=EngineOptions(workers=2, slots=2)), EncoderOptions(runs=1, **options), warm_up)
 
 
-def loaded(entry: VersionFolder, warm_up: WarmUp) -> Model:
-    model, fault = loader(warm_up).attempt(entry)
+def loaded(entry: VersionFolder, warm_up: WarmUp, **options: Any) -> Model:
+    model, fault = loader(warm_up, **options).attempt(entry)
     assert model is not None, fault
     return model
 
@@ -54,16 +55,13 @@ def engine_threads() -> int:
 )
 def test_warm_up_creates_the_lanes_of_every_worker(warm_up: WarmUp, kinds: set[LaneKind], runs: list[bool]) -> None:
     """Each level runs the engines named; warm-up runs appear in no request counter."""
-    model = loaded(TOY, warm_up)
-    assert isinstance(model, Translator)
-    try:
+    with closing(loaded(TOY, warm_up)) as model:
+        assert isinstance(model, Translator)
         assert [set(worker.lanes) for worker in model.engine._workers] == [kinds, kinds]
         assert [engine.steps.rows.count > 0 for engine in model.engines] == runs
         assert [engine.counters for engine in model.engines] == [Counters()] * len(runs)
         assert model.translate([SOURCE])[0].text == TARGET
         assert model.engine.counters.finished == 1
-    finally:
-        model.close()
 
 
 def test_warm_up_runs_several_batch_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,18 +85,13 @@ def test_models_of_every_task_are_warmed_up(tmp_path: Path) -> None:
     write_text_bundle(tmp_path, "fill-mask", "pretrained", next_sentence=True)
     write_text_bundle(tmp_path, "text-classification", "pairs", pairs=True)
     for entry in newest_versions(tmp_path):
-        model = loaded(entry, WarmUp.ALL)
-        model.close()
-        assert model.engines[0].steps.rows.count >= 4 * len(model.capabilities), entry.name
+        with closing(loaded(entry, WarmUp.ALL)) as model:
+            assert model.engines[0].steps.rows.count >= 4 * len(model.capabilities), entry.name
 
 
 def test_a_short_queue_is_no_fault(tmp_path: Path) -> None:
     """Images of one warm-up request do not fit into it together."""
-    entry = VersionFolder("image", 1, write_image_bundle(tmp_path))
-    encoders = EncoderOptions(runs=1, limits=BatchLimits(waiting_calls=1))
-    model, fault = Loader(DecodeModelOptions(), encoders, WarmUp.ALL).attempt(entry)
-    assert model is not None, fault
-    model.close()
+    loaded(VersionFolder("image", 1, write_image_bundle(tmp_path)), WarmUp.ALL, limits=BatchLimits(waiting_calls=1)).close()
 
 
 def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:
@@ -109,9 +102,8 @@ def test_an_old_bundle_is_warmed_up_without_searches(repository: Path) -> None:
 
     folder = copy_bundle(repository)
     edit_manifest(folder, forget)
-    model = loaded(VersionFolder("toy", 1, folder), WarmUp.ALL)
-    assert [engine.steps.rows.count > 0 for engine in model.engines] == [True]
-    model.close()
+    with closing(loaded(VersionFolder("toy", 1, folder), WarmUp.ALL)) as model:
+        assert [engine.steps.rows.count > 0 for engine in model.engines] == [True]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,13 +100,8 @@ def budgets_of(limit_bytes: int) -> Budgets:
     return Budgets(MemoryLimit(bytes=limit_bytes), lambda device: GpuMemory(1 << 40, 1 << 40))
 
 
-@contextmanager
-def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> Iterator[DeviceResources[ReplicaPool]]:
-    made = open_device_resources(SPEC, devices, budgets, 3, opened.memory)
-    try:
-        yield made
-    finally:
-        made.close()
+def resources_on(opened: Opened, *devices: Device, budgets: Budgets | None = None) -> closing[DeviceResources[ReplicaPool]]:
+    return closing(open_device_resources(SPEC, devices, budgets, 3, opened.memory))
 
 
 def test_memory_is_reserved_on_every_gpu_and_released(opened: Opened) -> None:
@@ -133,16 +128,13 @@ def test_sessions_without_a_plan_reserve_their_weights(opened: Opened) -> None:
     assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
 
 
-def test_the_cpu_needs_no_budget(opened: Opened) -> None:
+def test_nothing_is_limited_on_the_cpu_and_without_budgets(opened: Opened) -> None:
     with resources_on(opened, CPU, budgets=budgets_of(1)) as made:
         assert made.reserved == {}
         assert not opened.places[0].captures
-
-
-def test_nothing_is_limited_without_budgets(opened: Opened) -> None:
     with resources_on(opened, GPUS[0]) as made:
         assert made.reserved[GPUS[0]] > WEIGHTS
-        assert opened.places[0].limit_bytes is None
+        assert opened.places[1].limit_bytes is None
 
 
 def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> None:
@@ -160,23 +152,31 @@ def test_a_graph_that_does_not_fit_is_rejected_with_figures(opened: Opened) -> N
         assert budgets.of(GPUS[0]).reserved_bytes == 0
     assert "captured graphs" in message
     assert [memory.left for memory in opened.memories] == [0] * 4, "no session outlives its stream"
-
-
-def test_other_models_are_named_in_the_error(opened: Opened) -> None:
-    budgets = budgets_of(WEIGHTS + LIBRARY_BYTES + 1000)
+    budgets = budgets_of(both + 1000)
     budgets.of(GPUS[0]).reserve("model vit version 1", {"weights": 1000})
     with pytest.raises(DeviceMemoryError, match=r"\(model vit version 1 1000 B\): serve fewer models, or raise --gpu"):
         open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
 
 
-@pytest.mark.parametrize("room", [0, 1])
-def test_a_failed_allocation_frees_the_session_before_its_stream(opened: Opened, room: int) -> None:
-    """The allocation of inputs, or of outputs, fails, and the error is kept."""
-    opened.room, budgets = room, budgets_of(1 << 30)
-    with pytest.raises(DeviceMemoryError, match="no memory for uint8"):
+@pytest.mark.parametrize(
+    ("room", "fault", "message", "memories"),
+    [
+        (0, None, "no memory for uint8", 2),
+        (1, None, "no memory for uint8", 2),
+        (None, BundleError("here", ["the runtime cannot load it"]), "cannot load it", 4),
+    ],
+    ids=["inputs", "outputs", "second session"],
+)
+def test_a_failure_frees_sessions_before_their_streams(
+    opened: Opened, room: int | None, fault: Exception | None, message: str, memories: int
+) -> None:
+    """The error is kept meanwhile."""
+    opened.room, opened.fault, budgets = room, fault, budgets_of(1 << 30)
+    with pytest.raises((BundleError, DeviceMemoryError), match=message):
         open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
-    assert [(memory.left, memory.closed) for memory in opened.memories] == [(0, 1)] * 2
-    assert budgets.of(GPUS[0]).reserved_bytes == 0
+    assert [memory.left for memory in opened.memories[:2]] == [0, 0]
+    assert [bool(memory.closed) for memory in opened.memories] == [True] * memories
+    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
 
 
 def test_closing_twice_waits_for_the_first_close(opened: Opened) -> None:
@@ -208,16 +208,6 @@ def test_memory_is_released_even_if_a_stream_cannot_be_closed(opened: Opened) ->
         made.close()
     assert [memory.closed for memory in opened.memories] == [1] * 4
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
-
-
-def test_a_second_gpu_that_fails_frees_the_first(opened: Opened) -> None:
-    budgets = budgets_of(1 << 30)
-    opened.fault = BundleError("here", ["the runtime cannot load it"])
-    with pytest.raises(BundleError, match="cannot load it"):
-        open_device_resources(SPEC, GPUS, budgets, 3, opened.memory)
-    assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]
-    assert len(opened.memories) == 4
-    assert all(memory.closed for memory in opened.memories)
 
 
 def test_planned_memory_by_purpose() -> None:

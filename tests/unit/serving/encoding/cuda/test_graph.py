@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import cast
 
 import numpy as np
@@ -145,11 +145,8 @@ def test_many_threads_over_strict_memory(landing: int, monkeypatch: pytest.Monke
             good = good and bool((doubled["doubled"] == 2 * value).all())
         return good
 
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            assert all(pool.map(work, (0, 30, 67, 97)))  # never the poison
-    finally:
-        graph.close()
+    with closing(graph), ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, (0, 30, 67, 97)))  # never the poison
 
 
 def test_a_failure_leaves_the_graph_as_it_was() -> None:

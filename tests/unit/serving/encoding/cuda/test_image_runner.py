@@ -1,8 +1,6 @@
 """Images over a graph bound to device memory: results equal those of the same graph run directly."""
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -13,30 +11,13 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding import loading
 from triptych_serving.encoding.cuda import graph as graph_module
 from triptych_serving.encoding.cuda.device_resources import open_device_resources
-from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.runtime.device import CPU
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 from .....fixtures.encoders import write_image_bundle
-from ...encoders import photo
+from ...encoders import TWO_WAYS, both_ways, photo
 from ...runtime.memory.strict_memory import StrictMemory
-
-GRAPH = {"graph": "model.fp32.onnx"}
-PRECISIONS = {"fp32": GRAPH, "fp16": GRAPH}  # the same graph, run in two ways
-LIMITS = BatchLimits(batch_rows=13)
-
-
-@contextmanager
-def both(folder: Path) -> Iterator[tuple[ImageModel, ImageModel]]:
-    """Load the model for the CPU, and over buckets."""
-    bundle = open_bundle(write_image_bundle(folder, precisions=PRECISIONS))
-    made = [ImageModel("toy", 1, bundle, EncoderOptions(precision, runs=1, limits=LIMITS)) for precision in PRECISIONS]
-    try:
-        yield made[0], made[1]
-    finally:
-        for model in made:
-            model.close(drain=False)
 
 
 @pytest.fixture(params=[1, graph_module.LANDING_BYTES])
@@ -51,17 +32,16 @@ def _strict(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("_strict")
 def test_labels_equal_those_of_the_graph_itself(repository: Path) -> None:
     rng = random.Random(5)
-    with both(repository) as (plain, bucketed):
+    bundle = open_bundle(write_image_bundle(repository, precisions=TWO_WAYS))
+    with both_ways(ImageModel, bundle, limits=BatchLimits(batch_rows=13)) as (plain, bucketed):
         for count in (1, 2, 5, 13, 40):
             images = [photo((rng.randrange(256), rng.randrange(256), rng.randrange(256))) for _ in range(count)]
             for k in (1, 2, 3):
-                mine, expected = bucketed.classify(images, k), plain.classify(images, k)
-                assert [[label.label for label in image.labels] for image in mine] == [
-                    [label.label for label in image.labels] for image in expected
-                ]
-                assert [label.score for image in mine for label in image.labels] == pytest.approx(
-                    [label.score for image in expected for label in image.labels], rel=1e-6
+                mine, expected = (
+                    [label for image in model.classify(images, k) for label in image.labels] for model in (bucketed, plain)
                 )
+                assert [label.label for label in mine] == [label.label for label in expected]
+                assert [label.score for label in mine] == pytest.approx([label.score for label in expected], rel=1e-6)
         assert bucketed.describe().startswith("classifies images into 3 labels")
         assert "CPU, fp16, weights of" in bucketed.describe()
         assert (bucketed.devices, bucketed.reserved) == ((CPU,), {})

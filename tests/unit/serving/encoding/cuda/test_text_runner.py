@@ -2,9 +2,9 @@
 
 import random
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +32,16 @@ from triptych_serving.scheduling.request import Item
 
 from .....fixtures.encoders import ID, MASK, NUMBERS, VOCABULARY, write_text_bundle
 from ...calls import eventually
+from ...encoders import TWO_WAYS, both_ways
 
-GRAPH = {"graph": "model.fp32.onnx"}
-PRECISIONS = {"fp32": GRAPH, "fp16": GRAPH}  # the same graph, run in two ways
 TASKS = ("fill-mask", "text-classification", "token-classification", "question-answering", "text-embedding")
-LIMITS = BatchLimits(batch_tokens=400, batch_rows=20)
 
 
 def two_ways(folder: Path, task: str, **members: Any) -> Bundle:
-    return open_bundle(write_text_bundle(folder, task, precisions=PRECISIONS, **members))
+    return open_bundle(write_text_bundle(folder, task, precisions=TWO_WAYS, **members))
 
 
-@contextmanager
-def both(bundle: Bundle, **options: Any) -> Iterator[tuple[TextModel, TextModel]]:
-    """Load the model for the CPU, and over buckets."""
-    made = [
-        TextModel("toy", 1, bundle, EncoderOptions(precision, runs=1, limits=LIMITS, **options)) for precision in PRECISIONS
-    ]
-    try:
-        yield made[0], made[1]
-    finally:
-        for model in made:
-            model.close(drain=False)
+both = partial(both_ways, TextModel, limits=BatchLimits(batch_tokens=400, batch_rows=20))
 
 
 def random_row(rng: random.Random, outputs: Sequence[str], length: int) -> TextRow:
@@ -115,15 +103,10 @@ def test_every_task_gives_equal_results(repository: Path) -> None:
             lambda model: model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three")] * 3),
         ):
             assert ask(bucketed) == ask(plain)
-    with both(two_ways(repository, "token-classification")) as (plain, bucketed):
-        assert bucketed.run(TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5) == plain.run(
-            TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5
-        )
-    with both(two_ways(repository, "question-answering")) as (plain, bucketed):
-        questions = [("where does anna?", "anna smith lives in paris"), ("where?", "in paris")]
-        assert bucketed.run(QUESTION_ANSWERING_TASK, questions, top_k=2) == plain.run(
-            QUESTION_ANSWERING_TASK, questions, top_k=2
-        )
+    questions = [("where does anna?", "anna smith lives in paris"), ("where?", "in paris")]
+    for task, inputs in ((TOKEN_CLASSIFICATION_TASK, ["anna lives in paris"] * 5), (QUESTION_ANSWERING_TASK, questions)):
+        with both(two_ways(repository, task.name)) as (plain, bucketed):
+            assert bucketed.run(task, inputs) == plain.run(task, inputs)
 
 
 def test_more_masks_than_fit_take_several_runs(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,16 +151,12 @@ def test_buffers_are_released_after_failures(repository: Path, monkeypatch: pyte
     with both(two_ways(repository, "fill-mask")) as (_, bucketed):
         buffers = bucketed.engine._runner._pool._buffers
         count = buffers.qsize()
-        with monkeypatch.context() as patch:
-            patch.setattr(Binding, "run", fail)
-            for _ in range(2 * count):
-                with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
-        with monkeypatch.context() as patch:
-            patch.setattr(DeviceTextRunner, "_fill", fail)
-            for _ in range(2 * count):
-                with pytest.raises(EngineError, match="out of luck"):
-                    bucketed.run(EMBEDDING_TASK, ["one", "two"])
+        for owner, name in ((Binding, "run"), (DeviceTextRunner, "_fill")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, fail)
+                for _ in range(2 * count):
+                    with pytest.raises(EngineError, match="out of luck"):
+                        bucketed.run(EMBEDDING_TASK, ["one", "two"])
         assert bucketed.run(EMBEDDING_TASK, ["one"])[0].token_count == 3
         eventually(lambda: buffers.qsize() == count)
 

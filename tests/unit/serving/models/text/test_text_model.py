@@ -64,13 +64,6 @@ def test_long_texts_are_truncated_on_request(repository: Path, task: TextTask[An
             model.run(task, texts)
 
 
-def test_pairs_are_truncated(repository: Path) -> None:
-    with text_model(repository, "text-classification", pairs=True) as model:
-        most = model.manifest.limits.max_tokens
-        short, long = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two"), ("one", "two " * most)], truncate=True)
-        assert (short.truncated, long.truncated, long.token_count) == (False, True, most)
-
-
 def test_a_request_overrides_the_bundles_pooling(repository: Path) -> None:
     with text_model(repository, "text-embedding", pooling="cls", normalize=True) as model:
         assert model.capabilities == {EMBEDDING}
@@ -121,8 +114,11 @@ def test_classification_of_pairs(
 ) -> None:
     with text_model(repository, task, **members) as model:
         singles: list[Any] = ["one", "two"] if "singles" in members else []
-        results = model.run(TEXT_CLASSIFICATION_TASK, [*singles, ("one", "two three")])
-        assert [result.token_count for result in results] == [3] * len(singles) + [6]
+        most = model.manifest.limits.max_tokens
+        given = [*singles, ("one", "two three"), ("one", "two " * most)]
+        *results, long = model.run(TEXT_CLASSIFICATION_TASK, given, truncate=True)
+        assert [(result.token_count, result.truncated) for result in results] == [(3, False)] * len(singles) + [(6, False)]
+        assert (long.token_count, long.truncated) == (most, True)
         for inputs, message in bad:
             with pytest.raises(InvalidInputError, match=message):
                 model.run(TEXT_CLASSIFICATION_TASK, inputs)
@@ -245,12 +241,11 @@ def test_too_many_texts_are_rejected_with_the_request_field(
     repository: Path, kind: str, field: str, task: Any, texts: list[Any]
 ) -> None:
     options = EncoderOptions(limits=BatchLimits(waiting_rows=2))
-    model = TextModel(kind, 1, open_bundle(write_text_bundle(repository, kind)), options)
-    try:
-        with pytest.raises(InvalidInputError, match=f"^{field}: 3 rows in one request, at most 2 can wait"):
-            model.run(task, texts)
-    finally:
-        model.close(drain=False)
+    with (
+        text_model(repository, kind, options) as model,
+        pytest.raises(InvalidInputError, match=f"^{field}: 3 rows in one request, at most 2 can wait"),
+    ):
+        model.run(task, texts)
 
 
 def test_a_model_survives_a_runtime_error(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

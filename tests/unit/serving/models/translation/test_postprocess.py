@@ -87,21 +87,6 @@ def test_alignment_spans_all_source_tokens(codec: TranslationTokenizer) -> None:
     assert found.token_count == 2 * tokens
 
 
-def test_a_stream_of_one_sentence(codec: TranslationTokenizer) -> None:
-    prepared = prepare(codec, TARGETS[0])
-    [row], growing, said = prepared.rows, GrowingText(prepared, codec), []
-    for token in row.source[:-1]:
-        row.tokens.append(token)
-        said.append(growing.advance(row))
-        assert not growing.is_done
-    echo(row)
-    said.append(growing.advance(row))
-    assert growing.is_done
-    assert "".join(said) == TARGETS[0]
-    assert len(list(filter(None, said))) > 5
-    assert growing.advance(row) == ""
-
-
 def test_a_sentence_waits_for_those_before_it(codec: TranslationTokenizer) -> None:
     prepared = prepare(codec, TEXT)
     (first, second, third), growing = prepared.rows, GrowingText(prepared, codec)
@@ -125,7 +110,10 @@ def test_a_retried_row_repeats_nothing(codec: TranslationTokenizer) -> None:
     assert said
     assert growing.advance(row) == ""
     echo(row)
+    assert not growing.is_done
     assert said + growing.advance(row) == TARGETS[0]
+    assert growing.is_done
+    assert growing.advance(row) == ""
 
 
 @settings(max_examples=60)

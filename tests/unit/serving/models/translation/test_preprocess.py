@@ -75,7 +75,7 @@ def test_a_text_that_is_too_long_is_rejected(preparer: Preprocessor) -> None:
 def test_a_prefix_begins_the_first_sentence(preparer: Preprocessor, codec: TranslationTokenizer) -> None:
     options = DecodingOptions(target_prefix=("Der", ""))
     prepared = prepare(preparer, [f"{SOURCE} {SOURCE}", SOURCE], options)
-    assert [row.prefix for row in prepared.rows] == [codec.encode_prefixes(["Der"], 64)[0], (), ()]
+    assert [row.prefix for row in prepared.rows] == [finish(codec.encode_prefix_steps(["Der"], 64))[0], (), ()]
     with pytest.raises(InvalidInputError, match=r"^options\.target_prefix\[0\]: 14 tokens are too long"):
         prepare(preparer, [SOURCE], DecodingOptions(target_prefix=(TARGET,), max_length=14))
 

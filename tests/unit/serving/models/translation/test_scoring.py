@@ -1,6 +1,7 @@
 """Pairs are scored in batches."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -47,8 +48,8 @@ def session() -> StubSession:
 @pytest.fixture
 def scorer(codec: TranslationTokenizer, session: StubSession) -> Iterator[Scorer]:
     scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
-    yield scorer
-    scorer.engine.close()
+    with closing(scorer.engine):
+        yield scorer
 
 
 def test_every_pair_has_its_own_tokens(scorer: Scorer, codec: TranslationTokenizer) -> None:
@@ -59,15 +60,14 @@ def test_every_pair_has_its_own_tokens(scorer: Scorer, codec: TranslationTokeniz
         assert score.log_probability == pytest.approx(sum(expected))
 
 
-def test_batches_stay_below_the_limit_of_the_logits(codec: TranslationTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_stay_below_the_limit_of_the_logits(
+    codec: TranslationTokenizer, session: StubSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vocabulary = 300_000
     monkeypatch.setattr(TranslationTokenizer, "vocabulary", property(lambda self: vocabulary))
-    session = StubSession()
     scorer = Scorer(session, codec, TOKENS, runs=1)  # type: ignore[arg-type]
-    try:
+    with closing(scorer.engine):
         scores(scorer, PAIRS[:50])
-    finally:
-        scorer.engine.close()
     assert len(session.shapes) > 10
     assert max(rows * (length - 1) for rows, length in session.shapes) * vocabulary * 4 <= LOGIT_BYTES
 
