@@ -70,29 +70,21 @@ class ComparedMetric:
     kind: str
     better: int  # HIGHER, LOWER or NEITHER
     value: Callable[[Run], float | None]
-    tolerance: float = TOLERANCE  # Ratios that are no further from 1 are the same
-
-    def row(self, runs: Sequence[Run | None]) -> MetricRow:
-        """Compare the same load of all reports."""
-        values = [None if run is None else self.value(run) for run in runs]
-        return _row(self.name, self.kind, self.better, values, self.tolerance)
+    tolerance: float = TOLERANCE
 
 
 def _row(name: str, kind: str, better: int, values: Sequence[float | None], tolerance: float = TOLERANCE) -> MetricRow:
+    """Compare the values with the first; ratios that are no further from 1 than `tolerance` are the same."""
     first, *others = values
-    cells = tuple(_compared(value, first, better, tolerance) for value in others)
-    return MetricRow(name=name, kind=kind, first=first, others=cells)
-
-
-def _compared(value: float | None, base: float | None, better: int, tolerance: float) -> ComparedValue:
-    if value is None or not base:
-        return ComparedValue(value=value)
-    ratio = value / base
-    if better == NEITHER:
-        return ComparedValue(value=value, ratio=ratio)
-    if abs(ratio - 1) <= tolerance:
-        return ComparedValue(value=value, ratio=ratio, verdict="same")
-    return ComparedValue(value=value, ratio=ratio, verdict="better" if (ratio > 1) == (better == HIGHER) else "worse")
+    cells = []
+    for value in others:
+        ratio = value / first if value is not None and first else None
+        verdict = ""
+        if ratio is not None and better != NEITHER:
+            improved = (ratio > 1) == (better == HIGHER)
+            verdict = "same" if abs(ratio - 1) <= tolerance else "better" if improved else "worse"
+        cells.append(ComparedValue(value=value, ratio=ratio, verdict=verdict))
+    return MetricRow(name=name, kind=kind, first=first, others=tuple(cells))
 
 
 def kind_and_direction(name: str) -> tuple[str, int]:
@@ -106,11 +98,11 @@ def kind_and_direction(name: str) -> tuple[str, int]:
     return "number", HIGHER if name in ("BLEU", "accuracy") else NEITHER
 
 
-def _percentiles(label: str, of: Callable[[Run], Distribution | None], *names: str) -> list[ComparedMetric]:
-    def metric(name: str) -> ComparedMetric:
-        return ComparedMetric(f"p{name} {label}", "seconds", LOWER, lambda run: percentile_of(of(run), name))
+def _percentiles(label: str, of: Callable[[Run], Distribution | None], *names: str) -> Iterator[ComparedMetric]:
+    def value_of(name: str) -> Callable[[Run], float | None]:
+        return lambda run: percentile_of(of(run), name)
 
-    return [metric(name) for name in names]
+    return (ComparedMetric(f"p{name} {label}", "seconds", LOWER, value_of(name)) for name in names)
 
 
 METRICS = (
@@ -167,9 +159,15 @@ def _matches(first: Report, others: Sequence[Report]) -> Iterator[MatchedLoad]:
     for key, run in _by_key(first).items():
         found = tuple(table.get(key) for table in tables)
         if any(found):
-            rows = (metric.row((run, *found)) for metric in METRICS)
-            known = tuple(row for row in rows if row.first is not None or any(cell.value is not None for cell in row.others))
-            yield MatchedLoad(first=run, others=found, lines=known)
+            yield MatchedLoad(first=run, others=found, lines=tuple(_metric_rows((run, *found))))
+
+
+def _metric_rows(runs: Sequence[Run | None]) -> Iterator[MetricRow]:
+    """Compare the same load of all reports, by all metrics that any of them has."""
+    for metric in METRICS:
+        values = [None if run is None else metric.value(run) for run in runs]
+        if any(value is not None for value in values):
+            yield _row(metric.name, metric.kind, metric.better, values, metric.tolerance)
 
 
 def _headline(first: Report, others: Sequence[Report]) -> Iterator[MetricRow]:

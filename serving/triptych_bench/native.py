@@ -12,29 +12,27 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from triptych.decoding import DecodingArguments
+from triptych.decoding import DecodingArguments, DecodingOptions
 from triptych.inference import open_inference_pb2 as pb
 from triptych.v1 import model_pb2
 from triptych_bench.oip.responses import counters
 from triptych_bench.target import (
     OK,
     Counters,
-    GrpcTarget,
     Outcome,
     RawResponse,
     Request,
     RequestSpec,
     Sample,
     ServerTimes,
+    Target,
     TargetError,
-    failed,
     reason,
 )
 from triptych_bench.tasks import TASKS
 from triptych_client import tasks, text_tasks
 from triptych_client.connection import Settings
 from triptych_client.generation import GENERATE, GENERATE_STREAM
-from triptych_client.options import DecodingOptions
 
 STATISTICS = "/inference.GRPCInferenceService/ModelStatistics"
 PAIR_LABELS = {"next", "not_next"}  # of models that take pairs
@@ -101,8 +99,8 @@ METHODS: Mapping[str, TaskMethod] = {
 }
 
 
-class NativeTarget(GrpcTarget):
-    """Implements `triptych_bench.target.Target`."""
+class NativeTarget(Target):
+    """One of the services of triptych.v1, called for one task."""
 
     def __init__(self, settings: Settings, spec: RequestSpec) -> None:
         super().__init__(settings, spec)
@@ -114,7 +112,7 @@ class NativeTarget(GrpcTarget):
 
     async def open(self) -> None:
         await super().open()
-        self._stream: Any = self._channel.unary_stream(self._method.stream.path) if self._method.stream else None
+        self._stream = self._channel.unary_stream(self._method.stream.path) if self._method.stream else None
         self._statistics: Any = self._channel.unary_unary(STATISTICS)
         service = f"triptych.v1.{TASKS[self._spec.task].service}"
         found = await self._list_models()
@@ -145,9 +143,6 @@ class NativeTarget(GrpcTarget):
                 facts |= {"precision": model.precision, "devices": ",".join(model.devices)}
         return {key: value for key, value in facts.items() if value}
 
-    def samples(self, count: int, seed: int) -> list[Sample]:
-        return []
-
     def prepare(self, samples: Sequence[Sample]) -> Request:
         try:
             task = self._method.stream if self._spec.stream else None
@@ -161,40 +156,26 @@ class NativeTarget(GrpcTarget):
         self._served = (message.model, message.model_version)
         tokens, server = self._method.count_tokens(message), _times(message.timing)
         now = time.perf_counter()
-        return Outcome(OK, sent, now, client_send, now - received, server, tokens, (), response)
+        return Outcome(OK, sent, now, client_send, now - received, server, tokens, response=response)
 
-    async def _send_stream(self, request: Request) -> Outcome:
-        clock, method = time.perf_counter, self._method
+    def _read_part(self, part: bytes, came: float, outcome: Outcome) -> None:
+        method = self._method
         assert method.stream is not None
         assert method.tokens is not None
-        sent = clock()
-        times: list[float] = []
-        results: dict[int, str] = {}
-        tokens, server, reading = 0, None, 0.0
-        try:
-            call = self._stream(request, **self._options)
-            began = clock()
-            async for part in call:
-                received = clock()
-                event = method.stream.response.FromString(part)
-                if event.HasField("piece"):
-                    times.append(received)
-                elif event.HasField("result"):
-                    index, result = (getattr(event.result, name) for name in method.result)
-                    tokens += method.tokens(result)
-                    results[index] = method.read(result)
-                else:
-                    self._served = (event.summary.model, event.summary.model_version)
-                    server = _times(event.summary.timing)
-                reading += clock() - received
-        except aio.AioRpcError as error:
-            return failed(error, sent)
-        answer = [results[index] for index in sorted(results)]
-        return Outcome(OK, sent, clock(), began - sent, reading, server, tokens, tuple(times), answer)
+        event = method.stream.response.FromString(part)
+        if event.HasField("piece"):
+            outcome.token_times.append(came)
+        elif event.HasField("result"):
+            index, result = (getattr(event.result, name) for name in method.result)
+            outcome.tokens += method.tokens(result)
+            outcome.response.append((index, method.read(result)))
+        else:
+            self._served = (event.summary.model, event.summary.model_version)
+            outcome.server = _times(event.summary.timing)
 
     def read(self, response: RawResponse) -> list[str]:
         if self._spec.stream:
-            return list(response)
+            return [text for _, text in sorted(response)]
         return [self._method.read(result) for result in getattr(self._parse(response), self._method.task.results)]
 
     async def stats(self) -> Counters | None:

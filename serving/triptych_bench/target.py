@@ -1,13 +1,14 @@
-"""The interface between the load generator and a server, and what both kinds of gRPC targets share.
+"""A server as the load generator sees it, and what both kinds of targets share.
 
 `triptych_bench.native` calls Triptych's own services, `triptych_bench.oip` the Open Inference Protocol. All moments are of
 `time.perf_counter`, in seconds; all durations are in seconds.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -43,9 +44,9 @@ class ServerTimes:
     postprocess: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """The outcome of one request."""
+    """The outcome of one request, which is also its record in the log of a run."""
 
     code: str  # name of the gRPC status: "OK", "RESOURCE_EXHAUSTED", ...
     sent: float  # moment when sending began
@@ -54,13 +55,20 @@ class Outcome:
     client_receive: float = 0.0  # duration of parsing the response in the generator
     server: ServerTimes | None = None
     tokens: int = 0  # generated tokens
-    token_times: tuple[float, ...] = ()  # moments when pieces of a stream arrived; the first is the first token's
-    response: RawResponse = None  # None if the request failed
+    token_times: list[float] = field(default_factory=list)  # moments when pieces of a stream arrived; the first is TTFT's
+    response: RawResponse = None  # None if the request failed, and in a log
     message: str = ""  # reason of a failure, one line
+    batch: int = 0  # index of the batch; set by the log
+    due: float = 0.0  # scheduled moment, in closed loops the moment of sending; set by the log
 
     @property
     def ok(self) -> bool:
         return self.code == OK
+
+    @property
+    def latency(self) -> float:
+        """Seconds from the scheduled moment to the response."""
+        return self.received - self.due
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,48 +118,14 @@ class UnaryCaller:
         self._channel.close()
 
 
-class Sender(Protocol):
-    """The part of a target that the load loops use."""
+class Target(ABC):
+    """A server under test over gRPC; belongs to one event loop. Requests and responses are bytes.
 
-    async def send(self, request: Request) -> Outcome:
-        """Send a request and wait; a failure is an outcome, too."""
-
-    def caller(self) -> UnaryCaller | None:
-        """Return a caller for a thread, or None if requests are only sent by `send`. After `open`."""
-
-
-class Target(Sender, Protocol):
-    """A server under test. Constructed with `(settings, spec)`; belongs to one event loop."""
-
-    async def open(self) -> None:
-        """Connect and check that the model is available. Raises TargetError."""
-
-    async def close(self) -> None:
-        """Cancel all requests in flight."""
-
-    async def describe(self) -> dict[str, str]:
-        """Return known facts for a report: address, protocol, model, model_version, precision, devices, server."""
-
-    def samples(self, count: int, seed: int) -> list[Sample]:
-        """Generate random inputs for "infer"; empty if the target generates none. After `open`."""
-
-    def prepare(self, samples: Sequence[Sample]) -> Request:
-        """Make a request that can be sent repeatedly. Raises TargetError if the samples do not fit the model."""
-
-    def read(self, response: RawResponse) -> list[str]:
-        """Return the output for each input, as references are written: a translation, the best label, the best token."""
-
-    async def stats(self) -> Counters | None:
-        """Return counters of the server, if it has any; their differences describe the time between two calls.
-
-        requests, failures, cached (of the requests); and sums of seconds: total, queue, preprocess, compute, postprocess.
-        """
-
-
-class GrpcTarget:
-    """Base class of targets over gRPC: a channel without serializers, so that requests and responses are bytes."""
+    Subclasses set `path`, and `_stream` in `open`.
+    """
 
     path: str  # of the unary method
+    _stream: Any  # sends a request and yields the parts of the response
 
     def __init__(self, settings: Settings, spec: RequestSpec) -> None:
         self._settings, self._spec = settings, spec
@@ -160,13 +134,16 @@ class GrpcTarget:
         self._streams = spec.stream
 
     async def open(self) -> None:
+        """Connect and check that the model is available. Raises TargetError."""
         self._channel: Any = open_async_channel(self._settings)
         self._call: Any = self._channel.unary_unary(self.path)
 
     async def close(self) -> None:
+        """Cancel all requests in flight."""
         await self._channel.close()
 
     async def send(self, request: Request) -> Outcome:
+        """Send a request and wait; a failure is an outcome, too."""
         if self._streams:
             return await self._send_stream(request)
         sent = time.perf_counter()
@@ -179,13 +156,57 @@ class GrpcTarget:
         return self._read(response, sent, began - sent)
 
     def caller(self) -> UnaryCaller | None:
+        """Return a caller for a thread, or None if requests are only sent by `send`. After `open`."""
         return None if self._streams else UnaryCaller(self._settings, self.path, self._metadata, self._read)
 
-    def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
-        raise NotImplementedError
-
     async def _send_stream(self, request: Request) -> Outcome:
-        raise NotImplementedError
+        clock = time.perf_counter
+        outcome = Outcome(OK, clock(), 0.0, response=[])
+        try:
+            call = self._stream(request, **self._options)
+            outcome.client_send = clock() - outcome.sent
+            async for part in call:
+                came = clock()
+                self._read_part(part, came, outcome)
+                if not outcome.ok:
+                    call.cancel()
+                    break
+                outcome.client_receive += clock() - came
+        except grpc.RpcError as error:
+            return failed(error, outcome.sent)
+        outcome.received = clock()
+        return outcome
+
+    @abstractmethod
+    async def describe(self) -> dict[str, str]:
+        """Return known facts for a report: address, protocol, model, model_version, precision, devices, server."""
+
+    def samples(self, count: int, seed: int) -> list[Sample]:
+        """Generate random inputs for "infer"; empty if the target generates none. After `open`."""
+        return []
+
+    @abstractmethod
+    def prepare(self, samples: Sequence[Sample]) -> Request:
+        """Make a request that can be sent repeatedly. Raises TargetError if the samples do not fit the model."""
+
+    @abstractmethod
+    def read(self, response: RawResponse) -> list[str]:
+        """Return the output for each input, as references are written: a translation, the best label, the best token."""
+
+    @abstractmethod
+    async def stats(self) -> Counters | None:
+        """Return counters of the server, if it has any; their differences describe the time between two calls.
+
+        requests, failures, cached (of the requests); and sums of seconds: total, queue, preprocess, compute, postprocess.
+        """
+
+    @abstractmethod
+    def _read(self, response: bytes, sent: float, client_send: float | None = None) -> Outcome:
+        """Make the outcome of a response that has just arrived."""
+
+    @abstractmethod
+    def _read_part(self, part: bytes, came: float, outcome: Outcome) -> None:
+        """Add a part of a stream, which arrived at the moment `came`, to the outcome."""
 
 
 def failed(error: Any, sent: float) -> Outcome:

@@ -35,7 +35,7 @@ from triptych_cli.documents.discovery import Selection, discover
 from triptych_cli.documents.document_files import FilePolicy
 from triptych_cli.documents.job import DocumentJob, run_job
 from triptych_cli.documents.stored import Database
-from triptych_documents.format import ReadOptions, load_format
+from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.translation.units import UnitTranslator
 from triptych_embedded.engine import EngineSentenceTranslator, open_sentence_translator
@@ -151,7 +151,7 @@ class Contest:
         job = job.in_languages(identity.source_language, identity.target_language)
         work = UnitTranslator(job.rules)
         documents = [
-            load_format(found.format).read(found.source.read_bytes(), job.policy.options)
+            found.format.read(found.source.read_bytes(), job.policy.options)
             for found in job.documents
             if found.format is not None
         ]

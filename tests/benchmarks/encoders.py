@@ -17,19 +17,29 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
-from candidates.encoder_tasks import EncoderTask, ImageTask, Run, TextTask, method, read_images, read_texts, request
+from candidates.encoder_tasks import (
+    EncoderTask,
+    ImageTask,
+    Run,
+    TextTask,
+    encoder_requests,
+    method,
+    read_images,
+    read_texts,
+    request,
+)
 from echo import METHOD
 from grpc import aio
 from report.tables import write_json
-from servers.encoder_load import send_all
+from servers.load import send_all
 from servers.start import script_server
 
+from triptych_bench.load.loops import run_closed_loop
 from triptych_bench.server.process import TriptychServer
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.repository.repository import newest_versions
@@ -39,7 +49,7 @@ from triptych_training.checkpoints.folder import TOKENIZER
 
 BATCHES = (1, 4, 16)
 SEARCH_INPUTS = 16  # for the search of the best settings
-LATENCY_CALLS = 40
+LATENCY_CALLS, LATENCY_TURNS = 4, 10
 LATENCY_TOKENS = 16  # of the text, approximately
 
 
@@ -102,51 +112,30 @@ def eager_candidates(task: EncoderTask, everywhere: bool, inputs: Sequence[Any])
     return {f"batch {batch}": batched(run, batch, sizes, 1) for batch in BATCHES}
 
 
-async def one_by_one(call: Any, request: Any, count: int) -> float:
-    """Return the median seconds of a call."""
-    times = []
-    for _ in range(count):
-        started = time.perf_counter()
-        await call(request)
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
-
-
-def through_grpc(task: EncoderTask, address: str, inputs: Sequence[Any], in_flight: int) -> None:
-    """Send one request per input, with a fixed number in flight."""
-    requests = [request(task.kind, [item]) for item in inputs]
-    asyncio.run(send_all(address, partial(method, task.kind), requests, in_flight))
-
-
-def echo_all(address: str, payload: bytes, count: int, in_flight: int) -> None:
-    """Send payloads to the echo server, with a fixed number in flight."""
-    asyncio.run(send_all(address, lambda channel: channel.unary_unary(METHOD), [payload] * count, in_flight))
-
-
 def latency(task: EncoderTask, precision: str, address: str, echo: str, item: Any, threads: int) -> dict[str, float]:
     """Return medians in milliseconds, measured in turns."""
     graph = task.bundle.manifest.precisions[precision]
     session = Session(task.bundle.path(graph.graph), threads, graph.saturation_free)
-    arrays = task.arrays([item])
+    arrays, one = task.arrays([item]), request(task.kind, [item])
 
     async def run() -> dict[str, float]:
         async with aio.insecure_channel(address) as channel, aio.insecure_channel(echo) as other:
-            call, one = method(task.kind, channel), request(task.kind, [item])
-            payload = one.SerializeToString()
             back: Any = other.unary_unary(METHOD)
-            times: dict[str, list[float]] = {"bare session": [], "echo": [], "request": []}
-            for _ in range(10):
-                bare = []
-                for _ in range(LATENCY_CALLS // 10):
-                    started = time.perf_counter()
-                    session.run(arrays, task.outputs)
-                    bare.append(time.perf_counter() - started)
+            calls = {"echo": (back, one.SerializeToString()), "request": (method(task.kind, channel), one)}
+            times: dict[str, list[float]] = {name: [] for name in ("bare session", *calls)}
+            for _ in range(LATENCY_TURNS):
+                bare = [seconds(lambda _: session.run(arrays, task.outputs), ()) for _ in range(LATENCY_CALLS)]
                 times["bare session"].append(statistics.median(bare))
-                times["echo"].append(await one_by_one(back, payload, LATENCY_CALLS // 10))
-                times["request"].append(await one_by_one(call, one, LATENCY_CALLS // 10))
+                for name, (call, message) in calls.items():
+                    log = await run_closed_loop(call, [message], 1, count=LATENCY_CALLS)
+                    times[name].append(statistics.median(record.latency for record in log.records))
             return {name: 1000 * statistics.median(values) for name, values in times.items()}
 
     return asyncio.run(run())
+
+
+def echo_method(channel: aio.Channel) -> Any:
+    return channel.unary_unary(METHOD)
 
 
 @click.command()
@@ -161,20 +150,10 @@ def latency(task: EncoderTask, precision: str, address: str, echo: str, item: An
 @click.option("--precisions", default="fp32,int8", show_default=True)
 @click.option("--serve-options", default="", help="More of `triptych serve`.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
-def main(  # noqa: PLR0917 - click passes them by name
-    checkpoint: Path,
-    repository: Path,
-    texts: Path | None,
-    images: Path | None,
-    count: int,
-    rounds: int,
-    in_flight: int,
-    tokens: int,
-    precisions: str,
-    serve_options: str,
-    json_file: Path | None,
-) -> None:
-    folder = newest_versions(repository)[0].folder
+def main(checkpoint: Path, texts: Path | None, images: Path | None, count: int, tokens: int, **given: Any) -> None:
+    precisions, json_file = given.pop("precisions").split(","), given.pop("json_file")
+    given["serve_options"] = given["serve_options"].split()
+    folder = newest_versions(given["repository"])[0].folder
     task: EncoderTask
     inputs: list[Any]
     if (checkpoint / TOKENIZER).exists():
@@ -188,9 +167,8 @@ def main(  # noqa: PLR0917 - click passes them by name
     results: list[Result] = []
     latencies: dict[str, dict[str, float]] = {}
     with torch.inference_mode(), script_server("echo.py") as echo:
-        for precision in precisions.split(","):
-            plan = Plan(task, inputs, rounds, in_flight, repository, echo.address, serve_options.split())
-            speeds, waits = measure(plan, precision)
+        for precision in precisions:
+            speeds, waits = measure(Plan(task, inputs, echo=echo.address, **given), precision)
             results += speeds
             latencies |= waits
     report(results, latencies)
@@ -225,14 +203,12 @@ def measure(plan: Plan, precision: str) -> tuple[list[Result], dict[str, dict[st
     lone = min(zip(task.sizes(inputs), inputs, strict=True), key=lambda pair: abs(pair[0] - LATENCY_TOKENS))[1]
     with TriptychServer(["--models", str(plan.repository), "--precision", precision, *plan.serve_options]) as server:
         address = server.address
-        runs["gRPC"] = lambda items: through_grpc(task, address, items, plan.in_flight)
+        runs["gRPC"] = lambda items: send_all(address, *encoder_requests(task.kind, items, 1), plan.in_flight)
+        runs["echo"] = lambda items: send_all(plan.echo, echo_method, [payload] * len(items), plan.in_flight)
         runs["gRPC"](inputs[:8])
         for _ in range(plan.rounds):
             for name, run in runs.items():
                 times.setdefault(name, []).append(seconds(run, inputs))
-            times.setdefault("echo", []).append(
-                seconds(lambda items: echo_all(plan.echo, payload, len(items), plan.in_flight), inputs)
-            )
         for threads in sorted({1, usable_cpus()}):
             name = f"{precision}, bare session with {threads} threads"
             latencies[name] = latency(task, precision, address, plan.echo, lone, threads)

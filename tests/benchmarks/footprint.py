@@ -11,19 +11,17 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from torch import Tensor
+from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 LANGUAGES = ("deu_Latn", "eng_Latn", "fra_Latn")
-SHARD = 1_000_000_000  # bytes
+SHARD = "1GB"
 SPREAD = 2.0  # times what keeps a layer's variance: with less all sentences get one answer, with more rounding decides
 MIB = 1 << 20
 
@@ -72,66 +70,24 @@ def main(work: Path, layers: int, vocabulary: int, dim: int) -> None:
     click.echo(served.stdout.rstrip())
 
 
+@torch.no_grad()
 def make_folder(folder: Path, layers: int, vocabulary: int, dim: int) -> None:
-    """Config, weights in shards, tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shards: list[dict[str, Tensor]] = [{}]
-    for name, tensor in make_weights(layers, vocabulary, dim):
-        if shards[-1] and sum(t.nbytes for t in shards[-1].values()) + tensor.nbytes > SHARD:
-            _write_shard(folder, len(shards), shards[-1])
-            shards[-1] = {key: torch.empty(0) for key in shards[-1]}
-            shards.append({})
-        shards[-1][name] = tensor
-    _write_shard(folder, len(shards), shards[-1])
-    places = {name: _shard_name(number) for number, shard in enumerate(shards, 1) for name in shard}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    """Write config, weights in shards, and tokenizer."""
+    torch.manual_seed(1)
+    shape = {"layers": layers, "attention_heads": max(1, dim // 64), "ffn_dim": 4 * dim}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in shape.items()}
+    # The other members are NLLB's by default.
+    model = M2M100ForConditionalGeneration(
+        M2M100Config(d_model=dim, vocab_size=vocabulary, activation_function="relu", **sides)
+    )
+    for name, weights in model.named_parameters():
+        if weights.ndim == 2:
+            weights.normal_(0, (1.0 if "shared" in name else SPREAD) * weights.shape[1] ** -0.5)
+    model.generation_config.max_length = 200
+    model.save_pretrained(folder, max_shard_size=SHARD)
     make_tokenizer(vocabulary).save(str(folder / "tokenizer.json"))
     codes = {"additional_special_tokens": list(LANGUAGES), "tokenizer_class": "NllbTokenizer"}
     (folder / "tokenizer_config.json").write_text(json.dumps(codes))
-    shape = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in _layers(layers, dim).items()}
-    config = {
-        "model_type": "m2m_100",
-        "architectures": ["M2M100ForConditionalGeneration"],
-        "d_model": dim,
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 1024,
-        "activation_function": "relu",
-        "scale_embedding": True,
-        "bos_token_id": 0,
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-        **shape,
-    }
-    (folder / "generation_config.json").write_text(json.dumps({"max_length": 200, "decoder_start_token_id": 2}))
-    (folder / "config.json").write_text(json.dumps(config))
-
-
-def make_weights(layers: int, vocabulary: int, dim: int) -> Iterator[tuple[str, Tensor]]:
-    """Names as M2M100's."""
-    generator = torch.Generator().manual_seed(1)
-
-    def matrix(rows: int, columns: int) -> Tensor:
-        return torch.empty(rows, columns).normal_(0, SPREAD * columns**-0.5, generator=generator)
-
-    yield "model.shared.weight", torch.empty(vocabulary, dim).normal_(0, dim**-0.5, generator=generator)
-    for side in ("encoder", "decoder"):
-        attentions = ("self_attn",) if side == "encoder" else ("self_attn", "encoder_attn")
-        for layer in range(layers):
-            prefix = f"model.{side}.layers.{layer}"
-            for attention in attentions:
-                for projection in ("q_proj", "k_proj", "v_proj", "out_proj"):
-                    yield f"{prefix}.{attention}.{projection}.weight", matrix(dim, dim)
-                    yield f"{prefix}.{attention}.{projection}.bias", torch.zeros(dim)
-            yield f"{prefix}.fc1.weight", matrix(4 * dim, dim)
-            yield f"{prefix}.fc1.bias", torch.zeros(4 * dim)
-            yield f"{prefix}.fc2.weight", matrix(dim, 4 * dim)
-            yield f"{prefix}.fc2.bias", torch.zeros(dim)
-            for norm in (*(f"{attention}_layer_norm" for attention in attentions), "final_layer_norm"):
-                yield f"{prefix}.{norm}.weight", torch.ones(dim)
-                yield f"{prefix}.{norm}.bias", torch.zeros(dim)
-        yield f"model.{side}.layer_norm.weight", torch.ones(dim)
-        yield f"model.{side}.layer_norm.bias", torch.zeros(dim)
 
 
 def make_tokenizer(vocabulary: int) -> Tokenizer:
@@ -144,18 +100,6 @@ def make_tokenizer(vocabulary: int) -> Tokenizer:
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.add_special_tokens([*SPECIAL, *LANGUAGES])
     return tokenizer
-
-
-def _layers(layers: int, dim: int) -> dict[str, int]:
-    return {"layers": layers, "attention_heads": max(1, dim // 64), "ffn_dim": 4 * dim}
-
-
-def _shard_name(number: int) -> str:
-    return f"model-{number:05d}.safetensors"
-
-
-def _write_shard(folder: Path, number: int, tensors: dict[str, Tensor]) -> None:
-    save_file(tensors, str(folder / _shard_name(number)), metadata={"format": "pt"})
 
 
 if __name__ == "__main__":

@@ -34,14 +34,14 @@ import click
 import numpy as np
 import torch
 from candidates.encoder_models import CompiledEncoder, EncoderModel, OnnxRuntimeEncoder
-from candidates.encoder_tasks import TOP_K, EncoderTask, ImageTask, TextTask, read_images, read_texts
+from candidates.encoder_tasks import TOP_K, EncoderTask, ImageTask, TextTask, encoder_requests, read_images, read_texts
 from numpy.typing import NDArray
 from PIL import Image
 from report import machine
 from report.tables import Table, numbers, write_json
 from report.work import NOTHING, Work, bert, graph_kernels, vit
 from roofline import LARGE, TINY, Ceilings, describe, measure
-from servers.encoder_load import encoder_load
+from servers.load import Generators, generators
 
 from triptych_bench.server.process import TriptychServer
 from triptych_serving.bundle.bundle import open_bundle
@@ -152,8 +152,10 @@ def main(
         server = stack.enter_context(TriptychServer(options))
         for size in numbers(per_request):
             name = f"Triptych gRPC, {size} a request, {in_flight} in flight"
-            run = stack.enter_context(encoder_load(server.address, kind, inputs, in_flight, size, clients))
-            runs[name] = partial(_done, run)
+            load = generators(
+                max(1, min(clients, in_flight // size)), partial(encoder_requests, kind, inputs, size), -(-count // size)
+            )
+            runs[name] = partial(_served, stack.enter_context(load), server.address, in_flight // size)
         rows = list(contest(plan, runs, settings, ceilings, _work(plan, batch)))
     for name, reason in refused.items():
         click.echo(f"{name}: {reason}")
@@ -273,9 +275,8 @@ def in_process(plan: Plan) -> Iterator[Run]:
         close()
 
 
-def _done(run: Callable[[], object]) -> None:
-    """Run and discard the result."""
-    run()
+def _served(load: Generators, address: str, in_flight: int) -> None:
+    load.closed_loop(address, in_flight)
 
 
 def contest(plan: Plan, runs: dict[str, Run], settings: dict[str, str], ceilings: Ceilings, work: Work) -> Iterator[Row]:

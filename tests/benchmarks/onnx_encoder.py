@@ -27,12 +27,10 @@ from typing import Any
 import click
 import grpc
 import numpy as np
-import onnxruntime
 from grpc import aio
-from numpy.typing import NDArray
+from servers.plain_encoder import PlainEncoder
 from servers.rates import median_loops
 from servers.start import script_server
-from tokenizers import Tokenizer
 
 from triptych.inference import open_inference_pb2, open_inference_pb2_grpc
 from triptych.v1 import embedding_pb2, embedding_pb2_grpc
@@ -47,29 +45,8 @@ from triptych_serving.runtime.cpu_info import usable_cpus
 SERVICE, METHOD = "plain.Encoder", "Embed"
 IN_FLIGHT = (1, 16, 64)
 NAME, ORIGINAL = "encoder", "original"
-MLSERVER = Path(__file__).parent / "servers/mlserver_encoder.py"
-
-
-class PlainEncoder:
-    """Mean of the hidden states of one text at a time."""
-
-    def __init__(self, model: str, folder: str) -> None:
-        self._tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # the pool has a thread for each CPU
-        self._session = onnxruntime.InferenceSession(model, options)
-        self._inputs = [one.name for one in self._session.get_inputs()]
-        outputs = self._session.get_outputs()
-        self._states = next(one.name for one in outputs if len(one.shape) == 3 and one.type == "tensor(float)")
-
-    def embed(self, text: str) -> NDArray[np.float32]:
-        """Compute the vector of a text."""
-        ids = np.array([self._tokenizer.encode(text).ids])
-        values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        [states] = self._session.run([self._states], {name: values[name] for name in self._inputs})
-        mean: NDArray[np.float32] = states[0].mean(0)
-        return mean
+PLAIN, RUNTIME = "plain_encoder", "mlserver_encoder"  # files that MLServer imports
+SERVERS = Path(__file__).parent / "servers"
 
 
 async def serve(model: str, folder: str) -> None:
@@ -91,10 +68,11 @@ async def serve(model: str, folder: str) -> None:
 
 def mlserver(program: str, model: str, checkpoint: str, folder: Path) -> ServerProcess:
     """Return MLServer, whose settings are written into a folder; its log goes to standard error."""
-    shutil.copy(MLSERVER, folder / "encoder_runtime.py")
+    for name in (PLAIN, RUNTIME):
+        shutil.copy(SERVERS / f"{name}.py", folder)
     extra = {"folder": str(Path(checkpoint).absolute()), "threads": usable_cpus()}
     parameters = {"uri": str(Path(model).absolute()), "extra": extra}
-    settings = {"name": NAME, "implementation": "encoder_runtime.Encoder", "parameters": parameters}
+    settings = {"name": NAME, "implementation": f"{RUNTIME}.Encoder", "parameters": parameters}
     (folder / "model-settings.json").write_text(json.dumps(settings), encoding="utf-8")
     (folder / "settings.json").write_text(json.dumps({"parallel_workers": 0, "host": "127.0.0.1"}), encoding="utf-8")
     command = ["sh", "-c", 'exec "$0" start "$1" >&2', program, str(folder)]
@@ -103,7 +81,11 @@ def mlserver(program: str, model: str, checkpoint: str, folder: Path) -> ServerP
 
 async def measure(own: str, plain: str, peer: str, texts: list[str], rounds: int, count: int) -> None:
     """Print rates and latencies of the servers; `peer` is MLServer's address or empty."""
-    async with aio.insecure_channel(own) as first, aio.insecure_channel(plain) as second, aio.insecure_channel(peer) as third:
+    async with (
+        aio.insecure_channel(own) as first,
+        aio.insecure_channel(plain) as second,
+        aio.insecure_channel(peer or plain) as third,
+    ):
         stub, call = embedding_pb2_grpc.EmbeddingServiceStub(first), second.unary_unary(f"/{SERVICE}/{METHOD}")
         infer = open_inference_pb2_grpc.GRPCInferenceServiceStub(third).ModelInfer
         sends: dict[str, Any] = {

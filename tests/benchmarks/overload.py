@@ -19,21 +19,21 @@ twice the 99th percentile of such requests before the overload.
 
 import asyncio
 import io
+import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from itertools import takewhile
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import grpc
 import numpy as np
-import psutil
 from grpc import aio
 from PIL import Image
 from servers import cpus as cpu_sets
@@ -46,8 +46,10 @@ from triptych.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from triptych_bench.load.loops import poisson
+from triptych_bench.load.log import Log
+from triptych_bench.load.loops import run_closed_loop, run_open_loop
 from triptych_bench.server.process import ServerProcess, TriptychServer
+from triptych_bench.server.resources import ProcessMeter, ResourceSample
 
 WORDS = ("man", "woman", "dog", "runs", "jumps", "over", "red", "blue", "house", "street", "near", "with", "plays", "guitar")
 SOURCE_WORDS = 20
@@ -59,7 +61,6 @@ PATIENCE_SECONDS = 600.0  # of the closed loop
 MEMORY_SECONDS = 1.0  # between two looks
 SETTLED = 0.25  # of the overload: by then buffers have grown
 SLOW = 2.0  # times the calm 99th percentile: not recovered yet
-Call = Callable[[float], Awaitable[object]]  # with a timeout in seconds
 
 
 @dataclass(frozen=True)
@@ -105,18 +106,18 @@ TASKS = {
 }
 
 
-@dataclass
+@dataclass(frozen=True)
 class Overload:
     """Outcomes of the calls, in seconds."""
 
     seconds: float
     rate: float  # calls sent per second
-    latencies: list[float] = field(default_factory=list)  # of the responses
-    refusals: list[float] = field(default_factory=list)  # latencies of rejected calls
-    codes: dict[str, int] = field(default_factory=dict)
-    lags: list[float] = field(default_factory=list)  # delays of the load generator
-    memory: list[float] = field(default_factory=list)  # MB, once a second
-    cpu_seconds: float = 0.0  # of the server
+    latencies: list[float]  # of the responses
+    refusals: list[float]  # latencies of rejected calls
+    codes: dict[str, int]
+    lags: list[float]  # delays of the load generator
+    memory: list[float]  # MB, once a second
+    cpu_seconds: float  # of the server
 
     @property
     def goodput(self) -> float:
@@ -166,26 +167,11 @@ class Round:
 @click.option("--cpus", type=int, default=2)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None)
 @click.argument("serve", nargs=-1, type=click.UNPROCESSED)
-def main(  # noqa: PLR0917
-    repository: Path,
-    task: str,
-    model: str,
-    texts: int,
-    length: int,
-    factor: float,
-    seconds: float,
-    rounds: int,
-    deadline: float,
-    in_flight: int,
-    capacity_seconds: float,
-    cpus: int,
-    json_file: Path | None,
-    serve: tuple[str, ...],
-) -> None:
-    plan = Plan(TASKS[task], model, texts, length, factor, seconds / rounds, deadline, in_flight, capacity_seconds)
+def main(repository: Path, rounds: int, cpus: int, json_file: Path | None, serve: tuple[str, ...], **given: Any) -> None:
+    plan = Plan(**{**given, "task": TASKS[given["task"]], "seconds": given["seconds"] / rounds})
     results = measure(repository, plan, rounds, cpus, serve)
     for result in results:
-        click.echo("\n".join(describe(result, deadline)))
+        click.echo("\n".join(describe(result, plan.deadline)))
     if json_file:
         json_file.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
 
@@ -220,7 +206,7 @@ def describe(result: Round, deadline: float) -> Iterator[str]:
     """Yield the lines of the report."""
     overload = result.overload
     yield f"capacity          {result.capacity_before:8.1f} answers/s before, {result.capacity_after:.1f} after"
-    yield f"overload          {overload.rate:8.1f} calls/s for {overload.seconds:.0f} s: {dict(overload.codes)}"
+    yield f"overload          {overload.rate:8.1f} calls/s for {overload.seconds:.0f} s: {overload.codes}"
     yield f"goodput           {overload.goodput:8.1f} answers/s, {result.ratio:.3f} of the capacity"
     per_second = len(overload.latencies) / overload.cpu_seconds
     yield f"by CPU time       {per_second:8.1f} answers a CPU second, {result.cpu_ratio:.3f} of the capacity's"
@@ -240,112 +226,85 @@ def _ms(values: Sequence[float]) -> str:
 
 
 async def _measure(server: ServerProcess, plan: Plan, rounds: int) -> list[Round]:
-    process = psutil.Process(server.pid)
     # Without pools of their own, channels to one address would share a connection.
     channels = [aio.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)]) for _ in range(CHANNELS)]
+    calls = itertools.cycle([plan.task.stub(channel) for channel in channels])
     rng = random.Random(1)
     requests = [plan.task.request(rng, plan.model, plan.texts, plan.length) for _ in range(100)]
-    calls = [plan.task.stub(channel) for channel in channels]
-
-    async def call(timeout: float) -> object:
-        return await rng.choice(calls)(rng.choice(requests), timeout=timeout)
-
-    await _closed_loop(call, plan.in_flight, WARM_UP_SECONDS)
-    return [await _round(call, plan, process, seed) for seed in range(rounds)]
-
-
-async def _round(call: Call, plan: Plan, process: psutil.Process, seed: int) -> Round:
-    calm = [latency for _, latency in await _one_by_one(call)]
-    busy = _cpu_seconds(process)
-    before = await _closed_loop(call, plan.in_flight, plan.capacity_seconds)
-    busy = _cpu_seconds(process) - busy
-    overload = await _overload(call, plan, before.rate * plan.factor, process, seed)
-    calm_p99 = float(np.percentile(calm, 99))
-    recovery = max((when for when, latency in await _one_by_one(call) if latency > SLOW * calm_p99), default=0.0)
-    again = _cpu_seconds(process)
-    after = await _closed_loop(call, plan.in_flight, plan.capacity_seconds)
-    busy += _cpu_seconds(process) - again
-    return Round(before.rate, after.rate, busy / (before.answered + after.answered), overload, calm_p99, recovery)
-
-
-def _cpu_seconds(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    load = Load(lambda request, timeout: next(calls)(request, timeout=timeout), requests, ProcessMeter(server.pid))
+    await load.closed(plan.in_flight, RAMP_SECONDS + WARM_UP_SECONDS)
+    return [await _round(load, plan, seed) for seed in range(rounds)]
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """Result of a closed loop."""
+class Load:
+    """Calls, requests, and the CPU time and memory of the server."""
 
-    rate: float  # responses per second after the ramp
-    answered: int  # in total
+    call: Callable[[Any, float], Any]  # of a request and a timeout in seconds
+    requests: Sequence[Any]
+    meter: ProcessMeter
 
+    async def closed(self, in_flight: int, seconds: float) -> Log:
+        return await run_closed_loop(partial(self.call, timeout=PATIENCE_SECONDS), self.requests, in_flight, seconds=seconds)
 
-async def _closed_loop(call: Call, in_flight: int, seconds: float) -> Capacity:
-    began = time.perf_counter() + RAMP_SECONDS
-    ends: list[float] = []
+    async def sample(self) -> ResourceSample:
+        found = await self.meter.sample()
+        assert found is not None, "the server has ended"
+        return found
 
-    async def caller() -> None:
-        while time.perf_counter() < began + seconds:
-            await call(PATIENCE_SECONDS)
-            ends.append(time.perf_counter() - began)
-
-    await asyncio.gather(*(caller() for _ in range(in_flight)))
-    return Capacity(sum(0 < end < seconds for end in ends) / seconds, len(ends))
-
-
-async def _one_by_one(call: Call) -> list[tuple[float, float]]:
-    """Return moment and latency of each request, sent one after the other; the latency of a rejected one is infinite."""
-    began, found = time.perf_counter(), []
-    while (sent := time.perf_counter()) < began + CALM_SECONDS:
-        try:
-            await call(PATIENCE_SECONDS)
-        except grpc.RpcError:
-            found.append((time.perf_counter() - began, float("inf")))
-        else:
-            found.append((time.perf_counter() - began, time.perf_counter() - sent))
-    return found
+    async def cpu_seconds(self) -> float:
+        return (await self.sample()).cpu or 0.0
 
 
-async def _overload(call: Call, plan: Plan, rate: float, process: psutil.Process, seed: int) -> Overload:
-    result = Overload(plan.seconds, rate)
-    watching = asyncio.create_task(_watch(process, result.memory))
-    busy = _cpu_seconds(process)
-    start, under_way = time.perf_counter(), set()
-    for offset in takewhile(lambda moment: moment < plan.seconds, poisson(rate, seed)):
-        if (ahead := start + offset - time.perf_counter()) > 0:
-            await asyncio.sleep(ahead)
-        result.lags.append(max(0.0, time.perf_counter() - start - offset))
-        task = asyncio.create_task(_send(call, plan.deadline, result))
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-    watching.cancel()
-    result.cpu_seconds = _cpu_seconds(process) - busy
-    asyncio.gather(*under_way).add_done_callback(lambda _: None)  # they end during the recovery
-    return result
+async def _round(load: Load, plan: Plan, seed: int) -> Round:
+    calm = (await load.closed(1, CALM_SECONDS)).records
+    calm_p99 = float(np.percentile([record.latency for record in calm], 99))
+    before, busy, answered = await _capacity(load, plan)
+    rate, busy_before = before * plan.factor, await load.cpu_seconds()
+    calls = run_open_loop(partial(load.call, timeout=plan.deadline), load.requests, rate, plan.seconds, seed=seed)
+    sending = asyncio.create_task(calls)
+    memory = await _watch(load, plan.seconds)
+    overload_cpu = await load.cpu_seconds() - busy_before
+    again = await load.closed(1, CALM_SECONDS)  # the last calls of the overload end meanwhile
+    slow = [record for record in again.records if not record.ok or record.latency > SLOW * calm_p99]
+    recovery = max((record.received - again.started for record in slow), default=0.0)
+    overload = _overload(await sending, plan.seconds, rate, memory, overload_cpu)
+    after, more_busy, more = await _capacity(load, plan)
+    return Round(before, after, (busy + more_busy) / (answered + more), overload, calm_p99, recovery)
 
 
-async def _send(call: Call, deadline: float, result: Overload) -> None:
-    sent = time.perf_counter()
-    try:
-        await call(deadline)
-    except aio.AioRpcError as error:
-        _count(result, error.code().name)
-        if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            result.refusals.append(time.perf_counter() - sent)
-    else:
-        _count(result, "OK")
-        result.latencies.append(time.perf_counter() - sent)
+async def _capacity(load: Load, plan: Plan) -> tuple[float, float, int]:
+    """Return the responses per second after the ramp of a closed loop, CPU seconds of the server, and all responses."""
+    busy = await load.cpu_seconds()
+    log = await load.closed(plan.in_flight, RAMP_SECONDS + plan.capacity_seconds)
+    if log.messages:
+        raise RuntimeError(f"closed loop: {log.messages}")
+    moments = [record.received - log.started - RAMP_SECONDS for record in log.records]
+    rate = sum(0 < moment < plan.capacity_seconds for moment in moments) / plan.capacity_seconds
+    return rate, await load.cpu_seconds() - busy, len(moments)
 
 
-def _count(result: Overload, code: str) -> None:
-    result.codes[code] = result.codes.get(code, 0) + 1
+async def _watch(load: Load, seconds: float) -> list[float]:
+    """Return the memory in MB once a second, for a number of seconds."""
+    memory, end = [], time.perf_counter() + seconds
+    while (left := end - time.perf_counter()) > 0:
+        memory.append(((await load.sample()).memory or 0) / 1e6)
+        await asyncio.sleep(min(left, MEMORY_SECONDS))
+    return memory
 
 
-async def _watch(process: psutil.Process, memory: list[float]) -> None:
-    while True:
-        memory.append(process.memory_info().rss / 1e6)
-        await asyncio.sleep(MEMORY_SECONDS)
+def _overload(log: Log, seconds: float, rate: float, memory: list[float], cpu_seconds: float) -> Overload:
+    took = [(record.code, record.received - record.sent) for record in log.records]
+    return Overload(
+        seconds,
+        rate,
+        latencies=[latency for code, latency in took if code == "OK"],
+        refusals=[latency for code, latency in took if code == "RESOURCE_EXHAUSTED"],
+        codes=dict(Counter(code for code, _ in took)),
+        lags=[record.sent - record.due for record in log.records],
+        memory=memory,
+        cpu_seconds=cpu_seconds,
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ from candidates.triptych_model import find_model
 from report import machine
 from report.tables import Table, translation_options, words, write_json
 from servers import cpus as cpu_sets
-from servers.load import Generators, generators
+from servers.load import Generators, generators, translation_requests
 from servers.rates import RatePlan, RateResult, highest, raise_rates
 from servers.start import IN_PROCESS, OWN, PEER, STATIC, TORCH, Scenario, start_servers
 
@@ -103,8 +104,18 @@ def main(
     about: dict[str, object] = {"machine": machine.describe(device), "refused": refused}
     about["generator's CPUs"] = "of its own" if others else "the servers'"
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        work, options = Path(folder), serve_options.split()
-        setup = Setup(checkpoint, repository, entry.name, work / "ctranslate2", work, device, len(held), slots or 0)
+        work = Path(folder)
+        setup = Setup(
+            checkpoint,
+            repository,
+            entry.name,
+            converted=work / "ctranslate2",
+            work=work,
+            device=device,
+            cpus=len(held),
+            slots=slots or 0,
+            serve_options=serve_options.split(),
+        )
         if PEER in chosen:
             try:
                 about["CTranslate2 back end"] = _prepare_peer(setup, precision, texts, decoding.limit)
@@ -113,20 +124,7 @@ def main(
                 chosen.remove(PEER)
             variables = cuda_environment(work)[0] if device != "cpu" else {}
         warm = _warm_texts(work, texts) if device != "cpu" else None
-        scenario = Scenario(
-            checkpoint,
-            repository,
-            entry.name,
-            setup.converted,
-            warm,
-            device,
-            precision,
-            decoding,
-            max_batch,
-            wait_ms,
-            slots,
-            options,
-        )
+        scenario = Scenario(setup, warm, precision, decoding, max_batch, wait_ms)
         addresses = start_servers(scenario, chosen, held, stack, refused, variables)
         whole = None
         if IN_PROCESS in chosen:
@@ -136,7 +134,8 @@ def main(
                 whole = lambda own=own: own.seconds([texts], decoding)  # noqa: E731
         cpu_sets.pin(others or held)
         click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
-        load = stack.enter_context(generators(processes, texts, entry.name, decoding))
+        requests = partial(translation_requests, texts, entry.name, decoding)
+        load = stack.enter_context(generators(processes, requests, len(texts)))
         closed = _closed(addresses, load, whole, in_flight, rounds)
         served = [closed[name] for name in addresses]
         plan = RatePlan(start or START * min(served), factor, TOP * max(served), seconds, rounds, limit_ms)

@@ -28,7 +28,8 @@ def open_candidate(spec: dict[str, Any]) -> Candidate:
             from candidates.triptych_model import TriptychThroughGrpc
 
             options = ["--device", device, *(["--slots", str(slots)] if slots else []), *spec["serve_options"]]
-            return TriptychThroughGrpc(repository, spec["model"], precision, options)
+            model = ["--models", str(repository), "--model", spec["model"], "--precision", precision]
+            return TriptychThroughGrpc([*model, *options])
         case "ctranslate2":
             from candidates.ctranslate2_model import CTranslate2Model, Split, splits
 

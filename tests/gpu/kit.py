@@ -23,7 +23,6 @@ from pathlib import Path
 
 import click
 
-from .libraries import library_path
 from .runner import DONE, LOGS, POSTPONED, Outcome, Runner
 from .stages import ROOT, Setup, stages
 from .verdict import read_results, targets
@@ -33,6 +32,7 @@ SITE = "site"
 LEAVES_OUT = ("soak",)  # unless named
 FIRST = "environment"  # if it fails, all others would too
 LOG_BYTES = 400_000  # of each stage, its end
+LIBRARIES = ("nvidia/*/lib", "nvidia/*/lib64")  # of the vendor's packages, which a runtime in another folder does not find
 
 
 @click.command()
@@ -71,7 +71,7 @@ def main(  # noqa: PLR0917 - click passes them by name
     runner = Runner(work, seconds - (time.monotonic() - started), _variables(sites, work), click.echo)
     for stage in every:
         if stage.name in chosen:
-            runner.run([stage], again)
+            runner.run(stage, again)
             if stage.name == FIRST and runner.outcomes[FIRST].status != DONE and not keep_going:
                 click.echo((work / LOGS / f"{FIRST}.log").read_text(encoding="utf-8"))
                 break
@@ -103,6 +103,12 @@ def _variables(sites: Sequence[Path], work: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def library_path(roots: Sequence[str]) -> str:
+    """Return LD_LIBRARY_PATH with the vendor's packages in these folders first."""
+    found = [str(folder) for root in roots for place in LIBRARIES for folder in sorted(Path(root or ".").glob(place))]
+    return ":".join([*dict.fromkeys(found), *filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])])
 
 
 def _report(work: Path, out: Path, order: Sequence[str], outcomes: dict[str, Outcome]) -> None:

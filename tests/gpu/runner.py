@@ -36,58 +36,45 @@ class Runner:
         budget_seconds: Time of the call.
         variables: Environment variables of every command.
         say: Prints a line.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        work: Path,
-        budget_seconds: float,
-        variables: Mapping[str, str],
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._work, self._variables, self._say, self._clock = work, variables, say, clock
-        self._end = clock() + budget_seconds - RESERVE_SECONDS
+    def __init__(self, work: Path, budget_seconds: float, variables: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self._work, self._variables, self._say = work, variables, say
+        self._end = time.monotonic() + budget_seconds - RESERVE_SECONDS
         for name in (LOGS, "results"):
             (work / name).mkdir(parents=True, exist_ok=True)
         self.outcomes = read_state(work)
 
-    def run(self, stages: Sequence[Stage], again: bool = False) -> None:
-        """Run the stages that are not done yet; all with `again`."""
-        for stage in stages:
-            if not again and stage.name in self.outcomes and self.outcomes[stage.name].status == DONE:
-                self._say(f"== {stage.name}: done before")
-                continue
-            self._say(f"== {stage.name}: {stage.about}")
-            outcome = self.outcomes[stage.name] = self._attempt(stage)
-            self._say(f"   {outcome.status} after {outcome.seconds:.0f} s{': ' if outcome.note else ''}{outcome.note}")
-            self._keep()
-
-    @property
-    def left(self) -> float:
-        """Remaining seconds of the budget."""
-        return self._end - self._clock()
+    def run(self, stage: Stage, again: bool = False) -> None:
+        """Run a stage, unless it is done; with `again` even then."""
+        if not again and stage.name in self.outcomes and self.outcomes[stage.name].status == DONE:
+            self._say(f"== {stage.name}: done before")
+            return
+        self._say(f"== {stage.name}: {stage.about}")
+        outcome = self.outcomes[stage.name] = self._attempt(stage)
+        self._say(f"   {outcome.status} after {outcome.seconds:.0f} s{': ' if outcome.note else ''}{outcome.note}")
+        content = {name: asdict(one) for name, one in self.outcomes.items()}
+        (self._work / STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def _attempt(self, stage: Stage) -> Outcome:
         missing = [name for name in stage.needs if name not in self.outcomes or self.outcomes[name].status != DONE]
         if missing:
             return Outcome(BLOCKED, 0, f"needs {', '.join(missing)}")
-        if self.left < stage.least_seconds:
-            return Outcome(POSTPONED, 0, f"{self.left:.0f} s are left, it takes {stage.least_seconds:.0f} or more")
+        if (left := self._end - time.monotonic()) < stage.least_seconds:
+            return Outcome(POSTPONED, 0, f"{left:.0f} s are left, it takes {stage.least_seconds:.0f} or more")
         for folder in stage.fresh:
             shutil.rmtree(folder, ignore_errors=True)
-        started = self._clock()
+        started = time.monotonic()
         end = min(self._end, started + stage.limit_seconds)
         log = self._work / LOGS / f"{stage.name}.log"
         with log.open("w", encoding="utf-8") as file:
             for command in stage.commands:
                 code = self._command(command, stage, end, file.fileno())
                 if code is None:
-                    return Outcome(STOPPED, self._clock() - started, f"out of time: {_last_line(log)}")
+                    return Outcome(STOPPED, time.monotonic() - started, f"out of time: {_last_line(log)}")
                 if code:
-                    return Outcome(FAILED, self._clock() - started, f"exit code {code}: {_last_line(log)}")
-        return Outcome(DONE, self._clock() - started, "")
+                    return Outcome(FAILED, time.monotonic() - started, f"exit code {code}: {_last_line(log)}")
+        return Outcome(DONE, time.monotonic() - started, "")
 
     def _command(self, command: Sequence[str], stage: Stage, end: float, log: int) -> int | None:
         """Run a command and its children; return the exit code, or None after its time limit."""
@@ -96,15 +83,11 @@ class Runner:
             list(command), cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            return process.wait(max(0.0, end - self._clock()))
+            return process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             return None
         finally:
             _end_group(process)
-
-    def _keep(self) -> None:
-        content = {name: asdict(outcome) for name, outcome in self.outcomes.items()}
-        (self._work / STATE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def read_state(work: Path) -> dict[str, Outcome]:

@@ -61,9 +61,31 @@ class Stage:
 
 def stages(setup: Setup) -> list[Stage]:
     """Return all stages."""
-    every = [_environment(setup), _ceilings(setup), *_models(setup), _tests(setup), *_offline(setup), _server(setup)]
-    every += [*_encoders(setup), _kernels(setup), *_quality(setup), _soak(setup)]
-    return every
+    environment = [
+        setup.python,
+        "-m",
+        "tests.gpu.environment",
+        "--device",
+        setup.device,
+        "--json",
+        setup.results("environment"),
+    ]
+    kernels = _bench(setup, "gpu_kernels.py", str(setup.repository("translation")), *_common(setup, "kernels"))
+    limits, translation = _bench(setup, "roofline.py", *_common(setup, "ceilings")), ("model-translation",)
+    long = _suite(setup) | {"TRIPTYCH_GPU_TIMES": "1" if setup.tiny else "10"}
+    storm = _pytest(setup, "tests/gpu/test_storm.py", "tests/gpu/test_memory.py")
+    return [
+        Stage("environment", "versions; the provider computes; what is missing", [environment], 120, 20),
+        Stage("ceilings", "bandwidth, matrix products, launches", [limits], 120, 20),
+        *_models(setup),
+        Stage("tests", "the suite in tests/gpu", [_pytest(setup, "tests/gpu")], 540, 240, variables=_suite(setup)),
+        *_offline(setup),
+        _server(setup),
+        *_encoders(setup),
+        Stage("kernels", "which kernels a step runs, and for how long", [kernels], 120, 30, translation),
+        *_quality(setup),
+        Stage("soak", "storm and memory, ten times as long", [storm], 540, 120, variables=long),
+    ]
 
 
 def _bench(setup: Setup, script: str, *arguments: str) -> list[str]:
@@ -72,16 +94,6 @@ def _bench(setup: Setup, script: str, *arguments: str) -> list[str]:
 
 def _common(setup: Setup, name: str) -> list[str]:
     return ["--device", setup.device, *(["--tiny"] if setup.tiny else []), "--json", setup.results(name)]
-
-
-def _environment(setup: Setup) -> Stage:
-    command = [setup.python, "-m", "tests.gpu.environment", "--device", setup.device, "--json", setup.results("environment")]
-    return Stage("environment", "versions; the provider computes; what is missing", [command], 120, 20)
-
-
-def _ceilings(setup: Setup) -> Stage:
-    command = _bench(setup, "roofline.py", *_common(setup, "ceilings"))
-    return Stage("ceilings", "bandwidth, matrix products, launches", [command], 120, 20)
 
 
 def _models(setup: Setup) -> list[Stage]:
@@ -102,10 +114,8 @@ def _models(setup: Setup) -> list[Stage]:
     return made
 
 
-def _tests(setup: Setup) -> Stage:
-    command = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu", "-p", "no:cacheprovider", "-q"]
-    variables = _suite(setup)
-    return Stage("tests", "the suite in tests/gpu", [command], 540, 240, variables=variables)
+def _pytest(setup: Setup, *arguments: str) -> list[str]:
+    return [setup.python, "-m", "pytest", "-m", "gpu", *arguments, "-p", "no:cacheprovider", "-q"]
 
 
 def _suite(setup: Setup) -> dict[str, str]:
@@ -165,11 +175,6 @@ def _encoders(setup: Setup) -> list[Stage]:
     return found
 
 
-def _kernels(setup: Setup) -> Stage:
-    command = _bench(setup, "gpu_kernels.py", str(setup.repository("translation")), *_common(setup, "kernels"))
-    return Stage("kernels", "which kernels a step runs, and for how long", [command], 120, 30, ("model-translation",))
-
-
 def _quality(setup: Setup) -> list[Stage]:
     """Return the stages for a trained model, if there is one."""
     if not setup.checkpoint:
@@ -180,20 +185,11 @@ def _quality(setup: Setup) -> list[Stage]:
     measure = _bench(setup, "gpu_offline.py", setup.checkpoint, repository, "--pairs", setup.pairs, *_common(setup, "quality"))
     measure += ["--beam", "1,4", "--batches", "128", "--sentences", "2048", "--rounds", "3"]
     measure += ["--candidates", "ctranslate2,triptych"]
-    forced = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu/test_agreement.py", "-k", "own", "-q"]
     variables = _suite(setup) | {
         "TRIPTYCH_CHECKPOINT": setup.checkpoint,
         "TRIPTYCH_PAIRS": setup.pairs,
         "TRIPTYCH_BUNDLE": str(setup.repository("quality") / "quality" / "1"),
     }
     about, fresh = "a trained model: BLEU, agreement with fp32", (setup.repository("quality"),)
-    commands = [export, measure, [*forced, "-p", "no:cacheprovider"]]
+    commands = [export, measure, _pytest(setup, "tests/gpu/test_agreement.py", "-k", "own")]
     return [Stage("quality", about, commands, 540, 120, fresh=fresh, variables=variables)]
-
-
-def _soak(setup: Setup) -> Stage:
-    command = [setup.python, "-m", "pytest", "-m", "gpu", "tests/gpu/test_storm.py", "tests/gpu/test_memory.py", "-q"]
-    variables = _suite(setup) | {"TRIPTYCH_GPU_TIMES": "1" if setup.tiny else "10"}
-    return Stage(
-        "soak", "storm and memory, ten times as long", [[*command, "-p", "no:cacheprovider"]], 540, 120, variables=variables
-    )

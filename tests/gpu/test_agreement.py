@@ -7,6 +7,7 @@ TRIPTYCH_BUNDLE is its bundle, where there is one with fp32 and fp16; else it is
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,11 +99,8 @@ def test_translations_are_as_good(model: Model, device: Device, beam: int) -> No
     scores = []
     for precision, where in (("fp32", CPU), ("fp16", device)):
         engine = EngineOptions(workers=1, slots=BATCH, devices=(where,))
-        translator = Translator("model", 1, model.bundle, DecodeModelOptions(precision, engine))
-        try:
+        with closing(Translator("model", 1, model.bundle, DecodeModelOptions(precision, engine))) as translator:
             outputs = translator.translate([source for source, _ in model.pairs], DecodingOptions(beam_size=beam))
-        finally:
-            translator.close()
         references = [target for _, target in model.pairs]
         scores.append(BLEU().corpus_score([output.text for output in outputs], [references]).score)
     assert abs(scores[0] - scores[1]) <= MOST_BLEU

@@ -1,6 +1,7 @@
 """Runs are asked for and not waited for; what is asked for is done in order."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +31,7 @@ def test_a_run_returns_before_it_is_done(gpu: Device, tmp_path: Path, graph: int
     ]
     weight = np.eye(SIDE, dtype=np.float16)
     path = save(tmp_path, nodes, {"x0": [SIDE, SIDE]}, {f"x{PRODUCTS}": [SIDE, SIDE]}, {"weight": weight})
-    memory = open_memory(gpu)
-    try:
+    with closing(open_memory(gpu)) as memory:
         session = Session(path, place=SessionPlace(memory, captures=graph > 0))
         x, y = memory.zeros((SIDE, SIDE), np.float16), memory.zeros((SIDE, SIDE), np.float16)
         binding = session.bind({"x0": x}, {f"x{PRODUCTS}": y})
@@ -48,8 +48,6 @@ def test_a_run_returns_before_it_is_done(gpu: Device, tmp_path: Path, graph: int
         mark.wait()
         done = time.perf_counter() - started
         assert asked < ENQUEUED * done
-    finally:
-        memory.close()
 
 
 def test_copies_and_runs_keep_their_order(memory: Memory, tmp_path: Path) -> None:

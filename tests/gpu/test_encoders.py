@@ -1,8 +1,10 @@
 """BERT and ViT in fp16 on the device answer as in fp32 on the CPU, in batches of all shapes."""
 
 import random
+from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,25 +84,17 @@ def assert_near(found: Sequence[Sequence[Best]], exact: Sequence[Sequence[Best]]
 def test_masks_are_filled_alike(repository: Path, device: Device) -> None:
     bundle = open_bundle(repository / "toy-bert" / "1")
     texts = masked()
-    exact, half = TextModel("a", 1, bundle, EncoderOptions("fp32")), _text(repository, device)
-    try:
+    with closing(TextModel("a", 1, bundle, EncoderOptions("fp32"))) as exact, closing(_text(repository, device)) as half:
         whole = filled(exact, texts)
         assert_near(filled(half, texts), whole)
         for text, expected in zip(texts[:8], whole[:8], strict=True):
             assert_near(filled(half, [text]), [expected])
-    finally:
-        exact.close()
-        half.close()
 
 
 def test_vectors_are_alike(repository: Path, device: Device) -> None:
     bundle = open_bundle(repository / "toy-bert" / "1")
-    exact, half = TextModel("a", 1, bundle, EncoderOptions("fp32")), _text(repository, device)
-    try:
+    with closing(TextModel("a", 1, bundle, EncoderOptions("fp32"))) as exact, closing(_text(repository, device)) as half:
         ours, theirs = (np.array([text.values for text in model.run(EMBEDDING_TASK, SOURCES[:40])]) for model in (half, exact))
-    finally:
-        exact.close()
-        half.close()
     assert np.linalg.norm(ours - theirs) < 1e-2 * np.linalg.norm(theirs)
 
 
@@ -109,28 +103,21 @@ def test_images_are_classified_alike(repository: Path, device: Device) -> None:
     images = [picture(seed) for seed in range(IMAGES)]
     exact = ImageModel("a", 1, bundle, EncoderOptions("fp32"))
     half = ImageModel("b", 1, bundle, EncoderOptions("fp16", devices=(device,)))
-    try:
+    with closing(exact), closing(half):
         assert_near(classified(half, images), classified(exact, images))
-    finally:
-        exact.close()
-        half.close()
 
 
 def test_most_answers_are_clear(repository: Path) -> None:
     """Else the comparisons would allow any answer."""
-    model = TextModel("a", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp32"))
-    try:
+    with closing(TextModel("a", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp32"))) as model:
         leads = [mask.lead for text in filled(model, masked()) for mask in text]
-    finally:
-        model.close()
     assert sum(lead > 2 * ROUNDING for lead in leads) > len(leads) / 2
 
 
 def test_calls_of_all_shapes_at_once(repository: Path, device: Device) -> None:
     """Batches form as they come; each answer is what it is alone, up to rounding."""
-    texts, model = masked(), _text(repository, device)
-    calls = CALLS if device.kind == "cuda" else REHEARSED
-    try:
+    texts, calls = masked(), CALLS if device.kind == "cuda" else REHEARSED
+    with closing(_text(repository, device)) as model:
         alone = [filled(model, [text])[0] for text in texts]
 
         def ask(seed: int) -> None:
@@ -138,10 +125,7 @@ def test_calls_of_all_shapes_at_once(repository: Path, device: Device) -> None:
             assert_near(filled(model, [texts[index] for index in chosen]), [alone[index] for index in chosen])
 
         with ThreadPoolExecutor(CALLERS) as pool:
-            for done in [pool.submit(ask, seed) for seed in range(calls)]:
-                done.result()
-    finally:
-        model.close()
+            deque(pool.map(ask, range(calls)), 0)
 
 
 def _text(repository: Path, device: Device) -> TextModel:
@@ -152,11 +136,9 @@ def test_plain_tensors_are_those_of_the_cpu(device: Device, tmp_path: Path) -> N
     write_tensors_bundle(tmp_path)
     model = TensorModel("tensors", 1, open_bundle(tmp_path / "tensors/1"), EncoderOptions(devices=(device,)))
     numbers = np.arange(1200, dtype=np.float32).reshape(40, 30)
-    try:
+    with closing(model):
         with ThreadPoolExecutor(CALLERS) as pool:
             found = list(pool.map(lambda rows: model.run({"numbers": numbers[:rows]})["sum"], range(1, len(numbers))))
         for rows, sums in enumerate(found, 1):
             np.testing.assert_allclose(sums, numbers[:rows].sum(1, keepdims=True), rtol=ROUNDING)
         assert device.kind == "cpu" or model.reserved[device]
-    finally:
-        model.close()

@@ -1,5 +1,6 @@
 """Text that is generated in fp16 on the device is that of fp32 on the CPU, but for ties that rounding decides."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,5 @@ def test_texts_agree_with_fp32_on_the_cpu(decoder: Bundle, device: Device, searc
 
 def _texts(bundle: Bundle, precision: str, device: Device, requests: list[GenerationRequest]) -> list[str]:
     engine = EngineOptions(workers=1, slots=16, devices=(device,))
-    generator = Generator("model", 1, bundle, DecodeModelOptions(precision, engine))
-    try:
+    with closing(Generator("model", 1, bundle, DecodeModelOptions(precision, engine))) as generator:
         return [result.text for request in requests for result in generator.generate(request)]
-    finally:
-        generator.close(drain=False)

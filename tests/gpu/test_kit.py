@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .libraries import library_path
-from .runner import BLOCKED, DONE, FAILED, POSTPONED, STOPPED, Runner, read_state
+from .kit import library_path
+from .runner import BLOCKED, DONE, FAILED, POSTPONED, STOPPED, Outcome, Runner, read_state
 from .stages import Setup, Stage, stages
 from .verdict import read_results, targets
 
@@ -18,46 +18,44 @@ def stage(name: str, code: str, **members: object) -> Stage:
     return Stage(name, "about", [[sys.executable, "-c", code]], **{"limit_seconds": 20, "least_seconds": 0, **members})  # type: ignore[arg-type]
 
 
-def runner(work: Path, seconds: float = 60, **variables: str) -> Runner:
-    return Runner(work, seconds, variables, lambda line: None)
+def run(work: Path, *stages: Stage, seconds: float = 60, again: bool = False) -> dict[str, Outcome]:
+    found = Runner(work, seconds, {}, lambda line: None)
+    for one in stages:
+        found.run(one, again)
+    return found.outcomes
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     counting = stage("count", f"open({str(tmp_path / 'runs')!r}, 'a').write('x')")
-    runner(tmp_path).run([counting])
-    runner(tmp_path).run([counting])
+    run(tmp_path, counting)
+    run(tmp_path, counting)
     assert (tmp_path / "runs").read_text() == "x"
-    runner(tmp_path).run([counting], again=True)
+    run(tmp_path, counting, again=True)
     assert (tmp_path / "runs").read_text() == "xx"
     assert read_state(tmp_path)["count"].status == DONE
 
 
 def test_a_failure_is_told_and_tried_again(tmp_path: Path) -> None:
     fails = stage("fails", "import sys; print('the reason'); sys.exit(3)")
-    first = runner(tmp_path)
-    first.run([fails, stage("next", "pass", needs=("fails",))])
-    assert first.outcomes["fails"].status == FAILED
-    assert first.outcomes["fails"].note == "exit code 3: the reason"
-    assert first.outcomes["next"].status == BLOCKED
-    second = runner(tmp_path)
-    second.run([stage("fails", "pass"), stage("next", "pass", needs=("fails",))])
-    assert [outcome.status for outcome in second.outcomes.values()] == [DONE, DONE]
+    found = run(tmp_path, fails, stage("next", "pass", needs=("fails",)))
+    assert (found["fails"].status, found["fails"].note) == (FAILED, "exit code 3: the reason")
+    assert found["next"].status == BLOCKED
+    found = run(tmp_path, stage("fails", "pass"), stage("next", "pass", needs=("fails",)))
+    assert [outcome.status for outcome in found.values()] == [DONE, DONE]
 
 
 def test_a_stage_ends_with_its_time_and_takes_its_children_along(tmp_path: Path) -> None:
     child = (
         "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; print(7, flush=True); time.sleep(60)'])"
     )
-    found = runner(tmp_path)
-    found.run([stage("long", child, limit_seconds=2)])
-    assert found.outcomes["long"].status == STOPPED
-    assert found.outcomes["long"].seconds < 20
+    found = run(tmp_path, stage("long", child, limit_seconds=2))
+    assert found["long"].status == STOPPED
+    assert found["long"].seconds < 20
 
 
 def test_what_would_not_fit_is_postponed(tmp_path: Path) -> None:
-    found = runner(tmp_path, seconds=30)
-    found.run([stage("large", "pass", least_seconds=40), stage("small", "pass")])
-    assert [outcome.status for outcome in found.outcomes.values()] == [POSTPONED, DONE]
+    found = run(tmp_path, stage("large", "pass", least_seconds=40), stage("small", "pass"), seconds=30)
+    assert [outcome.status for outcome in found.values()] == [POSTPONED, DONE]
 
 
 @pytest.mark.parametrize("tiny", [True, False])

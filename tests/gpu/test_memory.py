@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -69,8 +70,7 @@ def translate(model: Translator, rng: random.Random, score: bool) -> None:
 
 
 def test_memory_is_flat(repository: Path, device: Device, name: str) -> None:
-    model = open_model(repository, name, device)
-    try:
+    with closing(open_model(repository, name, device)) as model:
         rounds = ROUNDS if device.kind == "cuda" else REHEARSED
         use(model, rounds)
         gc.collect()
@@ -81,8 +81,6 @@ def test_memory_is_flat(repository: Path, device: Device, name: str) -> None:
         assert psutil.Process().memory_info().rss - host < HOST_GROWTH
         if device.kind == "cuda":
             assert gpu_memory(device).free_bytes >= free
-    finally:
-        model.close()
 
 
 def test_a_closed_model_gives_its_memory_back(repository: Path, gpu: Device, name: str) -> None:
@@ -106,16 +104,13 @@ def test_a_model_that_cannot_fit_is_refused_before_anything_is_taken(repository:
 def test_no_more_is_taken_than_planned(repository: Path, gpu: Device, name: str) -> None:
     settle(repository, gpu, name)
     budgets, free = Budgets(parse_limit("4GiB")), gpu_memory(gpu).free_bytes
-    model = open_model(repository, name, gpu, budgets, MANY_SLOTS)
-    try:
+    with closing(open_model(repository, name, gpu, budgets, MANY_SLOTS)) as model:
         use(model, 20)
         taken, planned = free - gpu_memory(gpu).free_bytes, model.reserved[gpu]
         assert budgets.of(gpu).reserved_bytes == planned
         assert taken < planned + FREED
         if isinstance(model, Translator):  # most of it is caches, which are no estimate
             assert taken > planned / 2
-    finally:
-        model.close()
     assert budgets.of(gpu).reserved_bytes == 0
 
 

@@ -1,6 +1,7 @@
 """`triptych serve --device cuda`: all tasks on one GPU, as users run it."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,11 @@ def test_masks_and_images_are_answered_as_in_fp32(repository: Path, device: Devi
     texts, images = masked()[:12], [picture(seed) for seed in range(12)]
     exact = TextModel("a", 1, open_bundle(repository / "toy-bert" / "1"), EncoderOptions("fp32"))
     labels = ImageModel("b", 1, open_bundle(repository / "toy-vit" / "1"), EncoderOptions("fp32"))
-    try:
-        with serve(repository, device) as server, Client(server.address) as client:
-            found = client.fill_mask_many(texts, model="toy-bert", top_k=2).items
-            assert_near(best_tokens(found), filled(exact, texts))
-            seen = client.classify_image_many(images, model="toy-vit", top_k=2).items
-            assert_near(best_labels(seen), classified(labels, images))
-    finally:
-        exact.close()
-        labels.close()
+    with closing(exact), closing(labels), serve(repository, device) as server, Client(server.address) as client:
+        found = client.fill_mask_many(texts, model="toy-bert", top_k=2).items
+        assert_near(best_tokens(found), filled(exact, texts))
+        seen = client.classify_image_many(images, model="toy-vit", top_k=2).items
+        assert_near(best_labels(seen), classified(labels, images))
 
 
 def test_many_requests_at_once(repository: Path, device: Device) -> None:

@@ -17,18 +17,12 @@ Result = TypeVar("Result")
 
 def run_precisely(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     """Run like `asyncio.run`, with timers to the microsecond and without garbage collection."""
-    with without_garbage_collection(), asyncio.Runner(loop_factory=_event_loop) as runner:
-        return runner.run(work())
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Collect now, and not again before the end of the block."""
     gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        yield
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            return runner.run(work())
     finally:
         gc.enable()
         gc.unfreeze()

@@ -1,35 +1,10 @@
 """The log of a run: one record per request."""
 
 import time
-from typing import NamedTuple
 
-from triptych_bench.target import OK, Outcome, RawResponse, ServerTimes
+from triptych_bench.target import Outcome, RawResponse
 
 HOPELESS_FAILURES = 20  # with fewer failures, the first responses may just take longer
-
-
-class Record(NamedTuple):
-    """One request; moments are of `time.perf_counter`, in seconds."""
-
-    batch: int  # index of the batch
-    due: float  # scheduled moment; in closed loops, the moment of sending
-    sent: float
-    received: float
-    code: str
-    client_send: float | None
-    client_receive: float
-    server: ServerTimes | None
-    tokens: int
-    token_times: tuple[float, ...]
-
-    @property
-    def ok(self) -> bool:
-        return self.code == OK
-
-    @property
-    def latency(self) -> float:
-        """Seconds from the scheduled moment to the response."""
-        return self.received - self.due
 
 
 class Log:
@@ -41,7 +16,7 @@ class Log:
 
     def __init__(self, keeps: bool = False) -> None:
         self.started = time.perf_counter()
-        self.records: list[Record] = []
+        self.records: list[Outcome] = []
         self.responses: dict[int, RawResponse] = {}
         self.messages: dict[str, str] = {}  # first error message of each code
         self.dues: list[float] = []  # scheduled moments of an open loop, ascending
@@ -50,25 +25,13 @@ class Log:
 
     def end(self, batch: int, due: float | None, outcome: Outcome) -> None:
         """Note the outcome of a request; `due` is None in closed loops."""
-        sent = outcome.sent
-        self.records.append(
-            Record(
-                batch,
-                sent if due is None else due,
-                sent,
-                outcome.received,
-                outcome.code,
-                outcome.client_send,
-                outcome.client_receive,
-                outcome.server,
-                outcome.tokens,
-                outcome.token_times,
-            )
-        )
+        outcome.batch, outcome.due = batch, outcome.sent if due is None else due
         if not outcome.ok:
             self.messages.setdefault(outcome.code, outcome.message)
         elif self._keeps and batch not in self.responses:
             self.responses[batch] = outcome.response
+        outcome.response = None  # the responses of a long run would fill the memory
+        self.records.append(outcome)
 
     @property
     def sending_seconds(self) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 from grpc import RpcError
 
 from triptych_bench.load.log import Log
-from triptych_bench.target import OK, Outcome, Request, Sample, Sender, UnaryCaller, failed
+from triptych_bench.target import OK, Outcome, Request, Sample, UnaryCaller, failed
 
 MOST_THREADS = 16  # with more callers, an event loop costs less than threads that take turns
 FAILED_SECONDS = 0.02  # pause of a closed loop after a failure, so as not to flood a server that rejects requests
@@ -50,10 +50,22 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
 
 
 class LoadLoop:
-    """Sends the batches in random order, from `close` or `open` until `stop`."""
+    """Sends the batches in random order, from `close` or `open` until `stop`.
 
-    def __init__(self, target: Sender, batches: Sequence[SampleBatch], seed: int, log: Log) -> None:
-        self._target, self._batches, self._log = target, batches, log
+    Args:
+        send: Sends one request and waits; failures are outcomes, too.
+        caller: Makes a caller for a thread, or returns None if only `send` can be used.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Request], Awaitable[Outcome]],
+        caller: Callable[[], UnaryCaller | None],
+        batches: Sequence[SampleBatch],
+        seed: int,
+        log: Log,
+    ) -> None:
+        self._send_request, self._caller, self._batches, self._log = send, caller, batches, log
         self._order = shuffled(len(batches), seed)
         self._stopped = False
         self._abandoned = False  # outcomes are no longer recorded
@@ -68,7 +80,7 @@ class LoadLoop:
         """Start a closed loop: each response is followed by the next request, up to `most` requests."""
         self._left = math.inf if most is None else most
         if concurrency <= MOST_THREADS:
-            made = [self._target.caller() for _ in range(concurrency)]
+            made = [self._caller() for _ in range(concurrency)]
             self._callers = [caller for caller in made if caller is not None]
         if self._callers:
             threads = ThreadPoolExecutor(len(self._callers), "triptych-bench")
@@ -118,7 +130,7 @@ class LoadLoop:
 
     async def _send_repeatedly(self) -> None:
         while (batch := self._next()) is not None:
-            outcome = await self._target.send(self._batches[batch].request)
+            outcome = await self._send_request(self._batches[batch].request)
             self._log.end(batch, None, outcome)
             if not outcome.ok:
                 await asyncio.sleep(FAILED_SECONDS)
@@ -155,30 +167,31 @@ class LoadLoop:
             self._add(asyncio.create_task(self._send(next(self._order), due)))
 
     async def _send(self, batch: int, due: float) -> None:
-        outcome = await self._target.send(self._batches[batch].request)
+        outcome = await self._send_request(self._batches[batch].request)
         self._log.end(batch, due, outcome)
 
 
-class _CallSender:
-    """Sends requests with a coroutine function, for scripts."""
-
-    def __init__(self, call: Callable[[Any], Awaitable[Any]]) -> None:
-        self._call = call
-
-    async def send(self, request: Request) -> Outcome:
+def _script_loop(call: Callable[[Any], Awaitable[Any]], requests: Sequence[Any], seed: int) -> tuple[LoadLoop, Log]:
+    async def send(request: Any) -> Outcome:
         sent = time.perf_counter()
         try:
-            response = await self._call(request)
+            response = await call(request)
         except RpcError as error:
             return failed(error, sent)
         return Outcome(OK, sent, time.perf_counter(), response=response)
 
-    def caller(self) -> None:
-        return None
+    log = Log()
+    return LoadLoop(send, lambda: None, [SampleBatch(request, ()) for request in requests], seed, log), log
 
 
 async def run_closed_loop(
-    call: Callable[[Any], Awaitable[Any]], requests: Sequence[Any], concurrency: int, *, count: int | None = None, seed: int = 1
+    call: Callable[[Any], Awaitable[Any]],
+    requests: Sequence[Any],
+    concurrency: int,
+    *,
+    count: int | None = None,
+    seconds: float = math.inf,
+    seed: int = 1,
 ) -> Log:
     """Send requests with a fixed number in flight.
 
@@ -186,16 +199,16 @@ async def run_closed_loop(
         call: Sends one request, such as a method of a grpc.aio stub; failures of gRPC become records, others are raised.
         requests: Sent in random order, each once before one is sent again.
         concurrency: Requests in flight.
-        count: Requests in total; by default, each once.
+        count: Requests in total; by default, each once or, with `seconds`, any number.
+        seconds: Time after which no request is sent.
         seed: Determines the order.
 
     Returns:
         One record per request, in the order of the responses.
     """
-    log = Log()
-    loop = LoadLoop(_CallSender(call), [SampleBatch(request, ()) for request in requests], seed, log)
-    loop.close(concurrency, len(requests) if count is None else count)
-    await _finish(loop)
+    loop, log = _script_loop(call, requests, seed)
+    loop.close(concurrency, len(requests) if count is None and seconds == math.inf else count)
+    await _finish(loop, seconds)
     return log
 
 
@@ -212,19 +225,20 @@ async def run_open_loop(
         seed: Determines moments and order.
 
     Returns:
-        One record per request; `Record.latency` counts from the scheduled moment.
+        One record per request; `Outcome.latency` counts from the scheduled moment.
     """
-    log = Log()
-    loop = LoadLoop(_CallSender(call), [SampleBatch(request, ()) for request in requests], seed, log)
+    loop, log = _script_loop(call, requests, seed)
     loop.open(takewhile(lambda moment: moment < seconds, poisson(rate, seed)))
     await _finish(loop)
     return log
 
 
-async def _finish(loop: LoadLoop) -> None:
+async def _finish(loop: LoadLoop, seconds: float = math.inf) -> None:
+    end = time.perf_counter() + seconds
     try:
-        while loop.busy:
+        while loop.busy and time.perf_counter() < end:
             await asyncio.sleep(0.001)
+        await loop.stop()
         loop.check()
     finally:
         await loop.stop(drain=False)

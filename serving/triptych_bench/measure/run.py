@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from triptych_bench.load.log import Log, Record
+from triptych_bench.load.log import Log
 from triptych_bench.load.loops import SampleBatch
 from triptych_bench.measure.distribution import distribution, percentile
 from triptych_bench.measure.steady import Span
 from triptych_bench.results import Distribution, Generator, Resources, Run, ServerCounts, TimeBreakdown, TimelineEntry
+from triptych_bench.target import Outcome
 
 STAGES = ("queue", "preprocess", "compute", "postprocess")
 BUSY = 0.85  # share of one CPU: a busier event loop delays everything
@@ -73,7 +74,7 @@ def run_of(load: LoadSpec, log: Log, batches: Sequence[SampleBatch], seen: Obser
         scenario=load.scenario,
         concurrency=load.concurrency,
         offered_rate=load.rate,
-        inputs_per_request=max(len(batch.samples) for batch in batches),
+        inputs_per_request=len(batches[0].samples),
         seconds=span.seconds,
         steady=seen.steady,
         completed=len(completed),
@@ -115,14 +116,14 @@ def server_counts(source: str, counters: Mapping[str, float], log: Log) -> Serve
 
 def timeline(log: Log, span: Span) -> tuple[TimelineEntry, ...]:
     """Summarize each second from the start of the run to the last response; steady seconds lie completely in `span`."""
-    found: defaultdict[int, list[Record]] = defaultdict(list)
+    found: defaultdict[int, list[Outcome]] = defaultdict(list)
     for record in log.records:
         found[math.floor(record.received - log.started)].append(record)
     seconds = range(max(found, default=-1) + 1)
     return tuple(_timeline_entry(log.started, second, found[second], span) for second in seconds)
 
 
-def _timeline_entry(started: float, second: int, records: Sequence[Record], span: Span) -> TimelineEntry:
+def _timeline_entry(started: float, second: int, records: Sequence[Outcome], span: Span) -> TimelineEntry:
     latencies = sorted(record.latency for record in records if record.ok)
     start = started + second
     return TimelineEntry(
@@ -135,7 +136,7 @@ def _timeline_entry(started: float, second: int, records: Sequence[Record], span
     )
 
 
-def time_breakdown(records: Sequence[Record], counters: Mapping[str, float] | None = None) -> TimeBreakdown:
+def time_breakdown(records: Sequence[Outcome], counters: Mapping[str, float] | None = None) -> TimeBreakdown:
     """Compute the mean time of each stage of a request.
 
     Args:
@@ -164,21 +165,21 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _service_time(records: Sequence[Record]) -> Distribution | None:
+def _service_time(records: Sequence[Outcome]) -> Distribution | None:
     """Return None if every request was sent at its scheduled moment."""
     if all(record.sent == record.due for record in records):
         return None
     return distribution(record.received - record.sent for record in records)
 
 
-def _inter_token(records: Sequence[Record]) -> Distribution | None:
+def _inter_token(records: Sequence[Outcome]) -> Distribution | None:
     """Summarize the time per token after the first, of requests with one input and more than one piece."""
     several = [record for record in records if record.tokens > 1 and len(record.token_times) > 1]
     values = [(record.token_times[-1] - record.token_times[0]) / (record.tokens - 1) for record in several]
     return distribution(values) if values else None
 
 
-def _generator(cost: GeneratorCost, rate: float, due: Sequence[Record]) -> Generator:
+def _generator(cost: GeneratorCost, rate: float, due: Sequence[Outcome]) -> Generator:
     lags = sorted(record.sent - record.due for record in due)
     lag = percentile(lags, 99) if lags else None
     return Generator(cpu_cores=cost.cores, cpu_per_request=cost.cores / rate if rate else 0.0, lag=lag)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from triptych_bench.load.log import Log, Record
+from triptych_bench.load.log import Log
+from triptych_bench.target import Outcome
 
 WINDOWS = 3  # consecutive windows that must agree
 ALLOWED = 0.01  # share of late requests that a 99th percentile allows
@@ -41,7 +42,7 @@ class Window:
         return self.completed / self.span.seconds
 
     @classmethod
-    def of(cls, records: Sequence[Record], span: Span) -> "Window":
+    def of(cls, records: Sequence[Outcome], span: Span) -> "Window":
         """Summarize the records that were received in the span."""
         latencies = [record.latency for record in records if record.ok and span.has(record.received)]
         return cls(span, len(latencies), fmean(latencies) if latencies else 0.0)

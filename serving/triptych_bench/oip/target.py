@@ -17,13 +17,12 @@ from triptych_bench.oip.requests import RequestBuilder
 from triptych_bench.target import (
     OK,
     Counters,
-    GrpcTarget,
     Outcome,
     RawResponse,
     Request,
     Sample,
+    Target,
     TargetError,
-    failed,
     reason,
 )
 
@@ -34,15 +33,16 @@ REFUSED = "REFUSED"  # code of an error message on a stream that does not begin 
 ABSENT = (StatusCode.UNIMPLEMENTED, StatusCode.UNAVAILABLE, StatusCode.PERMISSION_DENIED)
 
 
-class OipTarget(GrpcTarget):
-    """Implements `triptych_bench.target.Target`."""
+class OipTarget(Target):
+    """A model of any server of the protocol."""
 
     path = f"{SERVICE}ModelInfer"
     _version = ""  # of the last response
 
     async def open(self) -> None:
         await super().open()
-        self._stream: Any = self._channel.stream_stream(f"{SERVICE}ModelStreamInfer")
+        stream = self._channel.stream_stream(f"{SERVICE}ModelStreamInfer")
+        self._stream = lambda request, **options: stream([request], **options)  # each request on its own stream
         self._facts = await self._model(self._spec.model or await self._only_model())
         self._streams = self._spec.stream or self._facts.decoupled
         self._requests = RequestBuilder(self._facts, self._spec)
@@ -85,44 +85,26 @@ class OipTarget(GrpcTarget):
         self._version = message.model_version
         tokens = responses.tokens(message) if self._task else 0
         now = time.perf_counter()
-        return Outcome(OK, sent, now, client_send, now - came, None, tokens, (), (response,))
+        return Outcome(OK, sent, now, client_send, now - came, tokens=tokens, response=[response])
 
-    async def _send_stream(self, request: Request) -> Outcome:
-        """Send one request on its own stream, which ends with the last response."""
-        clock = time.perf_counter
-        sent = clock()
-        parts: list[bytes] = []
-        times: list[float] = []
-        tokens, reading, began = 0, 0.0, sent
-        try:
-            call = self._stream([request], **self._options)
-            began = clock()
-            async for part in call:
-                came = clock()
-                event = pb.ModelStreamInferResponse.FromString(part)
-                if event.error_message:
-                    call.cancel()
-                    return Outcome(_code(event.error_message), sent, clock(), message=" ".join(event.error_message.split()))
-                kept, count = self._read_part(event.infer_response, came, times)
-                tokens += count
-                if kept:
-                    parts.append(part)
-                reading += clock() - came
-        except aio.AioRpcError as error:
-            return failed(error, sent)
-        return Outcome(OK, sent, clock(), began - sent, reading, None, tokens, tuple(times), tuple(parts))
-
-    def _read_part(self, message: pb.ModelInferResponse, came: float, times: list[float]) -> tuple[bool, int]:
-        """Return whether the response is part of the result, and its tokens; models of other servers send one at a time."""
-        if not message.outputs:
-            return False, 0  # the end of the responses
+    def _read_part(self, part: bytes, came: float, outcome: Outcome) -> None:
+        event = pb.ModelStreamInferResponse.FromString(part)
+        message = event.infer_response
+        if event.error_message:
+            outcome.code, outcome.message = _code(event.error_message), " ".join(event.error_message.split())
+            return
+        if not message.outputs:  # the end of the responses
+            return
         self._version = message.model_version or self._version
         piece = not self._task or any(one.name == PIECE for one in message.outputs)
         if piece:
-            times.append(came)
-        if not self._task:
-            return True, 1
-        return not piece, responses.tokens(message)
+            outcome.token_times.append(came)
+        if not self._task:  # models of other servers send one token at a time
+            outcome.tokens += 1
+        elif not piece:
+            outcome.tokens += responses.tokens(message)
+        if not self._task or not piece:
+            outcome.response.append(part)
 
     def read(self, response: RawResponse) -> list[str]:
         try:

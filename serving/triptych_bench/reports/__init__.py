@@ -8,7 +8,7 @@ from pathlib import Path
 
 from triptych_client.files import replace_file
 
-STDOUT = Path("-")
+STDOUT = (Path("-"), Path("/dev/stdout"))  # the link leads to the file of `>> file`, which is not to be replaced
 
 
 def write(path: Path, text: str) -> None:
@@ -17,7 +17,7 @@ def write(path: Path, text: str) -> None:
     Lone surrogates, as in odd command lines, become question marks.
     """
     content = text.encode("utf-8", errors="replace")
-    if path == STDOUT:
+    if path in STDOUT:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

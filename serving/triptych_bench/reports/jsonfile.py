@@ -9,7 +9,7 @@ import json
 import math
 import types
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from triptych_bench.results import Report
 
@@ -76,7 +76,7 @@ def build(kind: Any, value: object, place: str) -> Any:
     if dataclasses.is_dataclass(kind):
         return _object(kind, value, place)
     origin = get_origin(kind)
-    if origin in (Union, types.UnionType):
+    if origin is types.UnionType:
         [present] = (one for one in get_args(kind) if one is not types.NoneType)
         return None if value is None else build(present, value, place)
     if origin is tuple:

@@ -110,14 +110,14 @@ class Axis:
         return self.scale(value * self.factor)
 
 
-def x_axis(frame: Frame, axis: Axis, titled: bool = True, ticks: bool = True) -> Markup:
+def x_axis(frame: Frame, axis: Axis, texts: bool = True) -> Markup:
     """Draw the x axis; of two charts above each other, only the lower one needs the texts."""
     marks = [
-        _x_tick(frame, frame.x(axis.scale(tick)), axis.shown(tick) if ticks else "", axis.grid) for tick in axis.scale.ticks
+        _x_tick(frame, frame.x(axis.scale(tick)), axis.shown(tick) if texts else "", axis.grid) for tick in axis.scale.ticks
     ]
     baseline = element("line", class_="axis", x1=frame.left, x2=frame.right, y1=frame.bottom, y2=frame.bottom)
     middle = (frame.left + frame.right) / 2
-    title = element("text", axis.label, class_="label", x=middle, y=frame.bottom + 36, text_anchor="middle") if titled else ""
+    title = element("text", axis.label, class_="label", x=middle, y=frame.bottom + 36, text_anchor="middle") if texts else ""
     return element("g", marks, baseline, title)
 
 
@@ -146,7 +146,7 @@ def line(points: Sequence[Point], style: str) -> Markup:
 
 
 def marker(at: Point, style: str, shape: str = "circle", hollow: bool = False) -> Markup:
-    """Draw a small `circle`, `square`, `triangle` or `diamond`: series differ in more than their colour."""
+    """Draw a small `circle`, `square` or `triangle`: series differ in more than their colour."""
     x, y = at
     classes = f"point {style}{' hollow' if hollow else ''}"
     if shape == "circle":
@@ -154,7 +154,6 @@ def marker(at: Point, style: str, shape: str = "circle", hollow: bool = False) -
     corners = {
         "square": [(x - 3.6, y - 3.6), (x + 3.6, y - 3.6), (x + 3.6, y + 3.6), (x - 3.6, y + 3.6)],
         "triangle": [(x, y - 4.8), (x + 4.6, y + 3.6), (x - 4.6, y + 3.6)],
-        "diamond": [(x, y - 5), (x + 5, y), (x, y + 5), (x - 5, y)],
     }
     return element("path", class_=classes, d=_path(corners[shape]) + "Z")
 

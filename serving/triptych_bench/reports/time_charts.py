@@ -121,7 +121,7 @@ def _timeline_picture(moments: Sequence[TimelineEntry]) -> Markup:
         "Time line",
         "x",
         [_steady_background(frame, moments, x) for frame in (UPPER, LOWER)],
-        (svg.y_axis(UPPER, upper), svg.x_axis(UPPER, x, titled=False, ticks=False), [_bars(one, x, upper) for one in moments]),
+        (svg.y_axis(UPPER, upper), svg.x_axis(UPPER, x, texts=False), [_bars(one, x, upper) for one in moments]),
         (
             svg.y_axis(LOWER, lower),
             svg.x_axis(LOWER, x),

@@ -188,7 +188,7 @@ class LoadRunner:
         """
         before = await self._interrupt.unless(self._counters.read()) if self._counters else None
         log = Log(self._keeps)
-        loop = LoadLoop(self._target, batches, self.plan.seed, log)
+        loop = LoadLoop(self._target.send, self._target.caller, batches, self.plan.seed, log)
         running = RunningLoad(log, loop, ResourceMonitor(self._meter))
         await running.monitor.start()
         try:

@@ -28,8 +28,8 @@ async def single_stream(runner: LoadRunner, batches: Sequence[SampleBatch], done
 
 async def multi_stream(runner: LoadRunner, batches: Sequence[SampleBatch], done: OnRun) -> Headline:
     """Run MLPerf Inference's MultiStream: requests of several samples (8 there); the figure is the 99th percentile."""
-    samples = max(len(batch.samples) for batch in batches)
-    run = await runner.closed(LoadSpec(name=f"{samples} per query", scenario="multi-stream", concurrency=1), batches)
+    name = f"{len(batches[0].samples)} per query"
+    run = await runner.closed(LoadSpec(name=name, scenario="multi-stream", concurrency=1), batches)
     done(run)
     return {"p99_seconds": run.latency.percentiles["99"]} if run.valid else {}
 
@@ -54,25 +54,23 @@ async def offline(runner: LoadRunner, batches: Sequence[SampleBatch], done: OnRu
 
     The server has at most as many inputs at a time as its queue has room for.
     """
-    most = max(len(batch.samples) for batch in batches)
-    in_flight = max(LEAST_OFFLINE_REQUESTS, runner.plan.offline_in_flight // most)
+    size = len(batches[0].samples)  # of all batches
+    in_flight = max(LEAST_OFFLINE_REQUESTS, runner.plan.offline_in_flight // size)
     load = LoadSpec(name="offline", scenario="offline", concurrency=in_flight)
     inputs = runner.plan.offline_inputs
     run = None
+
+    def requests_for(inputs: int) -> int:
+        return max(len(batches), round(inputs / size))
+
     if not inputs:
         # A short run tells how many inputs keep the server busy for the planned time.
-        run = await runner.at_once(load, batches, _requests(batches, runner.plan.offline_in_flight // 4))
+        run = await runner.at_once(load, batches, requests_for(runner.plan.offline_in_flight // 4))
         inputs = round(run.throughput * runner.plan.span)
     if run is None or not runner.interrupted:
-        run = await runner.at_once(load, batches, _requests(batches, inputs))
+        run = await runner.at_once(load, batches, requests_for(inputs))
     done(run)
     return {"inputs_per_second": run.throughput} if run.valid else {}
-
-
-def _requests(batches: Sequence[SampleBatch], inputs: int) -> int:
-    """Return the number of requests for so many inputs, at least one per batch."""
-    mean = sum(len(batch.samples) for batch in batches) / len(batches)
-    return max(len(batches), round(inputs / mean), 1)
 
 
 SCENARIO = "server"

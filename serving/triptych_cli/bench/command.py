@@ -74,7 +74,7 @@ def compare_reports(first: Path, others: tuple[Path, ...], html: Path | None, as
         reports = [jsonfile.read(path) for path in (first, *others)]
     found = compare(reports[0], reports[1:], names_of((first, *others)))
     page = needs("triptych_bench.reports.page", "bench") if html else None
-    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json, err=html == STDOUT)
+    click.echo(comparison.dumps(found) if as_json else comparison.render(found), nl=not as_json, err=html in STDOUT)
     if page and html:
         write(html, page.render(found))
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.decoding import decoding_options, generation_options
+from triptych_cli.common.decoding import generation_options, measured_options
 from triptych_cli.common.options import FloatRange, option, optional, several
 
 SCENARIOS = ("closed-loop", "single-stream", "multi-stream", "server", "offline")
@@ -100,10 +100,7 @@ load_flags = several(
         help="closed-loop: concurrent requests, 1,2,4 or 1:16:2.  [default: 1,2,4,8]",
     ),
     optional(
-        "--rate",
-        type=rates,
-        metavar="RATE,...",
-        help="server: requests per second, 50,100.  [default: search the highest]",
+        "--rate", type=rates, metavar="RATE,...", help="server: requests per second, 50,100.  [default: search the highest]"
     ),
     optional("--latency-limit", type=duration, metavar="TIME", help="Limit of p99 in a search, and of goodput, such as 200ms."),
     optional(
@@ -115,12 +112,7 @@ load_flags = several(
     option("--warm-up-secs", type=FloatRange(0, 86_400), default=2.0, help="Time under load before a run counts."),
     option("--max-windows", type=click.IntRange(3, 10_000), default=10, help="Windows of a closed loop that does not settle."),
     option("--stability-percent", type=FloatRange(0.1, 100), default=10.0, help="How closely windows must agree."),
-    option(
-        "--resolution-percent",
-        type=FloatRange(0.1, 50),
-        default=3.0,
-        help="Precision when searching the highest rate.",
-    ),
+    option("--resolution-percent", type=FloatRange(0.1, 50), default=3.0, help="Precision when searching the highest rate."),
     optional("--timeout-secs", type=_seconds, help="Time limit of a request.  [default: 60; offline 3600]"),
     option("--random-seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Seed of arrivals and the order of inputs."),
 )
@@ -133,9 +125,7 @@ report_flags = several(
 input_flag = optional("--input", "-i", "source", type=_path, help="File with one input per line.  [default: bundled ones]")
 folder_flag = optional("--input", "-i", "source", type=_path, help="Image, or folder of images.  [default: generated images]")
 references_flag = optional(
-    "--references",
-    type=_path,
-    help="File with the expected result of each line.  [default: the last column of a .tsv input]",
+    "--references", type=_path, help="File with the expected result of each line.  [default: the last column of a .tsv input]"
 )
 top_k = optional("--top-k", type=click.IntRange(min=1), help="Results for each input.  [default: the server's]")
 
@@ -145,7 +135,7 @@ TASK_FLAGS: Mapping[str, Callable[[Any], Any]] = {
         input_flag,
         references_flag,
         options.languages,
-        decoding_options,
+        measured_options,
         option("--stream/--no-stream", default=False, help="Stream, and also measure times between tokens."),
     ),
     "generate": several(

@@ -258,7 +258,7 @@ def _check_files(files: Iterable[Path | None]) -> None:
         if given.count(path) > 1:
             raise click.UsageError(f"{path}: only one of --json, --csv and --html can be written there")
         try:
-            check_target(None if path == reports.STDOUT else path)
+            check_target(None if path in reports.STDOUT else path)
         except OSError as error:
             raise click.UsageError(f"{path}: {error.strerror}") from error
 
@@ -270,7 +270,7 @@ def _show(report: Report, files: Mapping[str, Path | None], quiet: bool) -> None
         click.ClickException: some of the files could not be written; the others are.
     """
     if not quiet:
-        click.echo(table.render(report), err=reports.STDOUT in files.values())
+        click.echo(table.render(report), err=any(path in reports.STDOUT for path in files.values()))
     problems = []
     for name, path in files.items():
         try:

@@ -16,7 +16,7 @@ from triptych_training.models.pvt import PvtConfig
 from triptych_training.models.resnet import ResNetConfig
 from triptych_training.models.swin import SwinConfig
 from triptych_training.models.vit import VitConfig
-from triptych_training.tasks.image_classification import train_image_classifier
+from triptych_training.tasks.images import train_image_classifier
 
 from .runs import finished, fitting_width, loss_curve
 

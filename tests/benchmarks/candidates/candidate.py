@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenizers import Tokenizer
+
 CLOCK = "TRIPTYCH_BENCHMARK_CLOCK"  # environment: "cpu" or "wall"
 
 
@@ -29,6 +31,12 @@ class Answer:
 
     text: str
     tokens: int  # without the end of sentence
+
+
+def answers_of(tokenizer: Tokenizer, rows: Sequence[list[int]], end: int | None = None) -> list[Answer]:
+    """Decode rows of ids, each up to the token `end`."""
+    cut = [row[: row.index(end)] if end in row else row for row in rows]
+    return [Answer(text, len(row)) for text, row in zip(tokenizer.decode_batch(cut), cut, strict=True)]
 
 
 class Candidate(ABC):

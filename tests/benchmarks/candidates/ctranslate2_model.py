@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from candidates.candidate import Answer, Candidate, Decoding
+from candidates.candidate import Answer, Candidate, Decoding, answers_of
 from triptych_serving.text.tokenizers import read_tokenizer
 
 TOKENIZER = "tokenizer.json"
@@ -76,7 +76,7 @@ class CTranslate2Model(Candidate):
             max_decoding_length=decoding.limit,
         )
         rows = [[self._ids[piece] for piece in result.hypotheses[0]] for result in results]
-        return [Answer(text, len(row)) for text, row in zip(self._tokenizer.decode_batch(rows), rows, strict=True)]
+        return answers_of(self._tokenizer, rows)
 
     def tune(self, calls: Sequence[Sequence[str]], decoding: Decoding) -> None:
         tried = [batching for split in self._translators for batching in _batchings(split, max(map(len, calls)))]

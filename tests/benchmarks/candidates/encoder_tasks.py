@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,11 @@ def request(kind: str, inputs: Sequence[Any]) -> Any:
     if kind == "text":
         return fill_mask_pb2.FillMaskRequest(contents=inputs, top_k=TOP_K)
     return image_classification_pb2.ClassifyImageRequest(images=inputs, top_k=TOP_K)
+
+
+def encoder_requests(kind: str, inputs: Sequence[Any], each: int) -> tuple[Callable[[Any], Any], list[Any]]:
+    """Return the method, and requests with `each` inputs."""
+    return partial(method, kind), [request(kind, inputs[start : start + each]) for start in range(0, len(inputs), each)]
 
 
 def read_images(folder: Path, count: int) -> list[bytes]:

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from candidates.candidate import Answer, Candidate, Decoding
-from candidates.triptych_model import CALL_SECONDS, CALL_TEXTS
-from triptych_bench.server.process import TriptychServer
-from triptych_client import Client
+from candidates.triptych_model import GrpcCandidate
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.generation.generator import Generator
@@ -27,7 +25,7 @@ def read_ids(prompts: Sequence[str]) -> list[list[int]]:
     return [list(map(int, prompt.split())) for prompt in prompts]
 
 
-def answers_of(rows: Sequence[Sequence[int]]) -> list[Answer]:
+def id_answers(rows: Sequence[Sequence[int]]) -> list[Answer]:
     """Return the generated ids as the tokenizer of the checkpoint writes them."""
     return [Answer(" ".join(map(str, row)), len(row)) for row in rows]
 
@@ -50,23 +48,15 @@ class TriptychGenerator(Candidate):
         self._generator.close()
 
 
-class TriptychGrpcGenerator(Candidate):
+class TriptychGrpcGenerator(GrpcCandidate):
     """`triptych serve` in another process, called through the Python client: one request with all prompts."""
 
-    name, family = "Triptych gRPC", "Triptych"
-
     def __init__(self, repository: Path, precision: str) -> None:
-        flags = ["--models", str(repository), "--precision", precision, "--prefix-cache-bytes", "0"]
-        self._server = TriptychServer(flags).__enter__()
-        self._client = Client(self._server.address, timeout_seconds=CALL_SECONDS, texts_per_call=CALL_TEXTS)
+        super().__init__(["--models", str(repository), "--precision", precision, "--prefix-cache-bytes", "0"])
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
         found = self._client.generate_many(texts, sampling_topk=1, max_tokens=decoding.limit)
         return [Answer(one.text.strip(), one.choices[0].token_count) for one in found]
-
-    def close(self) -> None:
-        self._client.close()
-        self._server.__exit__(None, None, None)
 
 
 class CTranslate2Generator(Candidate):
@@ -91,7 +81,7 @@ class CTranslate2Generator(Candidate):
             sampling_topk=1,
             include_prompt_in_result=False,
         )
-        return answers_of([one.sequences_ids[0] for one in found])
+        return id_answers([one.sequences_ids[0] for one in found])
 
 
 class GenaiGenerator(Candidate):
@@ -117,7 +107,7 @@ class GenaiGenerator(Candidate):
         generator.append_tokens(prompts)
         while not generator.is_done():
             generator.generate_next_token()
-        return answers_of([generator.get_sequence(row)[len(prompts[0]) :].tolist() for row in range(len(prompts))])
+        return id_answers([generator.get_sequence(row)[len(prompts[0]) :].tolist() for row in range(len(prompts))])
 
 
 class TransformersGenerator(Candidate):
@@ -140,4 +130,4 @@ class TransformersGenerator(Candidate):
             found = self._model.generate(
                 ids, attention_mask=self._torch.ones_like(ids), do_sample=False, pad_token_id=0, **most
             )
-        return answers_of(found[:, ids.shape[1] :].tolist())
+        return id_answers(found[:, ids.shape[1] :].tolist())

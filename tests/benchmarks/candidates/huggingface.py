@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from candidates.candidate import Answer, Candidate, Decoding
+from candidates.candidate import Answer, Candidate, Decoding, answers_of
 from triptych_training.checkpoints.translation import Checkpoint
 from triptych_training.data.batches import pad
 from triptych_training.models.transformer import Transformer, TransformerConfig
@@ -65,8 +65,7 @@ class HuggingFaceModel(Candidate):
                 min_new_tokens=decoding.least,
                 max_new_tokens=decoding.limit,
             )
-        rows = [row[: row.index(config.eos_id)] if config.eos_id in row else row for row in output[:, 1:].tolist()]
-        return [Answer(text, len(row)) for text, row in zip(self._tokenizer.decode_batch(rows), rows, strict=True)]
+        return answers_of(self._tokenizer, output[:, 1:].tolist(), config.eos_id)
 
 
 def convert(model: Transformer) -> torch.nn.Module:

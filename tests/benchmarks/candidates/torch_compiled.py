@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from candidates.candidate import Answer, Candidate, Decoding
+from candidates.candidate import Answer, Candidate, Decoding, answers_of
 from triptych_training.checkpoints.translation import Checkpoint
 from triptych_training.data.batches import pad
 from triptych_training.models.attention import KeyValues, merge_heads
@@ -77,9 +77,7 @@ class CompiledTorch(Candidate):
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
         config = self._model.config
         sources = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
-        rows = self._decode(pad(sources, config.pad_id), decoding).tolist()
-        rows = [row[: row.index(config.eos_id)] if config.eos_id in row else row for row in rows]
-        return [Answer(text, len(row)) for text, row in zip(self._tokenizer.decode_batch(rows), rows, strict=True)]
+        return answers_of(self._tokenizer, self._decode(pad(sources, config.pad_id), decoding).tolist(), config.eos_id)
 
     @torch.inference_mode()
     def _decode(self, source: Tensor, decoding: Decoding) -> Tensor:

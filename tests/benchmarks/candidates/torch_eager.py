@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from candidates.candidate import Answer, Candidate, Decoding
+from candidates.candidate import Answer, Candidate, Decoding, answers_of
 from triptych_training.checkpoints.translation import Checkpoint
 from triptych_training.data.batches import pad
 from triptych_training.models.attention import KeyValues, merge_heads
@@ -25,10 +25,8 @@ class EagerTorch(Candidate):
 
     def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
         sources = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
-        rows = self._decode(pad(sources, self._model.config.pad_id), decoding).tolist()
-        end = self._model.config.eos_id
-        rows = [row[: row.index(end)] if end in row else row for row in rows]
-        return [Answer(text, len(row)) for text, row in zip(self._tokenizer.decode_batch(rows), rows, strict=True)]
+        config = self._model.config
+        return answers_of(self._tokenizer, self._decode(pad(sources, config.pad_id), decoding).tolist(), config.eos_id)
 
     @torch.inference_mode()
     def _decode(self, source: Tensor, decoding: Decoding) -> Tensor:

@@ -10,7 +10,6 @@ import click
 from candidates.candidate import Answer, Candidate, Decoding
 from triptych_bench.server.process import TriptychServer
 from triptych_client import Client
-from triptych_client import options as client_options
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -73,21 +72,23 @@ class TriptychModel(Candidate):
         self._translator.close()
 
 
-class TriptychThroughGrpc(Candidate):
-    """`triptych serve` in another process, called through the Python client: one request per call."""
+class GrpcCandidate(Candidate):
+    """`triptych serve` in another process, with these flags, and a client for it."""
 
     name, family = "Triptych gRPC", "Triptych"
 
-    def __init__(self, repository: Path, model: str, precision: str, serve_options: Sequence[str]) -> None:
-        flags = ["--models", str(repository), "--model", model, "--precision", precision, *serve_options]
+    def __init__(self, flags: Sequence[str]) -> None:
         self._server = TriptychServer(flags).__enter__()
         self._client = Client(self._server.address, timeout_seconds=CALL_SECONDS, texts_per_call=CALL_TEXTS)
-
-    def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
-        options = client_options.DecodingOptions(**_members(decoding), split_sentences=client_options.SplitSentences.OFF)
-        results = self._client.translate_many(texts, options=options)
-        return [Answer(result.text, result.hypotheses[0].token_count) for result in results]
 
     def close(self) -> None:
         self._client.close()
         self._server.__exit__(None, None, None)
+
+
+class TriptychThroughGrpc(GrpcCandidate):
+    """Translation through the Python client: one request per call."""
+
+    def translate(self, texts: Sequence[str], decoding: Decoding) -> list[Answer]:
+        results = self._client.translate_many(texts, **_members(decoding), split_sentences=SplitSentences.OFF)
+        return [Answer(result.text, result.hypotheses[0].token_count) for result in results]

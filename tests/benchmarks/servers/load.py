@@ -1,4 +1,4 @@
-"""Requests for a translation server, from several processes: one Python process cannot send as many as a GPU translates.
+"""Requests for a server, from several processes: one Python process cannot send as many as a GPU answers.
 
 Each process has its share of the rate, or of the requests in flight; together, Poisson processes are one Poisson process.
 """
@@ -6,10 +6,12 @@ Each process has its share of the rate, or of the requests in flight; together, 
 import asyncio
 import gc
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from candidates.candidate import Decoding
@@ -20,8 +22,10 @@ from triptych_bench.load.log import Log
 from triptych_bench.load.loops import run_closed_loop, run_open_loop
 
 FAILED = float("inf")
-Request = translation_pb2.TranslateRequest
-_held: list[Request] = []  # in a process that sends
+OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+Method = Callable[[aio.Channel], Callable[..., Any]]  # of a stub on a channel
+Requests = tuple[Method, list[Any]]
+_held: list[Requests] = []  # in a process that sends
 
 
 @dataclass(frozen=True)
@@ -80,15 +84,15 @@ class Generators:
 
 
 @contextmanager
-def generators(count: int, texts: Sequence[str], model: str, decoding: Decoding) -> Iterator[Generators]:
-    """Start processes that hold one request per text, on the CPUs that this process may use now."""
+def generators(count: int, make: Callable[[], Requests], requests: int) -> Iterator[Generators]:
+    """Start processes that hold the requests which `make` returns there, on the CPUs that this process may use now."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, _hold, (list(texts), model, decoding)) as pool:
-        yield Generators(pool, count, len(texts))
+    with ProcessPoolExecutor(count, context, _hold, (make,)) as pool:
+        yield Generators(pool, count, requests)
 
 
-def _hold(texts: Sequence[str], model: str, decoding: Decoding) -> None:
-    """Make the requests, with nothing left to the model's defaults."""
+def translation_requests(texts: Sequence[str], model: str, decoding: Decoding) -> Requests:
+    """Make a request for each text, with nothing left to the model's defaults."""
     options = translation_pb2.DecodingOptions(
         beam_size=decoding.beam,
         patience=1.0,
@@ -97,13 +101,24 @@ def _hold(texts: Sequence[str], model: str, decoding: Decoding) -> None:
         max_length=decoding.limit,
         split_sentences=translation_pb2.SPLIT_SENTENCES_OFF,
     )
-    _held[:] = [Request(contents=[text], model=model, options=options) for text in texts]
+    return _translate, [translation_pb2.TranslateRequest(contents=[text], model=model, options=options) for text in texts]
+
+
+def _translate(channel: aio.Channel) -> Callable[..., Any]:
+    return translation_pb2_grpc.TranslationServiceStub(channel).Translate
+
+
+def _hold(make: Callable[[], Requests]) -> None:
+    _held[:] = [make()]
+    gc.freeze()  # collections before each run look at what is new alone
     gc.disable()  # a pause of the generator would look like one of the server
 
 
 def _open(share: tuple[str, float, float, int, float]) -> Load:
     address, rate, seconds, seed, timeout = share
-    log = asyncio.run(_send(address, _held, timeout, rate=rate, seconds=seconds, seed=seed))
+    [(method, requests)] = _held
+    gc.collect()
+    log = asyncio.run(_send(address, method, requests, timeout, partial(run_open_loop, rate=rate, seconds=seconds, seed=seed)))
     latencies = tuple(record.latency if record.ok else FAILED for record in log.records)
     lags = tuple(max(0.0, record.sent - record.due) for record in log.records)
     last = max((record.received for record in log.records), default=0.0)
@@ -112,33 +127,25 @@ def _open(share: tuple[str, float, float, int, float]) -> Load:
 
 def _closed(part: tuple[str, slice, int]) -> float:
     address, chosen, in_flight = part
-    requests = _held[chosen]
-    if not requests:
-        return 0.0
-    log = asyncio.run(_send(address, requests, None, in_flight=in_flight))
+    [(method, requests)] = _held
+    gc.collect()
+    return send_all(address, method, requests[chosen], in_flight) if requests[chosen] else 0.0
+
+
+def send_all(address: str, method: Method, requests: Sequence[Any], in_flight: int) -> float:
+    """Send each request once, with a fixed number in flight, and return the seconds from the first to the last response.
+
+    Raises:
+        RuntimeError: A request failed.
+    """
+    log = asyncio.run(_send(address, method, requests, None, partial(run_closed_loop, concurrency=in_flight)))
     if log.messages:
-        raise RuntimeError(f"closed loop: {log.messages}")
+        raise RuntimeError(f"{address}: {log.messages}")
     return max(record.received for record in log.records) - min(record.sent for record in log.records)
 
 
-async def _send(
-    address: str,
-    requests: Sequence[Request],
-    timeout: float | None,
-    *,
-    in_flight: int = 0,
-    rate: float = 0.0,
-    seconds: float = 0.0,
-    seed: int = 1,
-) -> Log:
-    gc.collect()
-    async with aio.insecure_channel(address) as channel:
-        stub = translation_pb2_grpc.TranslationServiceStub(channel)
-
-        def call(request: Request) -> aio.UnaryUnaryCall[Request, translation_pb2.TranslateResponse]:
-            return stub.Translate(request, timeout=timeout)
-
-        await call(requests[0])  # connects
-        if in_flight:
-            return await run_closed_loop(call, requests, in_flight)
-        return await run_open_loop(call, requests, rate, seconds, seed=seed)
+async def _send(address: str, method: Method, requests: Sequence[Any], timeout: float | None, run: Callable[..., Any]) -> Log:
+    async with aio.insecure_channel(address, OPTIONS) as channel:
+        await channel.channel_ready()
+        log: Log = await run(partial(method(channel), timeout=timeout), requests)
+        return log

@@ -2,14 +2,11 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-import numpy as np
-import onnxruntime
 from mlserver import MLModel
 from mlserver.codecs import NumpyCodec, StringCodec
 from mlserver.types import InferenceRequest, InferenceResponse
-from tokenizers import Tokenizer
+from plain_encoder import PlainEncoder
 
 
 class Encoder(MLModel):
@@ -18,25 +15,12 @@ class Encoder(MLModel):
     async def load(self) -> bool:
         """Open the files; a pool has a thread for each CPU."""
         parameters = self.settings.parameters
-        self.tokenizer = Tokenizer.from_file(str(Path(parameters.extra["folder"]) / "tokenizer.json"))
-        self.tokenizer.no_padding()
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        self.session = onnxruntime.InferenceSession(parameters.uri, options)
+        self.encoder = PlainEncoder(parameters.uri, parameters.extra["folder"])
         self.pool = ThreadPoolExecutor(parameters.extra["threads"])
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
         """Compute the vector of the request's text."""
         [text] = StringCodec.decode_input(payload.inputs[0])
-        vector = await asyncio.get_running_loop().run_in_executor(self.pool, self.embed, text)
+        vector = await asyncio.get_running_loop().run_in_executor(self.pool, self.encoder.embed, text)
         return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("vector", vector[None])])
-
-    def embed(self, text: str) -> np.ndarray:
-        """Compute the vector of a text."""
-        ids = np.array([self.tokenizer.encode(text).ids])
-        values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        outputs = self.session.get_outputs()
-        name = next(one.name for one in outputs if len(one.shape) == 3 and one.type == "tensor(float)")
-        [states] = self.session.run([name], {one.name: values[one.name] for one in self.session.get_inputs()})
-        return states[0].mean(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from candidates.candidate import Decoding
 from candidates.ctranslate2_model import splits
+from candidates.remote import Setup
 
 from servers import cpus
 from triptych_bench.server.process import ServerProcess, TriptychServer
@@ -25,18 +26,12 @@ LANES = (1, 2)  # concurrent batches of CTranslate2 on a GPU
 class Scenario:
     """Models and options of the servers."""
 
-    checkpoint: Path
-    repository: Path
-    model: str
-    converted: Path  # folder of the model for CTranslate2
+    setup: Setup
     warm: Path | None  # JSON list of texts for the warm-up
-    device: str
     precision: str
     decoding: Decoding
     max_batch: int  # of the thin servers
     wait_ms: float
-    slots: int | None  # of a Triptych worker
-    serve_options: Sequence[str]
 
 
 def script_server(script: str, *arguments: str) -> ServerProcess:
@@ -82,10 +77,11 @@ def start_servers(
 
 def _servers(scenario: Scenario, count: int) -> dict[str, ServerProcess]:
     """Return all servers by name, not started."""
-    gpu, decoding = scenario.device != "cpu", scenario.decoding
-    device = ["--device", scenario.device] if gpu else []
-    slots = ["--slots", str(scenario.slots)] if scenario.slots else []
-    repository, model = ["--models", str(scenario.repository)], ["--model", scenario.model]
+    setup, decoding = scenario.setup, scenario.decoding
+    gpu = setup.device != "cpu"
+    device = ["--device", setup.device] if gpu else []
+    slots = ["--slots", str(setup.slots)] if setup.slots else []
+    repository, model = ["--models", str(setup.repository)], ["--model", setup.model]
     precision = ["--precision", scenario.precision]
     common = ["--beam", str(decoding.beam), "--limit", str(decoding.limit), *(["--exact"] if decoding.exact else []), *device]
     common += ["--max-batch", str(scenario.max_batch), "--wait-ms", str(scenario.wait_ms)]
@@ -96,9 +92,9 @@ def _servers(scenario: Scenario, count: int) -> dict[str, ServerProcess]:
 
     workers = ["--workers", "1" if gpu else str(count)]
     servers = {
-        OWN: TriptychServer([*repository, *model, *precision, *device, *slots, *scenario.serve_options]),
-        STATIC: thin("static", scenario.repository, *model, *precision, *workers),
-        TORCH: thin("pytorch", scenario.checkpoint),
+        OWN: TriptychServer([*repository, *model, *precision, *device, *slots, *setup.serve_options]),
+        STATIC: thin("static", setup.repository, *model, *precision, *workers),
+        TORCH: thin("pytorch", setup.checkpoint),
     }
     if gpu or scenario.precision == "fp16":  # fp16 on the CPU is a rehearsal for the GPU
         peer = {str(lanes): ["--workers", str(lanes)] for lanes in LANES}
@@ -106,5 +102,5 @@ def _servers(scenario: Scenario, count: int) -> dict[str, ServerProcess]:
     else:
         peer = {str(split): ["--workers", str(split.workers), "--threads", str(split.threads)] for split in splits(count)}
     for shape, flags in peer.items():
-        servers[f"{PEER} {shape}"] = thin("ctranslate2", scenario.converted, *flags, *precision)
+        servers[f"{PEER} {shape}"] = thin("ctranslate2", setup.converted, *flags, *precision)
     return servers

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from triptych_bench.load.log import Log, Record
+from triptych_bench.load.log import Log
 from triptych_bench.load.loops import SampleBatch
 from triptych_bench.target import OK, Counters, Outcome, RawResponse, Request, RequestSpec, Sample, ServerTimes, UnaryCaller
 
@@ -129,16 +129,12 @@ def batches(count: int = 4, size: int = 1) -> list[SampleBatch]:
     return [SampleBatch([sample.data for sample in samples], samples) for samples in groups]
 
 
-def record(due: float, latency: float, *, lag: float = 0.0, **members: Any) -> Record:
+def record(due: float, latency: float, *, lag: float = 0.0, code: str = OK, **members: Any) -> Outcome:
     """Make the record of a request that was sent `lag` after `due`."""
-    values: dict[str, Any] = {
-        **{"batch": 0, "due": due, "sent": due + lag, "received": due + latency, "code": OK},
-        **{"client_send": 0.0, "client_receive": 0.0, "server": None, "tokens": 0, "token_times": ()},
-    }
-    return Record(**{**values, **members})
+    return Outcome(code, due + lag, due + latency, due=due, **members)
 
 
-def log_of(*records: Record) -> Log:
+def log_of(*records: Outcome) -> Log:
     """Make a log that was started at 0."""
     log = Log()
     log.started = 0.0

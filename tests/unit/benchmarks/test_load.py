@@ -1,12 +1,13 @@
 """Load from several processes."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 from candidates.candidate import Decoding
 from servers import load
-from servers.load import Generators, Load
+from servers.load import Generators, Load, translation_requests
 
 
 class Inline:
@@ -18,8 +19,9 @@ class Inline:
 
 @pytest.fixture
 def generators(monkeypatch: pytest.MonkeyPatch) -> Generators:
-    monkeypatch.setattr(load.gc, "disable", lambda: None)
-    load._hold(["a", "b", "c", "d", "e"], "model", Decoding(1, 8))
+    for name in ("freeze", "disable"):
+        monkeypatch.setattr(load.gc, name, lambda: None)
+    load._hold(partial(translation_requests, ["a", "b", "c", "d", "e"], "model", Decoding(1, 8)))
     return Generators(Inline(), 2, 5)  # type: ignore[arg-type]
 
 
@@ -37,7 +39,7 @@ def test_a_closed_loop_sends_each_request_once(generators: Generators, monkeypat
 
     def run(part: tuple[str, slice, int]) -> float:
         _, chosen, in_flight = part
-        sent.append(([request.contents[0] for request in load._held[chosen]], in_flight))
+        sent.append(([request.contents[0] for request in load._held[0][1][chosen]], in_flight))
         return float(len(sent[-1][0]))
 
     monkeypatch.setattr(load, "_closed", run)

@@ -18,7 +18,7 @@ from ..fakes import FakeCaller, FakeTarget, ThreadedTarget, batches, in_event_lo
 
 def loop_of(target: FakeTarget) -> tuple[LoadLoop, Log]:
     log = Log(keeps=True)
-    return LoadLoop(target, batches(), 1, log), log
+    return LoadLoop(target.send, target.caller, batches(), 1, log), log
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -150,6 +150,7 @@ async def test_scripts_send_with_any_call() -> None:
     seen: list[int] = []
 
     async def call(request: int) -> int:
+        await asyncio.sleep(0)
         seen.append(request)
         if request == 3:
             raise grpc.aio.AioRpcError(grpc.StatusCode.NOT_FOUND, grpc.aio.Metadata(), grpc.aio.Metadata(), "gone")
@@ -159,6 +160,8 @@ async def test_scripts_send_with_any_call() -> None:
     assert sorted(seen) == list(range(10))
     assert [record.code for record in closed.records if not record.ok] == ["NOT_FOUND"]
     assert closed.messages == {"NOT_FOUND": "gone"}
+    timed = await run_closed_loop(call, range(3), 2, seconds=0.1)
+    assert len(timed.records) > 3
     opened = await run_open_loop(call, [0], rate=500.0, seconds=0.1)
     assert len(opened.records) == len(opened.dues) > 10
     assert all(record.latency >= 0 for record in opened.records)

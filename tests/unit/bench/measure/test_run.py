@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from triptych_bench.load.log import Record
 from triptych_bench.measure.run import GeneratorCost, LoadSpec, Observation, run_of, server_counts, time_breakdown, timeline
 from triptych_bench.measure.steady import Span
 from triptych_bench.results import Run
-from triptych_bench.target import ServerTimes
+from triptych_bench.target import Outcome, ServerTimes
 
 from ..fakes import batches, log_of, record
 
@@ -18,7 +17,7 @@ IDLE = GeneratorCost(cores=0.1, sending_share=0.1)
 
 
 def run(
-    load: LoadSpec, *records: Record, limit: float | None = None, cost: GeneratorCost = IDLE, size: int = 1, **members: Any
+    load: LoadSpec, *records: Outcome, limit: float | None = None, cost: GeneratorCost = IDLE, size: int = 1, **members: Any
 ) -> Run:
     seen = Observation(span=Span(1.0, 3.0), steady=True, cost=cost, **members)
     return run_of(load, log_of(*records), batches(1, size), seen, limit)

@@ -121,6 +121,12 @@ def test_files_are_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     assert error.value.filename == str(tmp_path / "none" / "report.csv")
 
 
+@pytest.mark.parametrize("name", ["-", "/dev/stdout"])
+def test_standard_output_is_written_to_and_not_replaced(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path(name), "text")
+    assert capsys.readouterr().out == "text"
+
+
 def rows(*runs: Run) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(csvfile.dumps(report(*runs)))))
 
