@@ -14,7 +14,9 @@
 arguments that calls share. Of this distribution the package imports only `triptych`; every other package may import it.
 """
 
+from triptych.decoding import DecodingOptions, SplitSentences
 from triptych.version import __version__
+from triptych_client.arguments import Aggregation, Pooling
 from triptych_client.async_client import AsyncClient
 from triptych_client.client import Client
 from triptych_client.connection import tls_credentials
@@ -34,7 +36,6 @@ from triptych_client.errors import (
     UnimplementedError,
 )
 from triptych_client.generation import Generation, GenerationChoice, TokenLogprob
-from triptych_client.options import Aggregation, DecodingOptions, Pooling, SplitSentences
 from triptych_client.results import (
     AlignmentHeads,
     Attention,

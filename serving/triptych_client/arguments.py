@@ -1,12 +1,31 @@
 """The optional named arguments that several calls share."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
-from triptych.decoding import DecodingArguments
+from triptych.decoding import DecodingArguments, DecodingOptions
 from triptych_client.files import ImageSource
-from triptych_client.options import Aggregation, DecodingOptions, Pooling
+
+
+class Pooling(StrEnum):
+    """The method that combines the vectors of a text's tokens."""
+
+    MEAN = "mean"
+    """The mean over all tokens of the text, [CLS] and [SEP] included."""
+    CLS = "cls"
+    """The last hidden state of [CLS]."""
+
+
+class Aggregation(StrEnum):
+    """The method that combines labelled tokens to entities."""
+
+    NONE = "none"
+    """One entity per token, whatever its label."""
+    SIMPLE = "simple"
+    """Adjacent tokens with the same label form one entity; B- starts an entity, I- continues it, O is left out."""
 
 
 class CallArguments(TypedDict, total=False):
@@ -29,24 +48,46 @@ def check_names(method: str, arguments: Mapping[str, Any], known: Any) -> None:
         raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
 
 
-class LanguageArguments(TypedDict, total=False):
-    """The languages and the model of a translation."""
+def collect_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Move decoding options that have arguments of their own into `options`, where they take precedence.
+
+    Raises:
+        TypeError: `options` is no DecodingOptions.
+    """
+    if not isinstance(given := arguments.get("options"), DecodingOptions | None):
+        raise TypeError(f"options is a DecodingOptions, not {type(given).__name__}; or write the options as arguments")
+    named = {name: value for name, value in arguments.items() if name in DecodingArguments.__optional_keys__}
+    others = {name: value for name, value in arguments.items() if name not in named}
+    return {**others, "options": replace(given or DecodingOptions(), **named)} if named else others
+
+
+class ModelArguments(CallArguments, total=False):
+    """The arguments of every call to a model."""
+
+    model: str | None
+    """Name of the model. Optional if only one model has the capability, or serves the language pair."""
+    model_version: str | None
+    """A number or a label such as "canary"; by default the stable version, or else the newest."""
+
+
+class OptionsArguments(ModelArguments, DecodingArguments, total=False):
+    """The arguments of calls that decode. Each decoding option is an argument, too, such as `beam_size`."""
+
+    options: DecodingOptions | None
+    """Decoding options; the model's defaults by default."""
+
+
+class LanguageArguments(ModelArguments, total=False):
+    """The model and the languages of a translation."""
 
     target_language: str | None
     """BCP 47 ("de", "de-DE") or FLORES-200 ("deu_Latn"). Optional if the model has one target language."""
     source_language: str | None
     """As `target_language`. Optional if the model has one source language."""
-    model: str | None
-    """Name of the model. Optional if one model serves the language pair."""
-    model_version: str | None
-    """A number or a label such as "canary"; by default the stable version, or else the newest."""
 
 
-class TranslateArguments(CallArguments, LanguageArguments, DecodingArguments, total=False):
-    """The arguments of every kind of translation. Each decoding option is an argument, too, such as `beam_size`."""
-
-    options: DecodingOptions | None
-    """Decoding options; the model's defaults by default."""
+class TranslateArguments(LanguageArguments, OptionsArguments, total=False):
+    """The arguments of every kind of translation."""
 
 
 class DocumentArguments(TranslateArguments, total=False):
@@ -85,17 +126,8 @@ class DocumentArguments(TranslateArguments, total=False):
     """PO, XLIFF: mark new translations for review."""
 
 
-class ScoreArguments(CallArguments, LanguageArguments, total=False):
+class ScoreArguments(LanguageArguments, total=False):
     """The arguments of `score_translations`."""
-
-
-class ModelArguments(CallArguments, total=False):
-    """The arguments of every call to an encoder model."""
-
-    model: str | None
-    """Name of the model. Optional if only one model has the capability."""
-    model_version: str | None
-    """A number or a label such as "canary"; by default the stable version, or else the newest."""
 
 
 class TruncateArguments(ModelArguments, total=False):
@@ -105,7 +137,7 @@ class TruncateArguments(ModelArguments, total=False):
     """Cut off texts that are too long for the model, as `truncated` of the result then says; otherwise they are errors."""
 
 
-class AttendArguments(CallArguments, LanguageArguments, total=False):
+class AttendArguments(LanguageArguments, total=False):
     """The arguments of `attend`."""
 
     target: str
@@ -180,14 +212,12 @@ class NeighborsArguments(ModelArguments, total=False):
     """Neighbors of each query, best first; 10 by default, at most 1,000."""
 
 
-class GenerateArguments(ModelArguments, DecodingArguments, total=False):
-    """The arguments of `generate`, `generate_many` and `generate_stream`. Each decoding option is an argument, too.
+class GenerateArguments(OptionsArguments, total=False):
+    """The arguments of `generate`, `generate_many` and `generate_stream`.
 
     `coverage_penalty`, `target_prefix`, `return_alignment` and `split_sentences` do not apply.
     """
 
-    options: DecodingOptions | None
-    """Decoding options; the model's defaults by default."""
     max_tokens: int | None
     """Maximum number of generated tokens; by default the model's, as far as its context has room."""
     n: int | None
@@ -200,14 +230,12 @@ class GenerateArguments(ModelArguments, DecodingArguments, total=False):
     """The text begins with the prompt."""
 
 
-class CompleteImageArguments(ModelArguments, DecodingArguments, total=False):
-    """The arguments of `complete_image`. Each decoding option is an argument, too.
+class CompleteImageArguments(OptionsArguments, total=False):
+    """The arguments of `complete_image`.
 
     Lengths, `coverage_penalty`, `suppress_sequences`, `target_prefix`, `return_alignment` and `split_sentences` do not apply.
     """
 
-    options: DecodingOptions | None
-    """Decoding options; the model's defaults by default."""
     n: int | None
     """Completions: samples, or hypotheses of a beam search; 1 by default."""
     rows: int | None

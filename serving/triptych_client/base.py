@@ -13,6 +13,7 @@ from triptych_client.arguments import (
     DocumentArguments,
     TranslateArguments,
     check_names,
+    collect_options,
 )
 from triptych_client.call import Call
 from triptych_client.connection import (
@@ -28,7 +29,6 @@ from triptych_client.files import DocumentSource, DocumentTarget, check_images, 
 from triptych_client.generation import GENERATE, GENERATE_STREAM, Prompt, request_for
 from triptych_client.images import ImageExchange
 from triptych_client.messages import fill
-from triptych_client.options import collect_options
 from triptych_client.tasks import TRANSLATE_STREAM, RequestBatch, SimpleCall, UnaryTask
 from triptych_client.text_tasks import RERANK
 
@@ -154,11 +154,7 @@ class BaseClient:
         return request, call
 
     def _document(
-        self,
-        source: DocumentSource,
-        target: DocumentTarget | None,
-        progress: OnProgress | None,
-        arguments: Mapping[str, Any],
+        self, source: DocumentSource, target: DocumentTarget | None, progress: OnProgress | None, arguments: Mapping[str, Any]
     ) -> DocumentExchange:
         check_target(target)
         call, others = self._split_off_call(arguments, DocumentArguments)

@@ -95,10 +95,6 @@ class Call:
             error.message += f"; it was not complete within {self.timeout_seconds:g} s (`timeout_seconds`)"
         return error
 
-    def attempts(self) -> "Attempts":
-        """Start the deadline of the request."""
-        return Attempts(self)
-
 
 def is_transient(error: TriptychClientError) -> bool:
     """Return whether the same request may succeed a little later."""

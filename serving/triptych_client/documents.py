@@ -11,12 +11,12 @@ import grpc
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2 import TranslateDocumentRequest, TranslateDocumentResponse
 from triptych_client.arguments import DocumentArguments, check_names
-from triptych_client.call import Call
+from triptych_client.call import Attempts, Call
 from triptych_client.connection import RpcMethod
-from triptych_client.errors import DeadlineExceededError, ServerError, TriptychClientError
+from triptych_client.errors import DeadlineExceededError, TriptychClientError
 from triptych_client.messages import fill, options_message, read, served_from
 from triptych_client.results import DocumentFinding, DocumentProgress, TranslatedDocument
-from triptych_client.status import error_of, error_of_async_stream
+from triptych_client.status import broken_contract, error_of, error_of_async_stream
 
 OnProgress: TypeAlias = Callable[[DocumentProgress], object]
 
@@ -49,7 +49,7 @@ class DocumentExchange:
         self._content = content
         self._chunk_bytes = max(1, min(CHUNK_BYTES, max_message_bytes // 2))
         self._progress = progress
-        self._attempts = call.attempts()
+        self._attempts = Attempts(call)
         self._started = False
         self._format: dict[str, str] = {}
         self._findings: list[DocumentFinding] = []
@@ -82,8 +82,7 @@ class DocumentExchange:
         """Return the document after the end of the stream. Raises ServerError if something is missing."""
         content, summary = b"".join(self._received), self._summary
         if summary is None or not self.accepted or len(content) != summary.total_bytes:
-            message = "the stream ended before its document was complete"
-            raise ServerError(message, code="INTERNAL", request_id=self.call.request_id)
+            raise broken_contract("the stream ended before its document was complete", self.call.request_id)
         return TranslatedDocument(
             content=content,
             findings=tuple(self._findings),

@@ -20,7 +20,7 @@ from triptych_client.errors import DeadlineExceededError, ResourceExhaustedError
 from triptych_client.files import ImageSource, read_image
 from triptych_client.messages import fill, read, served_from
 from triptych_client.results import ClassifiedImage, ImageOutcome
-from triptych_client.status import error_of, error_of_async_stream, error_of_status
+from triptych_client.status import broken_contract, error_of, error_of_async_stream, error_of_status
 
 Images: TypeAlias = Iterable[ImageSource] | AsyncIterable[ImageSource]
 
@@ -61,7 +61,7 @@ class ImageExchange:
         self._in_flight = in_flight
         self._max_message_bytes = max_message_bytes
         self._options = fill(ClassifyImageStreamRequest, arguments)
-        self._attempts = call.attempts()  # of connections
+        self._attempts = Attempts(call)  # of connections
         self._rejected: dict[int, Attempts] = {}  # of images that the server wants again later, by index
         self._deadline = 0.0  # of the connection, in seconds of the monotonic clock
         self._moved = False
@@ -109,14 +109,14 @@ class ImageExchange:
         """
         if self._moved:
             # One connection ends with the deadline of its call, the stream continues as long as there is progress.
-            self._moved, self._attempts = False, self.call.attempts()
+            self._moved, self._attempts = False, Attempts(self.call)
             if isinstance(error, DeadlineExceededError):
                 return 0.0
         return self._attempts.pause_after(error)
 
     def broken(self, message: str) -> ServerError:
         """Make the error for a server that violates the contract."""
-        return ServerError(message, code="INTERNAL", request_id=self.call.request_id)
+        return broken_contract(message, self.call.request_id)
 
     def _request(self, index: int, image: bytes) -> ClassifyImageStreamRequest:
         request = ClassifyImageStreamRequest(image_id=index, image=image)
@@ -325,8 +325,6 @@ class _AsyncImageConnection(_Connection):
             await asyncio.sleep(pause)
 
 
-async def _until_none(
-    outbox: "asyncio.Queue[ClassifyImageStreamRequest | None]",
-) -> AsyncIterator[ClassifyImageStreamRequest]:
+async def _until_none(outbox: "asyncio.Queue[ClassifyImageStreamRequest | None]") -> AsyncIterator[ClassifyImageStreamRequest]:
     while (request := await outbox.get()) is not None:
         yield request

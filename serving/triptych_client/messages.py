@@ -11,9 +11,9 @@ from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
 
+from triptych.decoding import DecodingOptions
 from triptych.v1 import attention_pb2, model_pb2, translation_pb2
-from triptych_client.options import DecodingOptions
-from triptych_client.results import Attention, Hypothesis, Model, Timing, Translation
+from triptych_client.results import Attention, Hypothesis, Model, Timing, Translation, weights_view
 
 MessageType = TypeVar("MessageType", bound=Message)
 Result = TypeVar("Result")
@@ -130,10 +130,7 @@ def _conversion(hint: Any, field: Any) -> Callable[[Any], Any]:
 def served_from(message: Any, request_id: str) -> ServedFields:
     """Read the fields that all results of a call share, from a message with model and timing."""
     return ServedFields(
-        model=message.model,
-        model_version=message.model_version,
-        timing=read(Timing, message.timing),
-        request_id=request_id,
+        model=message.model, model_version=message.model_version, timing=read(Timing, message.timing), request_id=request_id
     )
 
 
@@ -170,8 +167,7 @@ def _weights(message: attention_pb2.AttendResponse, name: str) -> memoryview | N
     values = array("f", weights.values)
     if sys.byteorder == "big":
         values.byteswap()
-    shape = (weights.layers, weights.heads, weights.targets, weights.sources)
-    return memoryview(values).cast("B").cast("f", shape)  # type: ignore[return-value]
+    return weights_view(values, (weights.layers, weights.heads, weights.targets, weights.sources))
 
 
 def model_from(message: model_pb2.Model) -> Model:

@@ -4,9 +4,9 @@ Where a field has the name of a field of the wire's message, `triptych_client.me
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Generic, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Self, TypeAlias, TypeVar, overload
 
 from triptych_client.errors import TriptychClientError
 
@@ -403,6 +403,20 @@ class Attention:
     model: str
     model_version: str
     timing: Timing
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = [getattr(self, field.name) for field in fields(self)]  # bytes and shape of a view, which has no pickle
+        return _attention_of, tuple((each.tobytes(), each.shape) if isinstance(each, memoryview) else each for each in values)
+
+
+def _attention_of(*values: Any) -> Attention:
+    weights: Any = (each and weights_view(*each) for each in values[:3])
+    return Attention(*weights, *values[3:])
+
+
+def weights_view(content: Any, shape: tuple[int, ...]) -> memoryview:
+    """Return a view of native float32 values with this shape."""
+    return memoryview(content).cast("B").cast("f", shape)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)

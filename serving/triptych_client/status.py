@@ -15,9 +15,8 @@ from triptych_client import errors
 from triptych_client.errors import FieldViolation, ServerError, TriptychClientError, UnavailableError
 
 ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
-    grpc.StatusCode.OK: ServerError,  # a call that failed with OK is a faulty server
+    **dict.fromkeys(grpc.StatusCode, ServerError),  # of all others; a call that failed with OK is a faulty server
     grpc.StatusCode.CANCELLED: errors.CallCancelledError,
-    grpc.StatusCode.UNKNOWN: ServerError,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     grpc.StatusCode.NOT_FOUND: errors.NotFoundError,
@@ -26,11 +25,8 @@ ERRORS: dict[grpc.StatusCode, type[TriptychClientError]] = {
     grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhaustedError,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPreconditionError,
-    grpc.StatusCode.ABORTED: ServerError,
     grpc.StatusCode.UNIMPLEMENTED: errors.UnimplementedError,
-    grpc.StatusCode.INTERNAL: ServerError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,
-    grpc.StatusCode.DATA_LOSS: ServerError,
     grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgumentError,
 }
 CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -110,6 +106,11 @@ def build_error(
         ),
         retry_delay_seconds=details.retry_delay_seconds,
     )
+
+
+def broken_contract(message: str, request_id: str) -> ServerError:
+    """Make the exception for a server that violates the contract."""
+    return ServerError(message, code="INTERNAL", request_id=request_id)
 
 
 def shift_indices(message: str, first_input: int) -> str:

@@ -12,17 +12,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from triptych.v1 import (
-    attention_pb2,
-    image_classification_pb2,
-    image_generation_pb2,
-    model_pb2,
-    translation_pb2,
-)
+from triptych.v1 import attention_pb2, image_classification_pb2, image_generation_pb2, model_pb2, translation_pb2
 from triptych_client import arguments as named
 from triptych_client.call import Call
 from triptych_client.connection import Request, Response, RpcMethod
-from triptych_client.errors import InvalidArgumentError, ResourceExhaustedError, ServerError, TriptychClientError
+from triptych_client.errors import InvalidArgumentError, ResourceExhaustedError, TriptychClientError
 from triptych_client.messages import (
     ServedFields,
     attention_from,
@@ -44,7 +38,7 @@ from triptych_client.results import (
     Translation,
     TranslationScore,
 )
-from triptych_client.status import INPUT_INDEX
+from triptych_client.status import INPUT_INDEX, broken_contract
 
 Result = TypeVar("Result")
 Texts: TypeAlias = list[str] | tuple[str, ...]
@@ -185,8 +179,7 @@ class UnaryTask(RpcMethod[Any, Any], Generic[Result]):
     def result_from(self, message: Any, served: ServedFields) -> Result:
         """Read one result. Raises ServerError if it is empty."""
         if self.filled and not getattr(message, self.filled):
-            problem = f"the server sent a result without {self.filled}"
-            raise ServerError(problem, code="INTERNAL", request_id=served["request_id"])
+            raise broken_contract(f"the server sent a result without {self.filled}", served["request_id"])
         return self.to_result(message, served) if self.to_result else read(self.result, message, **served)
 
     def using(self, path: str, request: type[Any], response: type[Any]) -> Self:
@@ -322,8 +315,7 @@ class RequestBatch(Generic[Result]):
         for part, response in zip(self.requests, responses, strict=True):
             found = [] if response is None else self.task.parse(response, self.request_id)
             if len(found) != len(part.left):
-                message = f"the server sent {len(found)} results for {len(part.left)} inputs"
-                raise ServerError(message, code="INTERNAL", request_id=self.request_id)
+                raise broken_contract(f"the server sent {len(found)} results for {len(part.left)} inputs", self.request_id)
             outcomes |= part.errors | dict(zip(part.left, found, strict=True))
         timings = tuple(read(Timing, response.timing) for response in responses if response is not None)
         return Results(tuple(outcomes[index] for index in sorted(outcomes)), timings, self.request_id)
@@ -384,7 +376,6 @@ CLASSIFY_IMAGE = UnaryTask(
     takes="image",
     accepts=lambda each: isinstance(each, bytes),
 )
-
 
 COMPLETE_IMAGE = UnaryTask(
     *method_of(image_generation_pb2, "ImageGenerationService", "CompleteImage"),

@@ -4,16 +4,16 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from operator import attrgetter
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import grpc
 
 from triptych_client.call import Attempts, Call
-from triptych_client.errors import ServerError
 from triptych_client.generation import GENERATE_STREAM, Generation
 from triptych_client.messages import served_from
 from triptych_client.results import Translation
-from triptych_client.status import error_of
+from triptych_client.status import broken_contract, error_of
 from triptych_client.tasks import TRANSLATE_STREAM, UnaryTask
 
 Result = TypeVar("Result")
@@ -24,6 +24,7 @@ class _Stream(Generic[Result]):
 
     _task: ClassVar[UnaryTask[Any]]
     _what: ClassVar[str]  # the stream returns, in errors; also the field of its result
+    _text_of: ClassVar[Any]  # returns the text of that field
 
     def __init__(self, channel: Any, request: Any, call: Call) -> None:
         self._channel, self._request, self._call = channel, request, call
@@ -41,11 +42,6 @@ class _Stream(Generic[Result]):
         """Value of the `x-request-id` that the request sends."""
         return self._call.request_id
 
-    @staticmethod
-    def _text_of(message: Any) -> str:
-        """Return the text of a result."""
-        raise NotImplementedError
-
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # at the interpreter's end, or after that of the event loop
             self._stop()
@@ -54,7 +50,7 @@ class _Stream(Generic[Result]):
         """Return gRPC's call, which is started if there is none. Raises CallCancelledError: the stream was closed."""
         if self._closed:  # by another thread or task, between two attempts
             raise self._call.cancelled()
-        self._attempts = self._attempts or self._call.attempts()
+        self._attempts = self._attempts or Attempts(self._call)
         if self._running is None:
             timeout = self._attempts.remaining_seconds()
             self._running = self._call.start(self._channel.unary_stream, self._task, self._request, timeout)
@@ -87,10 +83,11 @@ class _Stream(Generic[Result]):
                 return str(message.piece.text)
             case "result":
                 self._message = getattr(message.result, self._what)
-                whole = self._text_of(self._message)
+                whole: str = self._text_of(self._message)
                 # The pieces are a prefix of the whole text; callers that print them need the rest, too.
                 if not whole.startswith(self._text):
-                    raise self._broken(f"the pieces of the stream are not the beginning of its {self._what}")
+                    problem = f"the pieces of the stream are not the beginning of its {self._what}"
+                    raise broken_contract(problem, self.request_id)
                 return whole.removeprefix(self._text)
             case "summary" if self._message is not None:
                 self._result = self._task.result_from(self._message, served_from(message.summary, self.request_id))
@@ -100,10 +97,7 @@ class _Stream(Generic[Result]):
         """End the stream. Raises ServerError if the result is missing."""
         self._ended = True
         if self._result is None:
-            raise self._broken(f"the stream ended before its {self._what}")
-
-    def _broken(self, message: str) -> ServerError:
-        return ServerError(message, code="INTERNAL", request_id=self.request_id)
+            raise broken_contract(f"the stream ended before its {self._what}", self.request_id)
 
     def _pause_after(self, failure: grpc.RpcError) -> float:
         """Return the seconds to wait before the request is sent again.
@@ -188,10 +182,7 @@ class AsyncTextStream(_Stream[Result], AsyncIterator[str]):
 
 class _TranslationResult(_Stream[Translation]):
     _task, _what = TRANSLATE_STREAM, "translation"
-
-    @staticmethod
-    def _text_of(message: Any) -> str:
-        return str(message.translated_text)
+    _text_of = attrgetter("translated_text")
 
     @property
     def translation(self) -> Translation:
@@ -201,10 +192,7 @@ class _TranslationResult(_Stream[Translation]):
 
 class _GenerationResult(_Stream[Generation]):
     _task, _what = GENERATE_STREAM, "generation"
-
-    @staticmethod
-    def _text_of(message: Any) -> str:
-        return str(message.choices[0].text)
+    _text_of = staticmethod(lambda message: message.choices[0].text)
 
     @property
     def generation(self) -> Generation:

@@ -75,7 +75,7 @@ def send(
         TriptychClientError: The last attempt failed.
     """
     group = group or RequestGroup()
-    attempts = attempts or call.attempts()
+    attempts = attempts or Attempts(call)
     while True:
         start = partial(call.start, channel.unary_unary, method, request, attempts.remaining_seconds())
         try:
@@ -88,7 +88,7 @@ def send(
 
 def _send_valid(channel: grpc.Channel, part: BatchRequest, group: RequestGroup | None = None) -> Any:
     """Send a request without the inputs that the server rejects. Return None if no input is left."""
-    attempts = part.call.attempts()
+    attempts = Attempts(part.call)
     while part.left:
         try:
             return send(channel, part.task, part.request, part.call, group, attempts)
@@ -127,7 +127,7 @@ async def send_async(
     attempts: Attempts | None = None,
 ) -> Response:
     """`send` for asyncio; cancelling the task cancels the request."""
-    attempts = attempts or call.attempts()
+    attempts = attempts or Attempts(call)
     while True:
         try:
             with call.cancellable():
@@ -147,7 +147,7 @@ async def send_all_async(channel: grpc.aio.Channel, requests: Sequence[BatchRequ
         while part.left:
             try:
                 async with limit:
-                    attempts = attempts or part.call.attempts()
+                    attempts = attempts or Attempts(part.call)
                     return await send_async(channel, part.task, part.request, part.call, attempts)
             except InvalidArgumentError as error:
                 part.leave_out(error)

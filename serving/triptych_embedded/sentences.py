@@ -63,12 +63,10 @@ def chosen_options(options: DecodingOptions) -> dict[str, object]:
 
 
 def sentence_options(options: DecodingOptions, requests: Sequence[SentenceRequest], aligned: bool) -> DecodingOptions:
-    """Return the options for these requests: whole sentences, each with its own prefix."""
-    [default] = options.target_prefix or ("",)
-    prefixes = tuple(request.prefix or default for request in requests)
+    """Return the options for these requests: whole sentences, all with the same prefix."""
     return replace(
         options,
-        target_prefix=prefixes if any(prefixes) else (),
+        target_prefix=options.target_prefix * len(requests),
         return_alignment=aligned,
         split_sentences=SplitSentences.OFF,
     )

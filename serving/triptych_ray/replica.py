@@ -114,8 +114,8 @@ class Replica:
     """A replica with one method for each of METHODS, which Ray finds by name; they are added below."""
 
     async def __init__(self, options: ReplicaOptions) -> None:  # type: ignore[misc]  # Ray awaits it
-        self._server = PortlessServer(options.server_options(*_assigned()))
-        await self._server.start()
+        self.server = PortlessServer(options.server_options(*_assigned()))
+        await self.server.start()
 
     async def check_health(self) -> None:
         """Raise if the replica cannot work; Ray replaces it after a few failures.
@@ -123,33 +123,13 @@ class Replica:
         Raises:
             UnavailableError: no model is loaded.
         """
-        if not self._server.registry.ready:
+        if not self.server.registry.ready:
             raise UnavailableError("no model is loaded")
 
     async def __del__(self) -> None:
         """Shut down; Ray awaits it when no requests are left, or the time to drain is over."""
-        self._server.stop()
-        await self._server.wait()
-
-    async def answer(self, method: RpcMethod, request: bytes, context: RayServegRPCContext) -> SerializedResponse:
-        """Handle a call with one request and one response."""
-        handler: Any = self._server.transport.handler(method.path)
-        try:
-            return SerializedResponse(await handler.unary_unary(request, RayContext(context)))
-        except aio.AbortError:  # the context has the status
-            return SerializedResponse(b"")
-
-    async def stream(
-        self, method: RpcMethod, request: Any, context: RayServegRPCContext
-    ) -> AsyncIterator[SerializedResponse | EndOfStream]:
-        """Handle a call with a stream of responses, for one request or a stream of them."""
-        handler = self._server.transport.handler(method.path)
-        behaviour: Any = handler.stream_stream or handler.unary_stream
-        try:
-            async for response in behaviour(request, RayContext(context)):
-                yield SerializedResponse(response)
-        except aio.AbortError:
-            yield EndOfStream()
+        self.server.stop()
+        await self.server.wait()
 
 
 def _assigned() -> tuple[float, float]:
@@ -164,13 +144,22 @@ def _entry_point(method: RpcMethod) -> Callable[..., Any]:
     """Make the method that Ray calls; Ray looks for the name `grpc_context`, and whether it is a generator."""
 
     async def answer(self: Replica, request: bytes, grpc_context: RayServegRPCContext) -> SerializedResponse:
-        return await self.answer(method, request, grpc_context)
+        handler: Any = self.server.transport.handler(method.path)
+        try:
+            return SerializedResponse(await handler.unary_unary(request, RayContext(grpc_context)))
+        except aio.AbortError:  # the context has the status
+            return SerializedResponse(b"")
 
     async def stream(
         self: Replica, request: Any, grpc_context: RayServegRPCContext
     ) -> AsyncIterator[SerializedResponse | EndOfStream]:
-        async for response in self.stream(method, request, grpc_context):
-            yield response
+        handler = self.server.transport.handler(method.path)
+        behaviour: Any = handler.stream_stream or handler.unary_stream  # for a stream of requests, or one
+        try:
+            async for response in behaviour(request, RayContext(grpc_context)):
+                yield SerializedResponse(response)
+        except aio.AbortError:
+            yield EndOfStream()
 
     return stream if method.gives_stream else answer
 

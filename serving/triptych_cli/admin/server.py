@@ -1,6 +1,7 @@
 """`triptych load`, `triptych unload` and `triptych health`: manage a running server."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +17,19 @@ DEFAULT_PORT = "8001"
 WILDCARDS = ("", "0.0.0.0", "::", "[::]")  # hosts of servers that listen on every address
 
 
+def _choice(default: str) -> Callable[[options.Function], options.Function]:
+    """Make the options for a version on a server, by default this one."""
+    return options.several(
+        click.argument("name"),
+        click.option("--version", default="", help=f"Number or label.  [default: {default}]"),
+        options.optional("--server", default="", metavar="HOST:PORT", help="Address of the server.  [default: localhost:8001]"),
+        options.connection,
+        click.option("--timeout-secs", type=options.TIMEOUT, default=600.0, show_default=True, help="Time to wait."),
+    )
+
+
 @click.command(name="load")
-@click.argument("name")
-@click.option("--version", default="", help="Number or label.  [default: chosen by the model's version policy]")
-@options.required_server
-@options.load_timeout
+@_choice("chosen by the model's version policy")
 def load(name: str, version: str, server: str, timeout_secs: float) -> None:
     """Load a version of the model NAME on a running server, or reload it if its files have changed.
 
@@ -33,10 +42,7 @@ def load(name: str, version: str, server: str, timeout_secs: float) -> None:
 
 
 @click.command(name="unload")
-@click.argument("name")
-@click.option("--version", default="", help="Number or label.  [default: all versions]")
-@options.required_server
-@options.load_timeout
+@_choice("all versions")
 def unload(name: str, version: str, server: str, timeout_secs: float) -> None:
     """Unload a version of the model NAME on a running server; return when its last requests have ended.
 

@@ -35,9 +35,12 @@ class TextLines(StringParamType):
     envvar_list_splitter = "\n"
 
 
-def _flag(option: "Field[Any]", defaults: Mapping[str, str] = DEFAULTS) -> Callable[[Function], Function]:
+def _flag(
+    option: "Field[Any]", defaults: Mapping[str, str] = DEFAULTS, shows_results: bool = True
+) -> Callable[[Function], Function]:
     name, kind = f"--{option.name.replace('_', '-')}", option.metadata["kind"]
     text: str = HELP.get(option.name, option.metadata["help"])
+    text = text if shows_results else text.replace("; needs --json", "")
     if kind is bool:
         return optional(name, is_flag=True, default=False, help=text)
     if option.name == "suppress_sequences":
@@ -64,6 +67,7 @@ GENERATED_FLAGS = {
 }
 beam_size, length_penalty = FLAGS["beam_size"], FLAGS["length_penalty"]
 decoding_options = several(*FLAGS.values())
+measured_options = several(*(_flag(option, shows_results=False) for option in fields(DecodingOptions)))
 # The options of document jobs: these split texts themselves and need one translation of each sentence.
 search_options = several(*(flag for name, flag in FLAGS.items() if name not in (*NEEDS_JSON, "split_sentences")))
 generation_options = several(*(flag for name, flag in GENERATED_FLAGS.items() if name not in NEEDS_JSON))

@@ -149,10 +149,6 @@ connection = several(
     option("--allow-plaintext-keys", is_flag=True, help="Send the API key to other machines without TLS.", **_hidden),
 )
 server = several(address, connection)
-# --server of a command that always needs one.
-required_server = several(
-    optional("--server", default="", metavar="HOST:PORT", help="Address of the server.  [default: localhost:8001]"), connection
-)
 local_choice = several(models, model, running)
 # All options of a ModelChoice.
 model_choice = several(models, model, server, running)
@@ -161,9 +157,6 @@ model_choice = several(models, model, server, running)
 def take_choice(values: dict[str, Any]) -> ModelChoice:
     """Remove the options of `model_choice` from the values of a command and return them."""
     return ModelChoice(**{name: values.pop(name) for name in ModelChoice.__dataclass_fields__})
-
-
-load_timeout = click.option("--timeout-secs", type=TIMEOUT, default=600.0, show_default=True, help="Time to wait.")
 
 
 def asks_server() -> bool:

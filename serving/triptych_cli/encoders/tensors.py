@@ -1,10 +1,10 @@
 """`triptych infer`: run a model of plain tensors."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
@@ -69,9 +69,8 @@ def command(
 
     if not inputs and not images:
         raise click.UsageError("name the inputs with --input or --image")
-    _refuse_twice("input", (name for name, _ in inputs))
-    _refuse_twice("input", {name for name, _ in inputs}, {name for name, _ in images})
-    _refuse_twice("output of --labels", (name for name, _ in labels))
+    _refuse_twice("input", [*(name for name, _ in inputs), *{name for name, _ in images}])
+    _refuse_twice("output of --labels", [name for name, _ in labels])
     arrays = {name: _read(name, path) for name, path in inputs}
     files: dict[str, list[bytes]] = {}
     for name, path in images:
@@ -116,13 +115,10 @@ def _find(registry: "Registry", selector: "ModelSelector") -> "TensorModel":
     return model
 
 
-def _refuse_twice(what: str, *groups: Iterable[str]) -> None:
+def _refuse_twice(what: str, names: Sequence[str]) -> None:
     """Raise click.UsageError if a name occurs twice."""
-    seen: set[str] = set()
-    for name in chain(*groups):
-        if name in seen:
-            raise click.UsageError(f"{what} {name!r} is given twice")
-        seen.add(name)
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise click.UsageError(f"{what} {twice[0]!r} is given twice")
 
 
 def _write(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -86,18 +86,19 @@ class TextCommand:
                     if as_json:
                         output.write(json_row(text=line.text, error=str(result)) + "\n")
                 else:
-                    if getattr(result, "truncated", False):
-                        click.echo(f"{line.origin}: only the first {result.token_count:,} tokens were read", err=True)
-                    output.writelines(f"{row}\n" for row in self._show(line.text, result, as_json))
+                    title = line.text.partition("\t")[0] if self.titles_questions else line.text
+                    row = json_row(text=title, **_token_count(line.origin, result), **self.values(result))
+                    rows = [row] if as_json or self.rows is None else self.rows(title, result)
+                    output.writelines(f"{row}\n" for row in rows)
             output.flush()
 
-    def _show(self, text: str, result: Any, as_json: bool) -> Iterator[str]:
-        title = text.partition("\t")[0] if self.titles_questions else text
-        if as_json or self.rows is None:
-            cut = {"truncated": True} if getattr(result, "truncated", False) else {}
-            yield json_row(text=title, token_count=result.token_count, **cut, **self.values(result))
-        else:
-            yield from self.rows(title, result)
+
+def _token_count(origin: str, result: Any) -> dict[str, object]:
+    """Return the number of tokens of an input for JSON. Say so if more of them were cut off."""
+    if not getattr(result, "truncated", False):
+        return {"token_count": result.token_count}
+    click.echo(f"{origin}: only the first {result.token_count:,} tokens were read", err=True)
+    return {"token_count": result.token_count, "truncated": True}
 
 
 def label_rows(title: str, labels: Sequence[Any]) -> Iterator[str]:
@@ -302,10 +303,7 @@ def rerank(query: str, texts: tuple[str, ...], source: Path | None, as_json: boo
             raise click.ClickException(f"{lines[error.index].origin}: {error}") from error
         for result in results:
             line = lines[result.index]
-            if result.truncated:
-                click.echo(f"{line.origin}: only the first {result.token_count:,} tokens were read", err=True)
-            cut = {"truncated": True} if result.truncated else {}
-            row = json_row(text=line.text, token_count=result.token_count, **cut, **_members(result, "index", "score"))
+            row = json_row(text=line.text, **_token_count(line.origin, result), **_members(result, "index", "score"))
             output.write(f"{row if as_json else f'{score_text(result.score):>7}  {line.text}'}\n")
 
 

@@ -63,21 +63,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 @flags.gateway
 @flags.help_all
 @_ended_by_sigterm()
-def command(
-    host: str,
-    port: int,
-    precision: str | None,
-    device: str,
-    gpu_memory_limit: str,
-    workers: int | None,
-    slots: int | None,
-    max_context: int,
-    prefix_cache_bytes: int,
-    encoder_threads: int | None,
-    encoder_runs: int | None,
-    reflection: bool,
-    **values: Any,
-) -> None:
+def command(host: str, slots: int | None, **values: Any) -> None:
     """Serve a model repository over gRPC, and over HTTP if a port for it is given.
 
     Each option is also an environment variable: --port is TRIPTYCH_PORT.
@@ -95,15 +81,16 @@ def command(
     observability = flags.take_observability(values, host)
     configure_logs(observability)
     with one_line(ServingError):
-        hardware = Hardware.parse(device, gpu_memory_limit, slots)
-    engine = EngineOptions(workers or usable_cpus(), slots or EngineOptions.slots)
+        hardware = Hardware.parse(values["device"], values["gpu_memory_limit"], slots)
+    engine = EngineOptions(values["workers"] or usable_cpus(), slots or EngineOptions.slots)
+    context, cache = values["max_context"], values["prefix_cache_bytes"]
     settings = ServerOptions(
         repository=flags.take_models(values),
         host=host,
-        port=port,
-        reflection=reflection,
-        decoders=DecodeModelOptions(precision, engine, max_context=max_context, prefix_cache_bytes=prefix_cache_bytes),
-        encoders=EncoderOptions(threads=encoder_threads, runs=encoder_runs),
+        port=values["port"],
+        reflection=values["reflection"],
+        decoders=DecodeModelOptions(values["precision"], engine, max_context=context, prefix_cache_bytes=cache),
+        encoders=EncoderOptions(threads=values["encoder_threads"], runs=values["encoder_runs"]),
         hardware=hardware,
         limits=flags.take_limits(values),
         lifecycle=flags.take_lifecycle(values),

@@ -92,9 +92,7 @@ limits = several(
     option("--max-queue-tokens", type=COUNT, default=1_048_576, help="Tokens in the queue of a model."),
     option("--max-queue-secs", type=SECONDS, default=0.0, help="Reject requests whose expected wait is longer; 0: no limit."),
     option(
-        "--refuse-late/--no-refuse-late",
-        default=True,
-        help="Reject a request at once if it is expected to miss its deadline.",
+        "--refuse-late/--no-refuse-late", default=True, help="Reject a request at once if it is expected to miss its deadline."
     ),
     option(
         "--max-requests-per-client",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.errors import needs
+from triptych_cli.common.errors import needs, one_line
 from triptych_cli.common.options import option
 from triptych_cli.serve import flags
 from triptych_embedded.request import embedded_repository
@@ -49,7 +49,5 @@ def command(models: Path | None, port: int, browser: bool) -> None:
         observability=ObservabilityOptions(metrics_port=None),
         gateway=GatewayOptions(LOCAL, port, playground=True, port_flag="--port"),
     )
-    try:
+    with one_line(ServingError):
         asyncio.run(serve(settings, show))
-    except ServingError as error:
-        raise click.ClickException(str(error)) from error

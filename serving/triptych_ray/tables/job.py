@@ -7,18 +7,31 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from triptych_documents.errors import DocumentError
 from triptych_documents.format import find_format
-from triptych_embedded.request import BackendError
+from triptych_embedded.engine import identity_of
+from triptych_embedded.models import backend_errors
+from triptych_embedded.request import BackendError, TranslationRequest
+from triptych_embedded.sentences import TranslatorIdentity
 from triptych_ray.tables.files import Chunk, table_format
-from triptych_ray.tables.model import find_identity, wants_gpu
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.parts import FileParts
-from triptych_ray.tables.texts import problem_of
-from triptych_ray.tables.worker import Worker
+from triptych_ray.tables.worker import Worker, problem_of
+from triptych_serving.bundle.bundle import Bundle
+from triptych_serving.bundle.manifest import TranslationManifest, read_manifest
+from triptych_serving.errors import BundleError
+from triptych_serving.repository.placement import CPU_ALONE, Hardware, place
+from triptych_serving.repository.repository import VersionFolder, chosen_models
+from triptych_serving.runtime.device import CPU, Device
+from triptych_serving.runtime.device_selection import AUTO
+from triptych_serving.text.languages import has_pair, takes_any
+
+FoundModel = tuple[VersionFolder, TranslationManifest]
+GPU = Hardware((Device("cuda"),), needed=True)
 
 
 @dataclass(frozen=True)
@@ -123,9 +136,9 @@ def _with_model(options: TableOptions) -> TableOptions:
     try:
         identity = find_identity(options.request)
     except (BackendError, OSError) as error:
-        place = options.request.models or "the package's own models"
+        models = options.request.models or "the package's own models"
         raise ClusterError(
-            f"the models must be readable where the job is started, as on every node ({place}): {error}"
+            f"the models must be readable where the job is started, as on every node ({models}): {error}"
         ) from error
     device = "cuda" if wants_gpu(options.request) else "cpu"  # Ray shows each engine only the GPU that it has
     return replace(options, identity=identity, request=replace(options.request, model=identity.model, device=device))
@@ -142,7 +155,7 @@ def _translated(options: TableOptions, chunks: Sequence[Chunk]) -> Iterator[tupl
         _connect(options)
     ray.data.DataContext.get_current().enable_progress_bars = False
     workers, cpus, gpus = _shares(options, ray.nodes())
-    rows = [{"path": c.path, "number": c.number, "start": c.start, "rows": c.rows} for c in chunks]
+    rows = list(map(asdict, chunks))
     results = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Worker,
         fn_constructor_args=(options, cpus),
@@ -189,3 +202,46 @@ def _check(options: TableOptions) -> None:
     for name, paths in names.items():
         if len(paths) > 1:
             raise DocumentError(f"{' and '.join(paths)} would both be written to {name} in {options.out}")
+
+
+def wants_gpu(request: TranslationRequest) -> bool:
+    """Tell whether each engine has a GPU. With `auto` none has: the nodes of a cluster differ, and all load the same graphs."""
+    return request.device not in (AUTO, str(CPU))
+
+
+def find_identity(request: TranslationRequest) -> TranslatorIdentity:
+    """Return the identity that an engine with this request will have; only manifests are read.
+
+    Raises:
+        BackendError: the repository cannot be read, or not exactly one of its models fits.
+    """
+    with backend_errors():
+        entry, manifest = _find(request.repository, request)
+        precision = place(Bundle(entry.folder, manifest), request.precision, GPU if wants_gpu(request) else CPU_ALONE).precision
+        return identity_of(entry, precision, manifest, request)
+
+
+def _find(repository: Path, request: TranslationRequest) -> FoundModel:
+    there = list(_models(repository, request.model))
+    able = [model for model in there if len(there) == 1 or has_pair(model[1], request.source_language, request.target_language)]
+    if request.source_language or request.target_language:  # prefer models that name the languages
+        able = [model for model in able if not takes_any(model[1])] or able
+    if not able:
+        raise BackendError(f"{repository}: no model translates {request.model or 'these languages'}")
+    if len(able) > 1:
+        names = ", ".join(sorted(entry.name for entry, _ in able))
+        raise BackendError(f"{repository}: several models match, set `model` to one of: {names}")
+    return able[0]
+
+
+def _models(repository: Path, name: str) -> Iterator[FoundModel]:
+    """Yield the translation models, each in the version that a server would serve."""
+    for folder in chosen_models(repository, name).values():
+        try:
+            manifest = read_manifest(folder.default.folder)
+        except BundleError:
+            if name:
+                raise
+            continue  # as a server does: the other models may fit
+        if isinstance(manifest, TranslationManifest):
+            yield folder.default, manifest

@@ -17,30 +17,19 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from triptych.v1 import (
-    common_pb2,
-    embedding_pb2,
-    fill_mask_pb2,
-    image_classification_pb2,
-    model_pb2,
-    neighbors_pb2,
-    question_answering_pb2,
-    rerank_pb2,
-    text_classification_pb2,
-    text_generation_pb2,
-    token_classification_pb2,
-    translation_pb2,
-)
+from triptych.v1 import image_classification_pb2, translation_pb2
 from triptych_client import generation, tasks, text_tasks
+from triptych_client.connection import RpcMethod
 from triptych_client.documents import TRANSLATE_DOCUMENT
 from triptych_client.images import CLASSIFY_IMAGE_STREAM
 
 Step = Callable[[grpc.ServicerContext], object]
+Values = dict[str, Any]  # of a message
 
 serialize = methodcaller("SerializeToString")
 
-SERVED = {"model": "fake", "model_version": "2", "timing": common_pb2.Timing(inference_seconds=0.25)}
-YES = common_pb2.ScoredLabel(label="yes", score=0.75, index=1)
+SERVED = {"model": "fake", "model_version": "2", "timing": {"inference_seconds": 0.25}}
+YES = {"label": "yes", "score": 0.75, "index": 1}
 
 
 def succeed(context: grpc.ServicerContext) -> None:
@@ -72,102 +61,67 @@ def bad_field(name: str, description: str = "is empty") -> error_details_pb2.Bad
 
 def translation(text: str) -> translation_pb2.Translation:
     """Translate a text into capitals, with a token per letter."""
-    hypothesis = translation_pb2.Hypothesis(
-        text=text.upper(), finish_reason=translation_pb2.FINISH_REASON_STOP, token_count=len(text)
-    )
-    return translation_pb2.Translation(translated_text=text.upper(), hypotheses=[hypothesis], source_token_count=len(text) + 1)
+    hypothesis = {"text": text.upper(), "finish_reason": "FINISH_REASON_STOP", "token_count": len(text)}
+    values: Values = {"hypotheses": [hypothesis], "source_token_count": len(text) + 1}
+    return translation_pb2.Translation(translated_text=text.upper(), **values)
 
 
-def score(pair: translation_pb2.TranslationPair) -> translation_pb2.TranslationScore:
+def score(pair: translation_pb2.TranslationPair) -> Values:
     """Count -1 for each letter that is not the capital of the source's."""
     tokens = [-float(a.upper() != b) for a, b in zip(pair.source, pair.target, strict=True)]
-    return translation_pb2.TranslationScore(log_probability=sum(tokens), token_log_probabilities=tokens)
+    return {"log_probability": sum(tokens), "token_log_probabilities": tokens}
 
 
-def filled(text: str) -> fill_mask_pb2.FilledText:
+def filled(text: str) -> Values:
     """Fill each mask with x."""
-    sequence = text.replace("[MASK]", "x", 1)
-    candidate = fill_mask_pb2.MaskCandidate(score=0.5, token=7, token_str="x", sequence=sequence)
-    masks = [fill_mask_pb2.FilledMask(candidates=[candidate])] * text.count("[MASK]")
-    return fill_mask_pb2.FilledText(masks=masks, token_count=len(text))
+    candidate = {"score": 0.5, "token": 7, "token_str": "x", "sequence": text.replace("[MASK]", "x", 1)}
+    return {"masks": [{"candidates": [candidate]}] * text.count("[MASK]"), "token_count": len(text)}
 
 
-def labelled(text: str) -> token_classification_pb2.LabelledText:
+def labelled(text: str) -> Values:
     """Label the whole text as a name."""
-    entity = token_classification_pb2.Entity(label="PER", score=0.75, text=text, start=0, end=len(text))
-    return token_classification_pb2.LabelledText(entities=[entity], token_count=len(text))
+    entity = {"label": "PER", "score": 0.75, "text": text, "start": 0, "end": len(text)}
+    return {"entities": [entity], "token_count": len(text)}
 
 
-def answered(each: question_answering_pb2.QuestionInput) -> question_answering_pb2.AnsweredQuestion:
+def answered(each: Any) -> Values:
     """Answer with the context from its third letter on."""
     end = len(each.context)
-    answer = question_answering_pb2.Answer(text=each.context[2:], score=0.75, start=2, end=end)
-    return question_answering_pb2.AnsweredQuestion(answers=[answer], token_count=end)
+    return {"answers": [{"text": each.context[2:], "score": 0.75, "start": 2, "end": end}], "token_count": end}
 
 
-def near(query: str) -> neighbors_pb2.NearestWords:
-    """Find the query itself."""
-    return neighbors_pb2.NearestWords(neighbors=[neighbors_pb2.Neighbor(score=0.75, token=7, token_str=query)], token_count=3)
-
-
-def ranked(document: str) -> rerank_pb2.RankedDocument:
-    """Return the length of the document as index."""
-    return rerank_pb2.RankedDocument(index=len(document), score=0.75, token_count=len(document), truncated=True)
-
-
-def classified_image(image: bytes) -> image_classification_pb2.ClassifiedImage:
+def classified_image(image: bytes) -> Values:
     """Report the length of the file as width."""
-    return image_classification_pb2.ClassifiedImage(labels=[YES], width=len(image), height=2)
+    return {"labels": [YES], "width": len(image), "height": 2}
 
 
-def embedded(text: str) -> embedding_pb2.Embedding:
-    return embedding_pb2.Embedding(values=[0.5, len(text)], token_count=len(text))
-
-
-def classified(each: text_classification_pb2.TextInput) -> text_classification_pb2.ClassifiedText:
-    return text_classification_pb2.ClassifiedText(labels=[YES], token_count=len(each.text))
-
-
-def generated(prompt: str) -> text_generation_pb2.Generation:
-    return text_generation_pb2.Generation(choices=[text_generation_pb2.GenerationChoice(text=prompt.upper())])
-
-
-RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Message]]] = [
+# The result of each input.
+RESULTS: list[tuple[tasks.UnaryTask[Any], Callable[[Any], Values | Message]]] = [
     (tasks.TRANSLATE, translation),
     (tasks.SCORE_TRANSLATIONS, score),
     (text_tasks.FILL_MASK, filled),
-    (text_tasks.EMBED, embedded),
-    (text_tasks.CLASSIFY_TEXT, classified),
+    (text_tasks.EMBED, lambda text: {"values": [0.5, len(text)], "token_count": len(text)}),
+    (text_tasks.CLASSIFY_TEXT, lambda each: {"labels": [YES], "token_count": len(each.text)}),
     (text_tasks.CLASSIFY_TOKENS, labelled),
     (text_tasks.ANSWER, answered),
-    (text_tasks.RERANK, ranked),
-    (text_tasks.NEIGHBORS, near),
+    (text_tasks.RERANK, lambda text: {"index": len(text), "score": 0.75, "token_count": len(text), "truncated": True}),
+    (text_tasks.NEIGHBORS, lambda query: {"neighbors": [{"score": 0.75, "token": 7, "token_str": query}], "token_count": 3}),
     (tasks.CLASSIFY_IMAGE, classified_image),
-    (generation.GENERATE, generated),
+    (generation.GENERATE, lambda prompt: {"choices": [{"text": prompt.upper()}]}),
+]
+READY = {"version": "3", "state": "MODEL_STATE_READY", "version_labels": ["canary"], "default_version": True}
+# The response to a request.
+RESPONSES: list[tuple[RpcMethod[Any, Any], Callable[[Any], Values]]] = [
+    (tasks.LIST_MODELS, lambda _: {"models": [{"name": "fake", "version": "2"}]}),
+    (tasks.GET_MODEL, lambda request: {"model": {"name": request.name, "version": request.version or "2"}}),
+    (tasks.LOAD_MODEL, lambda request: {"models": [{"name": request.name, "version": "2"}, {"name": request.name, **READY}]}),
+    (tasks.UNLOAD_MODEL, lambda _: {}),
 ]
 
 
-def list_models(request: model_pb2.ListModelsRequest) -> model_pb2.ListModelsResponse:
-    return model_pb2.ListModelsResponse(models=[model_pb2.Model(name="fake", version="2")])
-
-
-def get_model(request: model_pb2.GetModelRequest) -> model_pb2.GetModelResponse:
-    return model_pb2.GetModelResponse(model=model_pb2.Model(name=request.name, version=request.version or "2"))
-
-
-def unload(request: model_pb2.UnloadModelRequest) -> model_pb2.UnloadModelResponse:
-    return model_pb2.UnloadModelResponse()
-
-
-def respond(task: tasks.UnaryTask[Any], result: Callable[[Any], Message], request: Any) -> Any:
-    """Make the response with one result per input."""
-    return task.response(**{task.results: map(result, getattr(request, task.inputs))}, **SERVED)
-
-
-def loaded(request: model_pb2.LoadModelRequest) -> model_pb2.LoadModelResponse:
-    ready = model_pb2.MODEL_STATE_READY
-    model = model_pb2.Model(name=request.name, version="3", state=ready, version_labels=["canary"], default_version=True)
-    return model_pb2.LoadModelResponse(model=model, models=[model_pb2.Model(name=request.name, version="2"), model])
+def results(task: tasks.UnaryTask[Any], result: Callable[[Any], Values | Message], request: Any) -> Values:
+    """Return one result per input."""
+    return {task.results: map(result, getattr(request, task.inputs)), **SERVED}
 
 
 @dataclass
@@ -184,10 +138,8 @@ class FakeServer:
     def __enter__(self) -> Self:
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.max_receive_message_length", self.receive_bytes)])
-        unary = [(task, partial(respond, task, result)) for task, result in RESULTS]
-        unary += [(tasks.LIST_MODELS, list_models), (tasks.GET_MODEL, get_model)]
-        unary += [(tasks.LOAD_MODEL, loaded), (tasks.UNLOAD_MODEL, unload)]
-        handlers = {method.path: self._unary(method.request, respond) for method, respond in unary}
+        unary = [*RESPONSES, *((task, partial(results, task, result)) for task, result in RESULTS)]
+        handlers = {method.path: self._unary(method, respond) for method, respond in unary}
         streams = [
             (tasks.TRANSLATE_STREAM, self._translate_stream, grpc.unary_stream_rpc_method_handler),
             (TRANSLATE_DOCUMENT, self._translate_document, grpc.stream_stream_rpc_method_handler),
@@ -215,12 +167,13 @@ class FakeServer:
         statuses = health_pb2.HealthCheckResponse
         self.health.set("", statuses.SERVING if ready else statuses.NOT_SERVING)
 
-    def _unary(self, request_type: type[Message], respond: Callable[[Any], Message]) -> grpc.RpcMethodHandler:
+    def _unary(self, method: RpcMethod[Any, Any], respond: Callable[[Any], Values]) -> grpc.RpcMethodHandler:
         def handle(request: Any, context: grpc.ServicerContext) -> Message:
             self._take(request, context)
-            return respond(request)
+            response: Message = method.response(**respond(request))
+            return response
 
-        return grpc.unary_unary_rpc_method_handler(handle, request_type.FromString, serialize)
+        return grpc.unary_unary_rpc_method_handler(handle, method.request.FromString, serialize)
 
     def _take(self, request: Message, context: grpc.ServicerContext) -> None:
         with self._lock:
@@ -240,13 +193,14 @@ class FakeServer:
         context.add_callback(self.stream_ended.set)
         self._take(request, context)
         whole = translation(request.contents[0])
+        response = translation_pb2.TranslateStreamResponse
         for letter in whole.translated_text[:-1]:
-            yield translation_pb2.TranslateStreamResponse(piece=translation_pb2.TranslationPiece(text=letter))
+            yield response(piece={"text": letter})
         if request.contents[0] == "hang":
             self.hang.wait()
         self._step(context)
-        yield translation_pb2.TranslateStreamResponse(result=translation_pb2.TranslationResult(translation=whole))
-        yield translation_pb2.TranslateStreamResponse(summary=translation_pb2.StreamSummary(model="fake", model_version="2"))
+        yield response(result={"translation": whole})
+        yield response(summary={"model": "fake", "model_version": "2"})
 
     def _translate_document(
         self, requests: Iterator[translation_pb2.TranslateDocumentRequest], context: grpc.ServicerContext
@@ -255,37 +209,42 @@ class FakeServer:
         context.add_callback(self.stream_ended.set)
         response = translation_pb2.TranslateDocumentResponse
         self._take(next(requests), context)
-        yield response(accepted=translation_pb2.DocumentAccepted(format="text", mime_type="text/plain"))
+        yield response(accepted={"format": "text", "mime_type": "text/plain"})
         chunks = [request.chunk for request in requests]
         self.requests += chunks
         self._step(context)
         content = b"".join(chunks)
         lines = content.count(b"\n")
         for done in (0, lines):
-            yield response(progress=translation_pb2.DocumentProgress(segments_done=done, segments=lines))
+            yield response(progress={"segments_done": done, "segments": lines})
         if b"hang" in content:
             self.hang.wait()
-        finding = translation_pb2.DocumentFinding(
-            kind=translation_pb2.FINDING_KIND_TAG, severity=99, where="line 1", message="odd"
-        )
-        yield response(finding=finding)
+        yield response(finding={"kind": "FINDING_KIND_TAG", "severity": 99, "where": "line 1", "message": "odd"})
         for start in range(0, len(content), 1000):
             yield response(chunk=content[start : start + 1000].upper())
         self._step(context)
-        summary = translation_pb2.DocumentSummary(segments=lines, sentences=2 * lines, total_bytes=len(content), **SERVED)
-        yield response(summary=summary)
+        yield response(summary={"segments": lines, "sentences": 2 * lines, "total_bytes": len(content), **SERVED})
 
     def _classify_images(
         self, requests: Iterator[image_classification_pb2.ClassifyImageStreamRequest], context: grpc.ServicerContext
     ) -> Iterator[image_classification_pb2.ClassifyImageStreamResponse]:
-        """Reject images that begin with "bad"."""
+        """Reject images that begin with "bad". Want "busy" again once; answer "late" after the next image."""
         context.add_callback(self.stream_ended.set)
+        late: list[image_classification_pb2.ClassifyImageStreamResponse] = []
+        busy = {b"busy"}
         for request in requests:
             self._take(request, context)
             response = image_classification_pb2.ClassifyImageStreamResponse(image_id=request.image_id, **SERVED)
             if request.image.startswith(b"bad"):
-                response.error.code = grpc.StatusCode.INVALID_ARGUMENT.value[0]
-                response.error.message = "no image"
+                response.error.CopyFrom(status_pb2.Status(code=grpc.StatusCode.INVALID_ARGUMENT.value[0], message="no image"))
+            elif request.image in busy:
+                busy.remove(request.image)
+                response.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
             else:
-                response.result.CopyFrom(classified_image(request.image))
+                response.result.CopyFrom(image_classification_pb2.ClassifiedImage(**classified_image(request.image)))
+            if request.image == b"late":
+                late.append(response)
+                continue
             yield response
+            yield from late
+            late.clear()

@@ -30,16 +30,17 @@ def sent(server: FakeServer, ask: Ask, question: Any, **settings: Any) -> Any:
     return server.metadata[-1].get("authorization")
 
 
-@pytest.mark.parametrize("question", [lambda client: client.translate("a"), lambda client: client.models()])
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda client: client.translate("a"),
+        lambda client: client.models(),
+        lambda client: client.translate_document(b"a", format="text"),
+    ],
+)
 def test_every_call_sends_the_key(server: FakeServer, ask: Ask, question: Any) -> None:
     assert sent(server, ask, question, api_key=KEY) == f"Bearer {KEY}"
     assert sent(server, ask, question) is None
-
-
-def test_streams_send_the_key(server: FakeServer) -> None:
-    with Client(server.address, api_key=KEY) as client, client.translate_stream("ab") as stream:
-        assert "".join(stream) == "AB"
-    assert server.metadata[0]["authorization"] == f"Bearer {KEY}"
 
 
 def test_the_key_may_come_from_the_environment(server: FakeServer, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

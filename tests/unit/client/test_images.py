@@ -6,11 +6,11 @@ import io
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 
 from triptych.v1.image_classification_pb2 import ClassifyImageStreamResponse
 from triptych_client import (
@@ -25,30 +25,33 @@ from triptych_client import (
     UnavailableError,
 )
 from triptych_client.call import Call
-from triptych_client.images import ImageExchange, Resend, stream_images, stream_images_async
+from triptych_client.images import ImageExchange, Resend
 from triptych_client.status import error_of_status
 
-from .conftest import Ask
-from .fake_server import FakeServer, bad_field, classified_image, fail, succeed
+from .conftest import Ask, ask_async
+from .fake_server import FakeServer, bad_field, fail, succeed
 
 Outcomes = Callable[..., list[ImageOutcome]]
 UNAVAILABLE = fail(grpc.StatusCode.UNAVAILABLE)
 
 
-def stream_sync(address: str, images: Any, settings: dict[str, Any] | None = None, **arguments: Any) -> list[ImageOutcome]:
-    with Client(address, **settings or {}) as client:
-        return list(client.classify_images(images, **arguments))
+@pytest.fixture
+def stream(ask: Ask) -> Outcomes:
+    """Makes a client, classifies images with it in a stream, and returns the outcomes."""
+
+    def run(address: str, images: Any, settings: dict[str, Any] | None = None, **arguments: Any) -> list[ImageOutcome]:
+        def question(client: Any) -> Any:
+            outcomes = client.classify_images(images, **arguments)
+            return list(outcomes) if isinstance(client, Client) else collect(outcomes)
+
+        found: list[ImageOutcome] = ask(address, question, **settings or {})
+        return found
+
+    return run
 
 
-def stream_async(address: str, images: Any, settings: dict[str, Any] | None = None, **arguments: Any) -> list[ImageOutcome]:
-    async def main() -> list[ImageOutcome]:
-        async with AsyncClient(address, **settings or {}) as client:
-            return [outcome async for outcome in client.classify_images(images, **arguments)]
-
-    return asyncio.run(main())
-
-
-both = pytest.mark.parametrize("stream", [stream_sync, stream_async], ids=["sync", "async"])
+async def collect(outcomes: AsyncIterator[ImageOutcome]) -> list[ImageOutcome]:
+    return [outcome async for outcome in outcomes]
 
 
 def widths(outcomes: list[ImageOutcome]) -> list[int]:
@@ -79,7 +82,6 @@ def test_wrong_arguments_of_a_stream_raise_at_once(argument: str, value: int) ->
         Client().classify_images([], **{argument: value})
 
 
-@both
 def test_every_image_has_an_outcome(server: FakeServer, stream: Outcomes) -> None:
     assert stream(server.address, []) == []
     assert server.requests == []
@@ -95,23 +97,25 @@ def test_images_from_an_asynchronous_iterator(server: FakeServer) -> None:
         for length in range(1, 6):
             yield bytes(length)
 
-    assert widths(stream_async(server.address, images(), in_flight=2)) == [1, 2, 3, 4, 5]
+    found = ask_async(server.address, lambda client: collect(client.classify_images(images(), in_flight=2)))
+    assert widths(found) == [1, 2, 3, 4, 5]
 
 
-@both
 def test_bad_images_do_not_stop_the_others(server: FakeServer, stream: Outcomes, tmp_path: Path) -> None:
-    images = [b"a", b"bad", tmp_path / "missing.png", 7, bytes(2000), b"ab"]
+    closed = io.BytesIO(b"b")
+    closed.close()
+    images = [b"a", b"bad", tmp_path / "missing.png", 7, bytes(2000), b"ab", "a\0b", closed, "\ud800.png"]
     outcomes = {outcome.index: outcome for outcome in stream(server.address, images, {"max_message_bytes": 1000})}
     assert [outcomes[index].get().width for index in (0, 5)] == [1, 2]
     errors = [outcomes[index].error for index in (1, 2, 3, 4)]
     kinds = [InvalidArgumentError, FileNotFoundError, TypeError, ResourceExhaustedError]
     assert [type(error) for error in errors] == kinds
     assert "`max_message_bytes` of the client is 1,000" in str(errors[3])
+    assert all(isinstance(outcomes[index].error, ValueError) for index in (6, 7, 8))
     with pytest.raises(InvalidArgumentError, match="INVALID_ARGUMENT: no image"):
         outcomes[1].get()
 
 
-@both
 def test_in_flight_limits_the_images_read_ahead(server: FakeServer, stream: Outcomes) -> None:
     received: list[int] = []
 
@@ -125,14 +129,12 @@ def test_in_flight_limits_the_images_read_ahead(server: FakeServer, stream: Outc
     assert received == list(range(12))
 
 
-@both
 def test_images_in_flight_are_sent_again(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, UNAVAILABLE, UNAVAILABLE, succeed, succeed, UNAVAILABLE]
     assert widths(stream(server.address, [bytes(length) for length in range(1, 11)], in_flight=4)) == list(range(1, 11))
     assert len(set(server.request_ids)) == 1
 
 
-@both
 def test_retries_end(server: FakeServer, stream: Outcomes) -> None:
     server.script = [UNAVAILABLE] * 10
     with pytest.raises(UnavailableError):
@@ -140,7 +142,6 @@ def test_retries_end(server: FakeServer, stream: Outcomes) -> None:
     assert len(server.requests) == 3
 
 
-@both
 def test_a_failure_of_the_whole_stream_is_raised(server: FakeServer, stream: Outcomes) -> None:
     # grpc.aio may lose a status that arrives during sending; the client then retries.
     server.script = [succeed, *[fail(grpc.StatusCode.NOT_FOUND, "gone")] * 10]
@@ -148,7 +149,6 @@ def test_a_failure_of_the_whole_stream_is_raised(server: FakeServer, stream: Out
         stream(server.address, [b"a", b"b", b"c"])
 
 
-@both
 def test_a_stream_without_progress_times_out(server: FakeServer, stream: Outcomes) -> None:
     server.script = [lambda context: server.hang.wait()] * 3
     with pytest.raises(DeadlineExceededError):
@@ -156,14 +156,12 @@ def test_a_stream_without_progress_times_out(server: FakeServer, stream: Outcome
     assert len(server.requests) <= 1
 
 
-@both
 def test_a_stream_may_outlast_its_connection(server: FakeServer, stream: Outcomes) -> None:
     server.script = [succeed, fail(grpc.StatusCode.DEADLINE_EXCEEDED)] * 4
     outcomes = stream(server.address, [bytes(length) for length in range(1, 6)], {"retries": 0}, in_flight=1)
     assert widths(outcomes) == [1, 2, 3, 4, 5]
 
 
-@both
 def test_an_error_of_the_iterator_propagates(server: FakeServer, stream: Outcomes) -> None:
     def images() -> Iterator[bytes]:
         yield b"a"
@@ -194,122 +192,55 @@ def test_closing_cancels_the_call_on_the_server_async(server: FakeServer) -> Non
     asyncio.run(main())
 
 
-def test_every_rejected_image_has_its_own_attempts() -> None:
-    exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=9, max_message_bytes=1000)
-    for _ in range(9):
+def test_a_rejected_image_is_sent_again_while_another_is_waited_for(server: FakeServer, stream: Outcomes) -> None:
+    outcomes = stream(server.address, [b"busy", b"late"], in_flight=2)
+    assert [(outcome.index, outcome.error) for outcome in outcomes] == [(0, None), (1, None)]
+    assert [request.image for request in server.requests] == [b"busy", b"late", b"busy"]
+
+
+def exchange_of(images: int, timeout_seconds: float = 60.0) -> ImageExchange:
+    """Return an exchange with these images in flight and one retry."""
+    exchange = ImageExchange({}, Call("mine", timeout_seconds, 1), in_flight=9, max_message_bytes=1000)
+    for _ in range(images):
         exchange.add(lambda: b"a")
     exchange.start()
-    busy = ClassifyImageStreamResponse()
-    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    for index in range(8):
-        busy.image_id = index
-        assert isinstance(exchange.take(busy), Resend)
-    assert isinstance(exchange.take(busy), ImageOutcome)  # of the last image, whose only retry was used
-
-
-def test_without_progress_an_image_has_its_own_error_before_the_connection_ends() -> None:
-    exchange = ImageExchange({}, Call("mine", 0.1), in_flight=1, max_message_bytes=1000)
-    exchange.add(lambda: b"a")
-    exchange.start()
-    time.sleep(0.1)
-    busy = ClassifyImageStreamResponse()
-    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    outcome = exchange.take(busy)
-    assert isinstance(outcome, ImageOutcome)
-    assert isinstance(outcome.error, UnavailableError)
-
-
-def result_of(index: int) -> ClassifyImageStreamResponse:
-    return ClassifyImageStreamResponse(image_id=index, result=classified_image(b"a"))
-
-
-class Server(Iterator[ClassifyImageStreamResponse]):
-    """A call of gRPC's: it rejects the first image, and answers the second one once the first has come again."""
-
-    def __init__(self, requests: Iterator[Any]) -> None:
-        self._messages = self._answer(requests)
-
-    def _answer(self, requests: Iterator[Any]) -> Iterator[ClassifyImageStreamResponse]:
-        assert [next(requests).image_id for _ in range(2)] == [0, 1]
-        busy = ClassifyImageStreamResponse()
-        busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-        yield busy
-        assert next(requests).image_id == 0
-        yield from map(result_of, range(2))
-
-    def __next__(self) -> ClassifyImageStreamResponse:
-        return next(self._messages)
-
-    def cancel(self) -> None: ...
-
-
-class AsyncServer:
-    def __init__(self, requests: AsyncIterator[Any]) -> None:
-        self._messages = self._answer(requests)
-
-    async def _answer(self, requests: AsyncIterator[Any]) -> AsyncIterator[ClassifyImageStreamResponse]:
-        assert [(await anext(requests)).image_id for _ in range(2)] == [0, 1]
-        busy = ClassifyImageStreamResponse()
-        busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-        yield busy
-        assert (await anext(requests)).image_id == 0
-        for index in range(2):
-            yield result_of(index)
-
-    def __aiter__(self) -> AsyncIterator[ClassifyImageStreamResponse]:
-        return self._messages
-
-    def cancel(self) -> None: ...
-
-
-@pytest.mark.parametrize("kind", [Server, AsyncServer])
-def test_a_rejected_image_is_sent_again_while_another_is_waited_for(kind: type) -> None:
-    channel: Any = SimpleNamespace(stream_stream=lambda *_, **__: lambda requests, **__: kind(requests))
-    exchange = ImageExchange({}, Call("mine", 60.0), in_flight=2, max_message_bytes=1000)
-
-    async def read() -> list[ImageOutcome]:
-        return [outcome async for outcome in stream_images_async(channel, [b"a", b"b"], exchange)]
-
-    found = list(stream_images(channel, [b"a", b"b"], exchange)) if kind is Server else asyncio.run(read())
-    assert [(outcome.index, outcome.error) for outcome in found] == [(0, None), (1, None)]
-
-
-def test_an_image_that_cannot_be_read_has_an_error_of_its_own(server: FakeServer) -> None:
-    closed = io.BytesIO(b"b")
-    closed.close()
-    outcomes = stream_sync(server.address, [b"a", "a\0b", closed, "\ud800.png", b"c"])
-    by_index = {outcome.index: outcome.error for outcome in outcomes}
-    assert [isinstance(by_index[index], ValueError) for index in range(5)] == [False, True, True, True, False]
-
-
-@pytest.fixture
-def exchange() -> ImageExchange:
-    """An exchange with one image in flight."""
-    exchange = ImageExchange({}, Call("mine", 60.0, 1), in_flight=2, max_message_bytes=1000)
-    exchange.add(lambda: b"a")
     return exchange
 
 
+def rejection(index: int = 0, code: int = grpc.StatusCode.UNAVAILABLE.value[0]) -> ClassifyImageStreamResponse:
+    return ClassifyImageStreamResponse(image_id=index, error=status_pb2.Status(code=code))
+
+
+def test_every_rejected_image_has_its_own_attempts() -> None:
+    exchange = exchange_of(9)
+    for index in range(8):
+        again = exchange.take(rejection(index))
+        assert isinstance(again, Resend)
+        assert again.request.image == b"a"
+    outcome = exchange.take(rejection(7))  # whose only retry was used
+    assert isinstance(outcome, ImageOutcome)
+    assert isinstance(outcome.error, UnavailableError)
+    assert 7 not in exchange.pending
+
+
+def test_without_progress_an_image_has_its_own_error_before_the_connection_ends() -> None:
+    exchange = exchange_of(1, timeout_seconds=0.1)
+    time.sleep(0.1)
+    outcome = exchange.take(rejection())
+    assert isinstance(outcome, ImageOutcome)
+    assert isinstance(outcome.error, UnavailableError)
+
+
 @pytest.mark.parametrize("message", [ClassifyImageStreamResponse(), ClassifyImageStreamResponse(image_id=7)])
-def test_an_unexpected_response_is_an_error(exchange: ImageExchange, message: ClassifyImageStreamResponse) -> None:
+def test_an_unexpected_response_is_an_error(message: ClassifyImageStreamResponse) -> None:
     with pytest.raises(ServerError) as caught:
-        exchange.take(message)
+        exchange_of(1).take(message)
     assert caught.value.request_id == "mine"
 
 
-def test_errors_and_retries_of_one_image(exchange: ImageExchange) -> None:
-    busy = ClassifyImageStreamResponse()
-    busy.error.code = grpc.StatusCode.UNAVAILABLE.value[0]
-    again = exchange.take(busy)
-    assert isinstance(again, Resend)
-    assert again.request.image == b"a"
-    outcome = exchange.take(busy)
-    assert isinstance(outcome, ImageOutcome)
-    assert isinstance(outcome.error, UnavailableError)
-    assert exchange.pending == {}
-    message = ClassifyImageStreamResponse()
-    message.error.code = 999
-    message.error.details.add().Pack(bad_field("image"))
-    error = error_of_status(message.error, "mine")
+def test_unknown_codes_and_details_of_an_image() -> None:
+    status = rejection(code=999).error
+    status.details.add().Pack(bad_field("image"))
+    error = error_of_status(status, "mine")
     assert isinstance(error, ServerError)
     assert (error.code, error.violations[0].description) == ("UNKNOWN", "is empty")

@@ -1,5 +1,7 @@
 """Conversion between the client's values and the wire's messages."""
 
+import pickle
+import struct
 from dataclasses import fields
 from typing import Any
 
@@ -7,9 +9,9 @@ import pytest
 from google.protobuf import descriptor_pool
 
 import triptych_client as client
-from triptych.v1 import model_pb2, translation_pb2
+from triptych.v1 import attention_pb2, model_pb2, translation_pb2
 from triptych_client import DecodingOptions, FinishReason, ModelState
-from triptych_client.messages import enum_names, hypothesis_from, model_from, options_message
+from triptych_client.messages import attention_from, enum_names, hypothesis_from, model_from, options_message
 from triptych_client.results import Served
 
 POOL = descriptor_pool.Default()
@@ -57,6 +59,15 @@ def test_options_on_the_wire_are_checked() -> None:
 def test_negative_options_are_rejected_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is -1, must be 0 or more"):
         DecodingOptions(**{name: -1})
+
+
+def test_attention_can_be_pickled() -> None:
+    weights = attention_pb2.AttentionWeights(layers=1, heads=2, targets=1, sources=2, values=struct.pack("<4f", 1, 2, 3, 4))
+    attention = attention_from(attention_pb2.AttendResponse(encoder=weights, target="a", model="m"))
+    copied = pickle.loads(pickle.dumps(attention))
+    assert copied == attention
+    assert copied.encoder.tolist() == [[[[1, 2]], [[3, 4]]]]
+    assert copied.decoder is None
 
 
 def test_hypotheses_and_models() -> None:

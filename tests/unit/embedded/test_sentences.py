@@ -18,8 +18,7 @@ def test_options_left_to_the_model_are_not_listed() -> None:
     assert chosen_options(options) == {"beam_size": 4, "suppress_sequences": ("no",), "target_prefix": "p"}
 
 
-def test_each_sentence_has_its_own_prefix_or_the_common_one() -> None:
-    requests = [SentenceRequest("one", prefix="own"), SentenceRequest("two")]
-    assert sentence_options(DecodingOptions(target_prefix=("p",)), requests, aligned=False).target_prefix == ("own", "p")
-    assert sentence_options(DecodingOptions(), requests, aligned=True).target_prefix == ("own", "")
-    assert sentence_options(DecodingOptions(), requests[1:], aligned=True).target_prefix == ()
+def test_all_sentences_have_the_common_prefix() -> None:
+    requests = [SentenceRequest("one"), SentenceRequest("two")]
+    assert sentence_options(DecodingOptions(target_prefix=("p",)), requests, aligned=False).target_prefix == ("p", "p")
+    assert sentence_options(DecodingOptions(), requests, aligned=True).target_prefix == ()

@@ -12,9 +12,6 @@ from triptych_serving.rpc.descriptors import ALL_SERVICES
 def test_all_methods_but_the_health_watch_are_offered() -> None:
     assert {method.service for method in METHODS} == {*ALL_SERVICES, "grpc.health.v1.Health"}
     assert [method.name for method in METHODS if method.service.endswith("Health")] == ["Check"]
-
-
-def test_names_of_methods_are_unique() -> None:
     assert len({method.name for method in METHODS}) == len(METHODS)
 
 

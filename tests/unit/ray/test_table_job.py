@@ -20,8 +20,7 @@ from triptych_embedded.request import BackendError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome
 from triptych_ray.tables import job, parts, worker
 from triptych_ray.tables.files import Chunk
-from triptych_ray.tables.job import ClusterError, TableReport, run
-from triptych_ray.tables.model import find_identity
+from triptych_ray.tables.job import ClusterError, TableReport, find_identity, run
 from triptych_ray.tables.options import TableOptions
 from triptych_ray.tables.storage import Storage
 from triptych_ray.tables.worker import Worker

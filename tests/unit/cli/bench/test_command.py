@@ -32,6 +32,7 @@ def test_every_task_has_help(run: Run, task: str) -> None:
     result = run("bench", task, "--help")
     assert result.code == 0
     assert "Warning" not in result.err
+    assert "needs --json" not in result.out  # as for translate
     if task != "compare":
         assert "TRIPTYCH_SCENARIO" in result.out
 
@@ -86,19 +87,16 @@ def test_each_file_can_be_standard_output(name: str, begins: str, capsys: pytest
 
 
 def test_tensors_inputs_and_servers_are_checked(run: Run, tmp_path: Path) -> None:
-    result = run("bench", "infer", "--protocol", "triptych", "--server", "localhost:1")
-    assert (result.code, "infer is for --protocol oip" in result.error) == (2, True)
-    result = run("bench", "infer", "--server", "localhost:1", "--shape", "a:b")
-    assert (result.code, "'a:b' is not a name with a shape" in result.error) == (2, True)
-    result = run("bench", "translate", "--input", tmp_path / "nothing.txt")
-    assert result.code == 1
-    assert "nothing.txt: cannot be read" in result.error
     (tmp_path / "numbers.txt").write_text("1\n2\n", encoding="utf-8")
-    result = run("bench", "fill", "--input", tmp_path / "numbers.txt")
-    assert (result.code, "numbers.txt: no line has a word to mask" in result.error) == (1, True)
-    result = run("bench", "translate", "--server", "127.0.0.1:1", "--timeout-secs", "20")
-    assert result.code == 1
-    assert result.error.startswith("127.0.0.1:1: UNAVAILABLE")
+    for arguments, code, problem in (
+        (("infer", "--protocol", "triptych", "--server", "localhost:1"), 2, "infer is for --protocol oip"),
+        (("infer", "--server", "localhost:1", "--shape", "a:b"), 2, "'a:b' is not a name with a shape"),
+        (("translate", "--input", tmp_path / "nothing.txt"), 1, "nothing.txt: cannot be read"),
+        (("fill", "--input", tmp_path / "numbers.txt"), 1, "numbers.txt: no line has a word to mask"),
+        (("translate", "--server", "127.0.0.1:1", "--timeout-secs", "20"), 1, "127.0.0.1:1: UNAVAILABLE"),
+    ):
+        result = run("bench", *arguments)
+        assert (result.code, problem in result.error) == (code, True)
 
 
 def test_settings_of_a_report_have_zeros_and_what_is_turned_off(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

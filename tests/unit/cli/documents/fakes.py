@@ -1,11 +1,18 @@
-"""A translator without a model, and documents without a format."""
+"""A translator without a model, documents without a format, and jobs with them."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from triptych_cli.common.progress import ProgressLine
+from triptych_cli.documents.discovery import Selection, discover
+from triptych_cli.documents.document_files import FilePolicy
+from triptych_cli.documents.job import DocumentJob, JobResult, run_job
+from triptych_cli.documents.stored import Database
 from triptych_documents.findings import Finding
+from triptych_documents.format import ReadOptions
+from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import Alignment, Refusal, SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Piece, Unit
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
@@ -54,6 +61,25 @@ class LineDocument:
 
 def lines(*texts: str) -> LineDocument:
     return LineDocument([Unit((text,), f"line {number}") for number, text in enumerate(texts, start=1)])
+
+
+def run(
+    source: Path,
+    out: Path,
+    journal: str = "",
+    format_name: str = "",
+    translator: UpperCaseTranslator | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+    **policy: object,
+) -> JobResult:
+    """Run a job on a folder; its journal is in `out` unless named."""
+    out.mkdir(exist_ok=True)
+    how = FilePolicy(out, ReadOptions(), **policy)  # type: ignore[arg-type]
+    beside = how.bilingual.suffix if how.bilingual else ""
+    found = discover([source], out, Selection(format=format_name), how.copies_others, beside)
+    with Database(Path(journal or out / ".journal"), alone=True) as database:
+        job = DocumentJob(found, how, TranslationRules(), database)
+        return run_job(job, translator or UpperCaseTranslator(), ProgressLine(None, 1, 1), is_stopped)
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:

@@ -6,29 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.common.progress import ProgressLine
 from triptych_cli.documents import files
-from triptych_cli.documents.discovery import Selection, discover
-from triptych_cli.documents.document_files import NOT_OURS, FilePolicy
+from triptych_cli.documents.document_files import NOT_OURS
 from triptych_cli.documents.files import BILINGUAL, write_whole
-from triptych_cli.documents.job import DocumentJob, JobResult, run_job
-from triptych_cli.documents.stored import Database
-from triptych_documents.format import ReadOptions
-from triptych_documents.rules import TranslationRules
+from triptych_cli.documents.job import JobResult
 from triptych_embedded.sentences import digest
 
-from .fakes import UpperCaseTranslator, write
+from .fakes import UpperCaseTranslator, run, write
 
 TSV = BILINGUAL["tsv"]
-
-
-def run(source: Path, out: Path, journal: str = "", format_name: str = "", **policy: object) -> JobResult:
-    out.mkdir(exist_ok=True)
-    how = FilePolicy(out, ReadOptions(), **policy)  # type: ignore[arg-type]
-    selection = Selection(format=format_name)
-    found = discover([source], out, selection, how.copies_others, how.bilingual.suffix if how.bilingual else "")
-    with Database(Path(journal or out / ".journal"), alone=True) as database:
-        return run_job(DocumentJob(found, how, TranslationRules(), database), UpperCaseTranslator(), ProgressLine(None, 1, 1))
 
 
 def states(result: JobResult) -> list[str]:

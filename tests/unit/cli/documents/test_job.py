@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from triptych_cli.common.progress import ProgressLine
-from triptych_cli.documents.discovery import Selection, SourceFile, discover
-from triptych_cli.documents.document_files import FilePolicy, OpenDocument
-from triptych_cli.documents.job import DocumentJob, JobResult, SegmentCounts, TranslationLoop, rare_collections, run_job
+from triptych_cli.documents.discovery import SourceFile
+from triptych_cli.documents.document_files import OpenDocument
+from triptych_cli.documents.job import SegmentCounts, TranslationLoop, rare_collections
 from triptych_cli.documents.stored import Database, StoredTranslations
-from triptych_documents.format import ReadOptions
 from triptych_documents.rules import TranslationRules
 from triptych_documents.sentences import SentenceRequest, SentenceTranslation
 from triptych_documents.unit import Code, Role, Unit
 from triptych_embedded.request import BackendError
 from triptych_embedded.sentences import SentenceOutcome
 
-from .fakes import LineDocument, UpperCaseTranslator, lines, write
+from .fakes import LineDocument, UpperCaseTranslator, lines, run, write
 
 
 class WillingTranslator(UpperCaseTranslator):
@@ -170,34 +168,18 @@ def test_translations_before_a_failure_are_stored(tmp_path: Path) -> None:
     assert set(known.values()) <= {SentenceTranslation(request.text.upper()) for request in requests}
 
 
-def run_folder(folder: Path, translator: UpperCaseTranslator, stops_after: int | None = None) -> JobResult:
-    """Run a job on `in` with its journal in `out`; stop it after this many checks."""
-    checks = 0
-
-    def is_stopped() -> bool:
-        nonlocal checks
-        checks += 1
-        return stops_after is not None and checks > stops_after
-
-    (folder / "out").mkdir(exist_ok=True)
-    with Database(folder / "out" / ".journal", alone=True) as journal:
-        found = discover([folder / "in"], folder / "out", Selection())
-        job = DocumentJob(found, FilePolicy(folder / "out", ReadOptions()), TranslationRules(), journal)
-        return run_job(job, translator, ProgressLine(None, 1, 1), is_stopped)
-
-
 def test_failed_sentences_are_tried_again(tmp_path: Path) -> None:
-    write(tmp_path / "in", {"a.txt": "one\nrefuse\ntwo\n", "b.txt": "three\n"})
-    assert run_folder(tmp_path, UpperCaseTranslator()).errors == 1
+    source, out = write(tmp_path / "in", {"a.txt": "one\nrefuse\ntwo\n", "b.txt": "three\n"}), tmp_path / "out"
+    assert run(source, out).errors == 1
     assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nrefuse\nTWO\n"
     willing = WillingTranslator()
-    second = run_folder(tmp_path, willing)
+    second = run(source, out, translator=willing)
     assert second.errors == 0
     assert (tmp_path / "out" / "a.txt").read_text() == "ONE\nREFUSE\nTWO\n"
     assert [request.text for request in willing.requests] == ["refuse"]
     found = [(summary.state, Path(summary.target).name) for summary in second.documents]
     assert found == [("translated", "a.txt"), ("unchanged", "b.txt")]
-    assert [summary.state for summary in run_folder(tmp_path, UpperCaseTranslator()).documents] == ["unchanged", "unchanged"]
+    assert [summary.state for summary in run(source, out).documents] == ["unchanged", "unchanged"]
 
 
 def test_a_job_that_is_stopped_repeatedly_completes(tmp_path: Path) -> None:
@@ -206,7 +188,8 @@ def test_a_job_that_is_stopped_repeatedly_completes(tmp_path: Path) -> None:
     requests: list[SentenceRequest] = []
     for stops_after in range(5, 1_000):
         translator = UpperCaseTranslator()
-        result = run_folder(tmp_path, translator, stops_after)
+        checks = iter([False] * stops_after)
+        result = run(tmp_path / "in", tmp_path / "out", translator=translator, is_stopped=lambda: next(checks, True))  # noqa: B023
         requests += translator.requests
         if result.is_complete:
             break

@@ -88,7 +88,7 @@ class FakeClient:
 
     def translate_many(self, texts: Sequence[str], options: Any, **arguments: Any) -> Any:
         with self.lock:
-            self.calls.append((texts, {**arguments, "aligned": options.return_alignment, "prefixes": options.target_prefix}))
+            self.calls.append((texts, {**arguments, "aligned": options.return_alignment}))
             found = [SimpleNamespace(text=text.upper(), truncated=False, alignment=((1.0,),), spans=[(0, 1)]) for text in texts]
             outcomes: list[Any] = [SimpleNamespace(hypotheses=[each], source_spans=[(0, 2)]) for each in found]
             try:
@@ -170,17 +170,17 @@ def test_all_calls_name_the_model_of_the_first_response(start: Start) -> None:
     assert max(len(texts) for texts, _ in client.calls) <= module.TEXTS_PER_CALL
 
 
-def test_alignments_and_prefixes_on_request(start: Start) -> None:
+def test_alignments_on_request(start: Start) -> None:
     translator, client = start()
-    requests = [SentenceRequest("one", aligned=True), SentenceRequest("two", prefix="zw"), SentenceRequest("three")]
+    requests = [SentenceRequest("one", aligned=True), SentenceRequest("two"), SentenceRequest("three")]
     found = translate(translator, requests)
     aligned = found[requests[0]]
     assert isinstance(aligned, SentenceTranslation)
     assert aligned.alignment is not None
     assert aligned.alignment.source == [(0, 2)]
     assert found[requests[2]] == SentenceTranslation("THREE")
-    calls = {tuple(texts): (arguments["aligned"], arguments["prefixes"]) for texts, arguments in client.calls}
-    assert (calls["one",], calls["two", "three"]) == ((True, ()), (False, ("zw", "")))
+    calls = {tuple(texts): arguments["aligned"] for texts, arguments in client.calls}
+    assert (calls["one",], calls["two", "three"]) == (True, False)
 
 
 def invalid(index: int) -> Exception:

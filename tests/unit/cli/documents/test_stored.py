@@ -17,7 +17,6 @@ IDENTITY = TranslatorIdentity("en-de", "1", "int8", "ab", "en", "de")
 ALIGNED = Alignment([(0, 3), (4, 7), (7, 7)], [(0, 4), (4, 6)], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]])
 TRANSLATIONS = {
     SentenceRequest("one"): SentenceTranslation("eins"),
-    SentenceRequest("one", prefix="eine"): SentenceTranslation("eine"),
     SentenceRequest("one", aligned=True): SentenceTranslation("eins", ALIGNED),
     SentenceRequest("two" * 1_000): SentenceTranslation("zwei", truncated=True),
 }
@@ -81,6 +80,11 @@ def test_alignments_are_packed_exactly(
     weights = data.draw(st.lists(row, min_size=len(target), max_size=len(target)))
     alignment = Alignment(source, target, weights)
     assert unpack(pack(alignment)) == alignment
+
+
+def test_a_journal_belongs_to_one_job(tmp_path: Path) -> None:
+    with Database(tmp_path / "journal", alone=True), pytest.raises(DatabaseError, match="is in use by another job"):
+        Database(tmp_path / "journal", alone=True)
 
 
 def test_other_files_are_rejected_and_not_changed(tmp_path: Path) -> None:

@@ -261,7 +261,3 @@ def test_a_failed_call_is_one_line(run: Run, models: FakeModels, command: str, t
 @pytest.mark.parametrize(("command", "arguments"), [("fill", ["[MASK]"]), ("embed", ["a"])])
 def test_an_engine_in_this_process(run: Run, command: str, arguments: list[str]) -> None:
     assert run(command, "--models", HERE / "encoder_models", *arguments).success
-
-
-def test_a_missing_repository_is_one_line(run: Run, tmp_path: Path) -> None:
-    assert run("fill", "--models", tmp_path / "none", "[MASK]").error == f"{tmp_path / 'none'}: no such model repository"

@@ -98,14 +98,8 @@ def test_observability(run: Run, served: list[ServerOptions], monkeypatch: pytes
 @pytest.mark.parametrize(
     "url",
     [
-        "http://[::1",
-        "http://a:b:1",
-        "collector:65536",
-        "ftp://collector:4317",
-        "http://",
-        "collector",
-        "http://collector",
-        "grpc://collector:4317",
+        *("http://[::1", "http://a:b:1", "http://", "http://collector"),
+        *("collector", "collector:65536", "ftp://collector:4317", "grpc://c:4317"),
     ],
 )
 def test_a_malformed_collector_address_is_an_error(run: Run, served: list[ServerOptions], url: str) -> None:

@@ -54,7 +54,6 @@ def test_suppressed_texts_do_not_occur(run: Run, stream: list[str]) -> None:
 def test_a_variable_that_needs_json_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIPTYCH_RETURN_SCORES", "1")
     assert run(*Toy, SOURCE).error.startswith("TRIPTYCH_RETURN_SCORES needs --json")
-    assert run(*Toy, SOURCE, "--return-scores").error.startswith("--return-scores needs --json")
 
 
 def test_options_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

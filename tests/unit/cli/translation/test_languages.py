@@ -9,11 +9,7 @@ from ....fixtures.framed import BEGINNING, copy_framed
 from ....fixtures.toy import SOURCE, TARGET, copy_bundle, edit_manifest
 from ..conftest import Run
 
-FROM, TO_GERMAN, TO_DUTCH = (
-    ("--source-language", "de"),
-    ("--target-language", "deu_Latn"),
-    ("--target-language", "nl"),
-)
+FROM, TO_GERMAN, TO_DUTCH = (("--source-language", "de"), ("--target-language", "deu_Latn"), ("--target-language", "nl"))
 
 
 @pytest.fixture
