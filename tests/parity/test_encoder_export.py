@@ -1,6 +1,7 @@
 """The whole way once for every head: a checkpoint folder traced, quantized, compared with PyTorch, and read by serving."""
 
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,14 @@ def test_the_card_tells_it_all_and_no_folder(text_bundle: Bundle) -> None:
     assert "/data" not in card + (text_bundle.folder / "bundle.json").read_text(encoding="utf-8")
 
 
-def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = save_text(tmp_path / "checkpoint", "question-answering")
+@pytest.fixture
+def untraced(text_bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bundle's checkpoint, whose graphs are copied from the bundle instead of traced."""
+    monkeypatch.setattr(text_family, "write_text", lambda _, folder, *more: shutil.copytree(text_bundle.folder, folder))
+    return text_bundle.folder.parents[2] / "checkpoint"
+
+
+def test_other_answers_than_pytorch_s_write_nothing(untraced: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     true = text_family.answer_in_torch
 
     def spoilt(model: BertModel, row: Any) -> Outputs:
@@ -120,16 +127,15 @@ def test_other_answers_than_pytorch_s_write_nothing(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(text_family, "answer_in_torch", spoilt)
     with pytest.raises(ParityError, match=r"differs from PyTorch by 0\.01"):
-        export(folder, ExportOptions(tmp_path / "models"), lambda line: None)
+        export(untraced, ExportOptions(tmp_path / "models"), lambda line: None)
     assert not (tmp_path / "models").exists()
 
 
-def test_a_single_text_is_too_little_for_the_parity_check(tmp_path: Path) -> None:
-    folder = save_text(tmp_path / "checkpoint", "question-answering")
+def test_a_single_text_is_too_little_for_the_parity_check(untraced: Path, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("\t".join(PAIRS[0]) + "\n", encoding="utf-8")
     options = ExportOptions(tmp_path / "models", precisions=("fp32",), valid=[str(tmp_path / "one.txt")])
     with pytest.raises(ParityError, match="fp32: samples: 1, at least 32 required; different outputs: 1, at least 16 required"):
-        export(folder, options, lambda line: None)
+        export(untraced, options, lambda line: None)
     assert not (tmp_path / "models").exists()
 
 

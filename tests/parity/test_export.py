@@ -1,6 +1,7 @@
 """Whole export of the toy checkpoint in all precisions for CPUs: traced, quantized, compared with PyTorch and served."""
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,35 @@ import pytest
 
 from triptych_export.bundle_files import needed_files
 from triptych_export.exporter import ExportOptions, export
+from triptych_export.families import alignment
 from triptych_export.families import translation as translation_family
+from triptych_export.families.alignment import AlignmentChoice, cross_attention
+from triptych_export.families.translation import write_translation
 from triptych_export.parity import translation as parity
+from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import Bundle, open_bundle
-from triptych_serving.bundle.manifest import TranslationManifest
+from triptych_serving.bundle.manifest import AlignmentHeads, TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding import kv_cache
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.greedy_lane import GreedyLane
 from triptych_serving.decoding.kv_cache import OFFSETS, HostKVCache
+from triptych_serving.models.attention import AttentionInput
+from triptych_serving.models.attention import attend as attend_with
 from triptych_serving.models.decode_model import DecodeModelOptions
+from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.runtime.arrays import stack_rows
 from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.decode_scheduler import LaneKind
 from triptych_serving.scheduling.request import Row
+from triptych_training.checkpoints.translation import load_checkpoint
 
-from ..fixtures.toy import BUNDLE, HERE, SOURCES, TARGETS
+from ..fixtures.toy import BUNDLE, HERE, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
 PRECISIONS = ("fp32", "int8", "int8-caches", "int8-shortlist")
+FEW = 60  # sentences
+TOLERANCE = 1e-4
 TRACE = translation_family._write_graphs
 
 
@@ -44,14 +55,18 @@ def write_graphs(source: Any, settings: Any, folder: Path, precision: str, weigh
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Export once; the comparison with PyTorch, which test_exporter tests, is brief."""
-    shortlist = (str(HERE / "checkpoint" / "samples.tsv"),)
-    options = ExportOptions(tmp_path_factory.mktemp("models"), name="toy", precisions=PRECISIONS, shortlist=shortlist)
+    models, shortlist = tmp_path_factory.mktemp("models"), (str(HERE / "checkpoint" / "samples.tsv"),)
+    (models / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[::4]), encoding="utf-8")
+    valid = (str(models / "pairs.tsv"),)
+    options = ExportOptions(models, name="toy", precisions=PRECISIONS, shortlist=shortlist, valid=valid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parity, "BATCHES", (16,))
         patch.setattr(translation_family, "_write_graphs", write_graphs)
-        patch.setattr(translation_family, "PARITY_SENTENCES", 60)
+        for count in ("PARITY_SENTENCES", "RANDOM_SENTENCES"):
+            patch.setattr(translation_family, count, FEW)
+        patch.setattr(alignment, "PAIRS", FEW)
         for minimum in ("MIN_SENTENCES", "MIN_DISTINCT"):
-            patch.setattr(parity, minimum, 40)
+            patch.setattr(parity, minimum, FEW // 2)
         return open_bundle(export(HERE / "checkpoint", options, lambda line: None))
 
 
@@ -62,7 +77,7 @@ def load_graph(bundle: Bundle, name: str) -> onnx.GraphProto:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_quality_of_each_precision(bundle: Bundle, precision: str) -> None:
     manifest = bundle.manifest
-    assert manifest.metrics["validation_pairs"] == len(SOURCES)
+    assert manifest.metrics["validation_pairs"] == len(PAIRS[::4])
     assert manifest.metrics[f"bleu_{precision.replace('-', '_')}"] > (99.99 if precision == "fp32" else 99)
     if precision != "fp32":
         assert manifest.parity[precision]["token_agreement_percent"] > 98
@@ -184,3 +199,28 @@ def test_short_graphs_share_the_weights_of_int8_and_take_the_projection_as_an_in
     names = needed_files(Path(bundle.folder), graphs)
     assert {"weights.int8.bin", "shortlist.npz", "projection.npz"} < names
     assert not [name for name in names if "fp32" in name]
+
+
+@pytest.mark.full
+def test_alignments_are_those_of_the_chosen_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = AlignmentChoice(AlignmentHeads(0, (1,)), 0.9, 0.8)
+    monkeypatch.setattr(translation_family, "choose_alignment", lambda *_: choice)
+    source = TranslationSource.of(load_checkpoint(HERE / "checkpoint"))
+    made = write_translation(source, tmp_path / "bundle", lambda line: None, None, PAIRS, ("fp32",), short=False)
+    assert made is choice
+    with closing(Translator("toy", 1, open_bundle(tmp_path / "bundle"), DecodeModelOptions("fp32"))) as model:
+        assert model.manifest.alignment == choice.heads
+        [translation] = model.translate([SOURCE], DecodingOptions(return_alignment=True))
+        found = attend_with(model, AttentionInput(SOURCE))
+    aligned = translation.hypotheses[0].alignment
+    assert aligned is not None
+    assert found.cross is not None
+    np.testing.assert_allclose(aligned, found.cross[0, 1, :-1], atol=TOLERANCE)
+    ours = cross_attention(source.model, *teacher_forced(source))
+    np.testing.assert_allclose(ours, found.cross, atol=TOLERANCE)
+
+
+def teacher_forced(source: TranslationSource) -> tuple[list[int], list[int]]:
+    """The first pair, as the decoder reads it."""
+    ids, answer = (source.tokenizer.encode(text).ids for text in (SOURCE, TARGET))
+    return ids, [source.model.config.bos_id, *answer[:-1]]

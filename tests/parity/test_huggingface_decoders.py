@@ -203,7 +203,7 @@ def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> None:
-    model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint")
+    model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint", layers=1)
     source = load_decoder(tmp_path / "checkpoint")
     write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")

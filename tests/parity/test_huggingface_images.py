@@ -27,6 +27,7 @@ from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import ImageModel
+from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 TOLERANCE = 1e-4
@@ -225,6 +226,20 @@ def by_class(answers: Sequence[ClassifiedImage]) -> Any:
     return rows
 
 
+@torch.no_grad()
+def check_attention(case: Case, model: nn.Module, folder: Path) -> None:
+    """Compare the weights of every layer and head for one image of the model's own size."""
+    picture = pictures()[0].convert("RGB").resize((32, 32))
+    prepared = processor(case)(picture, return_tensors="pt", do_resize=False, do_center_crop=False)["pixel_values"]
+    model.set_attn_implementation("eager")  # type: ignore[operator]  # the only one that returns weights
+    wanted = torch.stack(model(pixel_values=prepared.float(), output_attentions=True).attentions, 1).numpy()
+    session = Session(folder / "attend.fp32.onnx")
+    [found] = session.run({"pixels": np.asarray(picture)[None].copy()}, ["encoder"])
+    np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
+    assert wanted.std() > 0.02  # not uniform
+    assert session.shape("encoder")[1:] == found.shape[1:]  # known before it runs
+
+
 def check(case: Case, folder: Path) -> ImageFamily:
     model = build(case)
     balance(model, case)
@@ -237,12 +252,14 @@ def check(case: Case, folder: Path) -> ImageFamily:
     family = ImageFamily(checkpoint)
     family.write(folder / "bundle", lambda line: None)
     check_served(folder / "bundle", expected)
+    if case in (QUICK["vit"], QUICK["deit with teacher"]):
+        check_attention(case, model, folder / "bundle")
     return family
 
 
 # The graphs of the others are compared in test_image_graphs, their weights and outputs in test_original.
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in ("deit with teacher", "pvt") else [pytest.mark.full]) for name in QUICK]
+    "name", [pytest.param(name, marks=[] if name == "deit with teacher" else [pytest.mark.full]) for name in QUICK]
 )
 def test_a_served_bundle_equals_transformers(name: str, tmp_path: Path) -> None:
     case = QUICK[name]

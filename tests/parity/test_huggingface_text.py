@@ -5,7 +5,7 @@ Both run on the same texts of all lengths; transformers in a padded batch.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
-from triptych_export.families.text import write_text
+from triptych_export.families.text import text_manifest, write_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.original import compare_with_original
@@ -35,6 +35,8 @@ from triptych_serving.models.text.tasks import (
     TOKEN_CLASSIFICATION_TASK,
 )
 from triptych_serving.models.text.text_model import TextModel
+from triptych_serving.runtime.external_data import external_files
+from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import TextCheckpoint
 
 from ..fixtures.sentences import SENTENCES
@@ -266,16 +268,50 @@ def check_next_sentence(model: Imported) -> None:
     assert got == pytest.approx(expected, abs=TOLERANCE)
 
 
+@torch.no_grad()
+def check_attention(theirs: Any, folder: Path, precision: str) -> None:
+    """Compare the attention weights of every layer and head; in other precisions than fp32 in the mean."""
+    ids = torch.randint(9, 200, (1, 21))
+    theirs.set_attn_implementation("eager")  # the only one that returns weights
+    wanted = torch.stack(theirs(input_ids=ids, output_attentions=True).attentions, 1).numpy()
+    session = Session(folder / f"attend.{precision}.onnx")
+    inputs = {"ids": ids.int().numpy(), "segments": np.zeros((1, 21), np.int32)}
+    [found] = session.run({name: inputs[name] for name in session.inputs}, ["encoder"])
+    assert external_files(folder / f"attend.{precision}.onnx") == {f"weights.{precision}.bin"}
+    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5 if precision != "fp16" else 2e-3)
+    if precision == "fp32":
+        np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
+    assert np.abs(found - wanted).mean() < found.std() / 5
+    assert found.std() > 0.02  # not uniform
+
+
+# test_original compares weights and outputs of the others.
 @pytest.mark.parametrize(
-    "family", [BERT, ROBERTA, pytest.param(DISTILBERT, marks=pytest.mark.full), MODERNBERT], ids=lambda family: family.name
+    "family",
+    [BERT, MODERNBERT, *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT))],
+    ids=lambda family: family.name,
 )
 def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> None:
     head = "ForPreTraining" if family is BERT else "ForMaskedLM"
-    with imported(tmp_path, family, head) as model:
+    layers = {} if family is DISTILBERT else {"num_hidden_layers": 2}
+    with imported(tmp_path, family, head, **layers) as model:
         check_masks(model)
         check_vectors(model)
         if family is BERT:
             check_next_sentence(model)
+        for precision in ("fp32", "int8"):
+            check_attention(model.theirs, tmp_path / "bundle", precision)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("family", "precision"), [(BERT, "int8-weights"), (MODERNBERT, "fp16")])
+def test_attention_in_other_precisions(tmp_path: Path, family: Family, precision: str) -> None:
+    theirs = build(family, "ForMaskedLM", num_hidden_layers=2)
+    save_checkpoint(theirs, family.tokenizer(), tmp_path / "theirs")
+    checkpoint = load(Folder(tmp_path / "theirs"))
+    assert isinstance(checkpoint, TextCheckpoint)
+    write_text(checkpoint, tmp_path / "bundle", lambda line: None, (precision,))
+    check_attention(theirs, tmp_path / "bundle", precision)
 
 
 @pytest.mark.full
@@ -343,18 +379,8 @@ def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None
     checkpoint = load(Folder(folder))
     assert isinstance(checkpoint, TextCheckpoint)
     assert (checkpoint.pooling, checkpoint.normalize, checkpoint.head) == ("cls", True, "embedding")
-    write_text(checkpoint, tmp_path / "bundle", lambda line: None)
-    served = TextModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32", runs=1))
-    try:
-        default, plain = (
-            served.run(EMBEDDING_TASK, ["Rain again."]),
-            served.run(EMBEDDING_TASK, ["Rain again."], pooling="cls", normalize=False),
-        )
-    finally:
-        served.close(drain=False)
-    assert np.linalg.norm(default[0].values) == pytest.approx(1)
-    vector = np.array(plain[0].values)
-    np.testing.assert_allclose(default[0].values, vector / np.linalg.norm(vector), rtol=1e-5)
+    manifest = text_manifest(checkpoint, ("fp32",))
+    assert (manifest["task"], manifest["pooling"], manifest["normalize"]) == ("text-embedding", "cls", True)
 
 
 def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) -> None:
@@ -369,6 +395,11 @@ def test_length_limit_case_and_prompts_of_sentence_transformers(tmp_path: Path) 
     assert checkpoint.provenance["prompts_for_callers_to_add"] == "query: 'rain: ', other: 'sun: '"
     bundle = open_bundle(export(folder, ExportOptions(tmp_path / "models", valid=(SENTENCES_FILE,)), lambda line: None))
     assert bundle.manifest_of(TextManifest).limits.max_tokens == 12
+    with closing(TextModel("model", 1, bundle, EncoderOptions("fp32", runs=1))) as served:
+        [default], [plain] = (served.run(EMBEDDING_TASK, ["Rain again."], **given) for given in ({}, {"normalize": False}))
+    assert np.linalg.norm(default.values) == pytest.approx(1)
+    vector = np.array(plain.values)
+    np.testing.assert_allclose(default.values, vector / np.linalg.norm(vector), rtol=1e-5)
     tokenizer = word_pieces()
     tokenizer.add_tokens([AddedToken("the", normalized=False)])
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -311,7 +311,7 @@ FIRST_OF_FAMILY = [next(case for case in cases() if case.family == family) for f
 )
 @torch.inference_mode()
 def test_source_ids_logits_and_greedy_tokens_are_equal(case: Case, tmp_path: Path) -> None:
-    loaded, texts = Loaded(case, tmp_path), TEXTS[:24]
+    loaded, texts = Loaded(case, tmp_path), TEXTS[:QUICK]
     source, config = loaded.source, loaded.source.model.config
     near = source.sources[case.source or next(iter(source.sources))]
     far = source.targets[case.target or next(iter(source.targets))]

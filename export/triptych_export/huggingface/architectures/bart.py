@@ -6,10 +6,12 @@ and Thottingal 2020. `registry.load` says which errors the loaders raise.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tokenizers import Tokenizer
 
 from triptych_export.huggingface.checkpoint.config import check_architecture, integer
+from triptych_export.huggingface.checkpoint.generation import FILE as GENERATION_CONFIG
 from triptych_export.huggingface.checkpoint.generation import GenerationSettings, read_generation
 from triptych_export.huggingface.checkpoint.languages import (
     CheckpointLanguages,
@@ -60,6 +62,10 @@ def load_mbart(folder: Folder, source_language: str = "", target_language: str =
     generation, tokenizers = _read(folder, "MBart", MBART_DEFAULTS)
     first = None if target_language else generation.first_token
     languages = _mbart_languages(folder, tokenizers.source, generation, first).choose(source_language, target_language)
+    files = folder.config, folder.members(GENERATION_CONFIG)
+    is_mbart25 = any(frame.after for frame in languages.sources.values())
+    if is_mbart25 and generation.first_token is None and all(file.get("decoder_start_token_id") is None for file in files):
+        generation, languages = _start_with_target(folder, generation, languages)
     return make_source(folder, _bart_model(folder, generation, norm="pre"), tokenizers, languages, generation)
 
 
@@ -133,6 +139,17 @@ def _mbart_languages(
         forced = () if generation.first_token is None else (generation.first_token,)
         return CheckpointLanguages(sources, {by_token[generation.start]: TargetFrame(forced=forced)})
     return CheckpointLanguages(sources, _forced_targets(tokens, first))
+
+
+def _start_with_target(
+    folder: Folder, generation: GenerationSettings, languages: CheckpointLanguages
+) -> tuple[GenerationSettings, CheckpointLanguages]:
+    """Let the decoder start with the only target language's token, as transformers documents it for mBART of 25 languages."""
+    if len(languages.targets) > 1:
+        missing = "decoder_start_token_id: missing; the decoder of mBART starts with its target language"
+        raise folder.config_error(f"{missing}: name it with --target-language")
+    [(code, frame)] = languages.targets.items()
+    return replace(generation, start=frame.forced[0]), replace(languages, targets={code: TargetFrame()})
 
 
 def _m2m100_languages(folder: Folder, tokenizer: Tokenizer, first: int | None) -> CheckpointLanguages:

@@ -179,6 +179,17 @@ def test_mbart_whose_decoder_does_not_start_with_a_language(copy: Any) -> None:
     assert loaded.targets["de_DE"].forced == (loaded.tokenizer.token_to_id("de_DE"),)
 
 
+def test_mbart_without_a_start_token_starts_with_the_target_that_the_user_names(copy: Any) -> None:
+    folder = copy("mbart25 tied")
+    for file in ("config.json", "generation_config.json"):
+        edit(folder / file, decoder_start_token_id=None)
+    with pytest.raises(SourceError, match=r"decoder_start_token_id: missing; .* name it with --target-language$"):
+        languages(folder)
+    loaded = languages(folder, target="de")
+    assert (dict(loaded.targets), len(loaded.sources)) == ({"de_DE": TargetFrame()}, 25)
+    assert loaded.model.config.bos_id == loaded.tokenizer.token_to_id("de_DE")
+
+
 def test_text_to_text_models_are_undetermined_until_the_user_names_languages(checkpoints: Path) -> None:
     loaded = languages(checkpoints / "bart tied")
     assert dict(loaded.sources) == {"und": SourceFrame(before=(0,))}
