@@ -12,10 +12,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from triptych.signals import SAME_SIGNAL_SECONDS
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
-from triptych_serving.server import FLUSH_SECONDS, SAME_SIGNAL_SECONDS
+from triptych_serving.server import FLUSH_SECONDS
 
 from ...fixtures.toy import MODELS, SOURCE, SOURCES, TARGET, TARGETS
 from ...unit.deploy.files import KUBERNETES, document
