@@ -30,6 +30,8 @@ from triptych_serving.models.image.image_model import ImageModel
 from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
+from ..fixtures.json_files import edit_json, write_json
+from .test_huggingface_images import as_png
 
 PROMPTS, NEW = 100, 16
 
@@ -94,8 +96,7 @@ def _until(row: list[int], ends: Any) -> list[int]:
 def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
     small_decoder(variant, tmp_path)
     (tmp_path / "generation_config.json").unlink()
-    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}), encoding="utf-8")
+    edit_json(tmp_path / "config.json", **changes)
     with pytest.raises(SourceError) as caught:
         load_decoder(tmp_path)
     assert fault in str(caught.value)
@@ -105,9 +106,9 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
     small_decoder("llama", tmp_path)
     sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 20, "repetition_penalty": 1.2}
     settings = {"eos_token_id": [0, 2], "bos_token_id": 1, **sampling}
-    (tmp_path / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    write_json(tmp_path / "generation_config.json", settings)
     tokens = {"eos_token": {"content": END}, "bos_token": "<|im_start|>", "chat_template": "{{ messages }}"}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
+    write_json(tmp_path / "tokenizer_config.json", tokens)
     source = load_decoder(tmp_path)
     assert (source.ends, source.start, source.pad) == ((0, 2), 1, 0)
     drawn = {"sampling_topk": 50, "sampling_temperature": 0.6, "sampling_topp": 0.9}
@@ -181,7 +182,7 @@ def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
 
 @torch.inference_mode()
 def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
-    model = small_image_gpt("ImageClassification", tmp_path / "checkpoint")
+    model = small_image_gpt("ImageClassification", tmp_path / "checkpoint", layers=1)
     loaded = load(Folder(tmp_path / "checkpoint"))
     assert isinstance(loaded, ImageCheckpoint)
     family = ImageFamily(loaded, shipped=("fp32", "int8"))
@@ -189,13 +190,13 @@ def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
     parity, _ = family.measure(tmp_path / "bundle", lambda line: None)  # graphs against our module
     assert parity["int8"]["near_agreement_percent"] > 60
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
-    pictures = [png(pixels) for pixels in family.images]
+    pictures = [Image.fromarray(pixels) for pixels in family.images]
     served = ImageModel("model", 1, open_bundle(tmp_path / "bundle"), EncoderOptions("fp32"))
     try:
-        results = served.classify([file for file, _ in pictures])
+        results = served.classify(list(map(as_png, pictures)))
     finally:
         served.close(drain=False)
-    for (_, picture), result in zip(pictures, results, strict=True):
+    for picture, result in zip(pictures, results, strict=True):
         expected = model(**processor(picture, return_tensors="pt")).logits.softmax(-1)[0]
         found = {label.index: label.score for label in result.labels}
         np.testing.assert_allclose([found[index] for index in range(5)], expected, atol=1e-4)
@@ -208,16 +209,16 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
     write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
     chance, size, rows = np.random.default_rng(3), (6, 6), (None, 0, 1, 5)
-    pictures = [png(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
+    pictures = [Image.fromarray(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
     engine = DecodeModelOptions(engine=EngineOptions(workers=1))
     generator = ImageGenerator("model", 1, open_bundle(tmp_path / "bundle"), engine)
     try:
-        files, keep = [file for file, _ in pictures], DecodingOptions(sampling_topk=1)
+        files, keep = list(map(as_png, pictures)), DecodingOptions(sampling_topk=1)
         found = {kept: generator.generate(GenerationRequest(images=files, rows=kept, options=keep)) for kept in rows}
     finally:
         generator.close(drain=False)
     colours = np.rint((np.array(processor.clusters) + 1) * 127.5).astype(np.uint8)
-    for index, (_, picture) in enumerate(pictures):
+    for index, picture in enumerate(pictures):
         pixels = processor(picture, return_tensors="pt").input_ids[0].tolist()
         for kept, generations in found.items():
             prompt = torch.tensor([[32, *pixels[: 6 * (3 if kept is None else kept)]]])
@@ -229,10 +230,3 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
     [(likely, _)] = score(open_bundle(tmp_path / "bundle"), "fp32", texts)
     logits = model(torch.tensor([texts[0][:-1]])).logits[0, :, :32].log_softmax(-1)
     np.testing.assert_allclose(likely, logits.gather(1, torch.tensor(texts[0][1:])[:, None])[:, 0], atol=1e-4)
-
-
-def png(pixels: Any) -> tuple[bytes, Image.Image]:
-    """Return an image as a PNG file and as Pillow has it."""
-    picture, file = Image.fromarray(pixels), BytesIO()
-    picture.save(file, "PNG")
-    return file.getvalue(), picture

@@ -5,7 +5,7 @@ The models are small and random, with weights large enough that results differ b
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from triptych_serving.models.image.image_job import ClassifiedImage
 from triptych_serving.models.image.image_model import ImageModel
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import ImageCheckpoint
+
+from ..fixtures.json_files import edit_json
 
 TOLERANCE = 1e-4
 SPREAD = 0.3  # standard deviation of what is added to every weight
@@ -277,12 +279,6 @@ def test_other_shapes_equal_transformers(name: str, tmp_path: Path) -> None:
     check(FULL[name], tmp_path)
 
 
-def edit(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
-    members = json.loads((folder / file).read_text())
-    change(members)
-    (folder / file).write_text(json.dumps(members))
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
@@ -321,7 +317,7 @@ def checkpoint(saved: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_unsupported_members_are_named(checkpoint: Path, change: Members, message: str) -> None:
-    edit(checkpoint, "config.json", lambda members: members.update(change))
+    edit_json(checkpoint / "config.json", **change)
     with pytest.raises(SourceError, match=message):
         load(Folder(checkpoint))
 
@@ -336,7 +332,7 @@ def test_images_for_parity_may_be_files(checkpoint: Path) -> None:
     np.testing.assert_array_equal(pixels, np.moveaxis(np.asarray(expected), 0, -1))
     with pytest.raises(SourceError, match=r"lost\.png: cannot be read: No such file"):
         ImageFamily(loaded, [str(checkpoint / "lost.png")])
-    edit(checkpoint, "preprocessor_config.json", lambda members: members.update(size=24))
+    edit_json(checkpoint / "preprocessor_config.json", size=24)
     other = load(Folder(checkpoint))
     assert isinstance(other, ImageCheckpoint)
     with pytest.raises(SourceError, match="image: 24 x 24 pixels, the model takes 32 x 32"):
@@ -362,11 +358,11 @@ def test_windows_larger_than_a_grid_are_rejected(tmp_path: Path) -> None:
 
 def test_duplicate_class_names_get_a_number(checkpoint: Path) -> None:
     names = {str(number): "crane" if number in (3, 7) else f"thing  {number}" for number in range(CLASSES)}
-    edit(checkpoint, "config.json", lambda members: members.update(id2label=names))
+    edit_json(checkpoint / "config.json", id2label=names)
     loaded = load(Folder(checkpoint))
     assert isinstance(loaded, ImageCheckpoint)
     assert (loaded.labels[3], loaded.labels[7], loaded.labels[8]) == ("crane (3)", "crane (7)", "thing 8")
-    edit(checkpoint, "config.json", lambda members: members.pop("id2label"))
+    edit_json(checkpoint / "config.json", id2label=None)
     unnamed = load(Folder(checkpoint))
     assert isinstance(unnamed, ImageCheckpoint)
     assert unnamed.labels == tuple(f"LABEL_{number}" for number in range(CLASSES))

@@ -1,6 +1,5 @@
 """Serving's pixels are those of transformers' image processors, bit by bit."""
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from triptych_export.parity.image import generate_images
 from triptych_serving.bundle.manifest.image import ImageSpec
 from triptych_serving.images.decode import decode_image
 from triptych_training.checkpoints.encoder import ImagePreprocessing
+
+from .test_huggingface_images import as_png
 
 Pixels = NDArray[np.uint8]
 Maker = Callable[[], Any]
@@ -38,12 +39,6 @@ PROCESSORS: Mapping[str, Maker] = {
 }
 QUICK = ("vit", "deit", "deit odd", "clip", "convnext odd")
 SIZES = ((331, 217), (64, 301), (40, 40), (9, 13))  # width and height
-
-
-def as_png(picture: Image.Image) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    return file.getvalue()
 
 
 def ours(folder: Path, processor: Any) -> tuple[ImagePreprocessing, ImageSpec]:

@@ -39,6 +39,7 @@ from triptych_serving.runtime.external_data import external_files
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import TextCheckpoint
 
+from ..fixtures.json_files import edit_json
 from ..fixtures.sentences import SENTENCES
 from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces
 
@@ -293,7 +294,7 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
 )
 def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> None:
     head = "ForPreTraining" if family is BERT else "ForMaskedLM"
-    layers = {} if family is DISTILBERT else {"num_hidden_layers": 2}
+    layers = {BERT.name: {"num_hidden_layers": 1}, MODERNBERT.name: {"num_hidden_layers": 2}}.get(family.name, {})
     with imported(tmp_path, family, head, **layers) as model:
         check_masks(model)
         check_vectors(model)
@@ -415,9 +416,8 @@ def test_newer_files_of_sentence_transformers_leave_the_length_to_the_tokenizer(
     folder = write_sentence_transformer(tmp_path, {"embedding_dimension": 48, "pooling_mode": "cls", "include_prompt": True})
     task = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings", "unpad_inputs": True}
     (folder / "sentence_bert_config.json").write_text(json.dumps(task))
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
     for length, expected in ((14, 14), (10**30, POSITIONS)):
-        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": length}))
+        edit_json(folder / "tokenizer_config.json", model_max_length=length)
         checkpoint = load(Folder(folder))
         assert isinstance(checkpoint, TextCheckpoint)
         assert checkpoint.model.config.max_positions == expected
@@ -458,12 +458,6 @@ def write_sentence_transformer(folder: Path, pooling: dict[str, Any], kinds: Seq
     return target
 
 
-def rewrite(folder: Path, **members: Any) -> Folder:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, **members}))
-    return Folder(folder)
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifier")
@@ -496,23 +490,23 @@ def test_unsupported_members_are_named_with_the_supported_ones(
 ) -> None:
     for file in classifier.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
+    edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):
-        load(rewrite(tmp_path, **members))
+        load(Folder(tmp_path))
 
 
 def test_old_configurations_of_modernbert(tmp_path: Path) -> None:
     save_checkpoint(build(MODERNBERT, "Model"), modern_pieces(), tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    for name in ("layer_types", "rope_parameters"):
-        config.pop(name)
-    old = {"global_attn_every_n_layers": 2, "global_rope_theta": 5_000.0, "local_rope_theta": None}
-    (tmp_path / "config.json").write_text(json.dumps({**config, **old}))
+    edit_json(tmp_path / "config.json", layer_types=None, rope_parameters=None)
+    edit_json(tmp_path / "config.json", global_attn_every_n_layers=2, global_rope_theta=5_000.0)
     checkpoint = load(Folder(tmp_path))
     assert isinstance(checkpoint, TextCheckpoint)
     shape = checkpoint.model.config
     assert (shape.global_layers, shape.global_theta, shape.local_theta) == ((0, 2), 5_000.0, 10_000.0)  # type: ignore[union-attr]
+    edit_json(tmp_path / "config.json", rope_scaling={"rope_type": "yarn"})
     with pytest.raises(SourceError, match=r"rope_scaling: \{'rope_type': 'yarn'\} is not supported"):
-        load(rewrite(tmp_path, rope_scaling={"rope_type": "yarn"}))
+        load(Folder(tmp_path))
     scaled = {"full_attention": {"rope_type": "linear", "factor": 2.0}}
+    edit_json(tmp_path / "config.json", rope_scaling=None, rope_parameters=scaled)
     with pytest.raises(SourceError, match="rope_type: 'linear' is not supported"):
-        load(rewrite(tmp_path, rope_scaling=None, rope_parameters=scaled))
+        load(Folder(tmp_path))

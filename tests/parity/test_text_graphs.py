@@ -30,7 +30,7 @@ from triptych_training.models.bert import (
 from ..fixtures.cuda_kernels import unfit_nodes
 
 VOCABULARY, LONGEST = 1_200, 24
-SHAPE = {"model_dim": 48, "heads": 3, "feedforward_dim": 80, "layers": 2, "max_positions": LONGEST}
+SHAPE = {"model_dim": 48, "heads": 3, "feedforward_dim": 80, "layers": 1, "max_positions": LONGEST}
 POST = BertConfig(VOCABULARY, **SHAPE)
 PRE = BertConfig(VOCABULARY, **SHAPE, norm="pre", activation="relu", norm_epsilon=1e-5)
 MODELS: dict[str, Callable[[], BertModel]] = {

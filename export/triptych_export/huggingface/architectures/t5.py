@@ -95,8 +95,7 @@ def _rules(gated: bool) -> Sequence[Rule]:
     return (
         *_side_rules("encoder", 1, gated),
         *_side_rules("decoder", 2, gated),
-        *cross_attention_rules("decoder.layers.{i}", f"{cross}.EncDecAttention", PROJECTIONS),
-        Rule("decoder.layers.{i}.cross_attention_residual.norm", f"{cross}.layer_norm"),
+        *cross_attention_rules(f"{cross}.EncDecAttention", PROJECTIONS, f"{cross}.layer_norm"),
     )
 
 

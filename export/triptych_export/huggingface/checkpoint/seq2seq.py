@@ -84,18 +84,20 @@ def bart_rules(positions: int = 0) -> Sequence[Rule]:
         )
     return (
         *rules,
-        *cross_attention_rules("decoder.layers.{i}", "decoder.layers.{i}.encoder_attn", BART_PROJECTIONS),
-        Rule("decoder.layers.{i}.cross_attention_residual.norm", "decoder.layers.{i}.encoder_attn_layer_norm"),
+        *cross_attention_rules(
+            "decoder.layers.{i}.encoder_attn", BART_PROJECTIONS, "decoder.layers.{i}.encoder_attn_layer_norm"
+        ),
     )
 
 
-def cross_attention_rules(ours: str, theirs: str, projections: Sequence[str]) -> Sequence[Rule]:
-    """Rules of cross-attention; `projections` names those to queries, keys, values and the output."""
-    query, key, value, output = (f"{theirs}.{name}" for name in projections)
+def cross_attention_rules(theirs: str, projections: Sequence[str], norm: str) -> Sequence[Rule]:
+    """Rules of cross-attention and its norm; `projections` names those to queries, keys, values and the output."""
+    ours, (query, key, value, output) = "decoder.layers.{i}", (f"{theirs}.{name}" for name in projections)
     return (
         Rule(f"{ours}.cross_attention.query", query),
         Rule(f"{ours}.cross_attention.key_value", key, value),
         Rule(f"{ours}.cross_attention.output", output),
+        Rule(f"{ours}.cross_attention_residual.norm", norm),
     )
 
 

@@ -4,22 +4,20 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
 from triptych_export.graphs.operators import DOMAIN
 
 from ....fixtures.cuda_kernels import HOST_INPUTS, KERNELS, unfit_nodes
+from ....fixtures.onnx_models import onnx_model, values
 
 HALF, INT64, DOUBLE = TensorProto.FLOAT16, TensorProto.INT64, TensorProto.DOUBLE
 
 
 def graph(*nodes: onnx.NodeProto, kind: int = HALF, **constants: Any) -> ModelProto:
     """Make a graph with inputs `x` `[B, 4]` and `n` `[1]` int64 and output `y`."""
-    inputs = [helper.make_tensor_value_info("x", kind, ["B", 4]), helper.make_tensor_value_info("n", INT64, [1])]
-    weights = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.UNDEFINED, None)]
-    body = helper.make_graph(nodes, "test", inputs, outputs, weights)
-    return helper.make_model(body, opset_imports=[helper.make_opsetid("", 24), helper.make_opsetid(DOMAIN, 1)])
+    inputs = [*values({"x": ["B", 4]}, kind), *values({"n": [1]}, INT64)]
+    return onnx_model(nodes, inputs, values({"y": None}, TensorProto.UNDEFINED), constants, opset=24)
 
 
 def node(kind: str, *inputs: str, output: str = "y", domain: str = "", **attributes: Any) -> onnx.NodeProto:

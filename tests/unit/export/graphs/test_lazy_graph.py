@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.weights_file import WeightsFile
 
-from ....fixtures.whole_graph import whole
+from ....fixtures.onnx_models import onnx_model, values, whole
 
 TABLE = np.random.default_rng(5).standard_normal((40, 24)).astype(np.float32)
 ROWS = np.array([3, 0, 39])
@@ -22,12 +22,7 @@ def tied() -> Graph:
         helper.make_node("Gather", ["table", "rows"], ["x"], axis=0),
         helper.make_node("Gemm", ["x", "table"], ["y"], transB=1),
     ]
-    inputs = [helper.make_tensor_value_info("rows", TensorProto.INT64, ["n"])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = Graph(
-        helper.make_model(helper.make_graph(nodes, "graph", inputs, outputs), opset_imports=[helper.make_opsetid("", 21)])
-    )
-    graph.model.ir_version = 10
+    graph = Graph(onnx_model(nodes, values({"rows": ["n"]}, TensorProto.INT64), values({"y": None})))
     graph.model.graph.initializer.append(graph.add("table", TABLE.dtype, TABLE.shape, lambda: TABLE))
     return graph
 

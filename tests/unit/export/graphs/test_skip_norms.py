@@ -6,13 +6,14 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper
 
 from triptych_export.graphs.lazy_graph import Graph
-from triptych_export.graphs.operators import DOMAIN
 from triptych_export.graphs.skip_norms import fuse_skip_norms
 
-FLOAT, WIDTH = TensorProto.FLOAT, 8
+from ....fixtures.onnx_models import onnx_model, values
+
+WIDTH = 8
 Floats = NDArray[np.float32]
 
 
@@ -26,18 +27,11 @@ def model(*nodes: NodeProto, outputs: str, shapes: dict[str, list[Any]] | None =
     weights = {name: chance.standard_normal((WIDTH,) * (2 if name == "w" else 1)).astype(np.float32) for name in "wbgh"}
     full = ["B", "T", WIDTH]
     known = {name: full for each in nodes for name in each.output} | {"x": full, "y": full} | (shapes or {})
-    info = {name: helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in known.items()}
+    info = {value.name: value for value in values(known)}
     names = outputs.split()
-    body = helper.make_graph(
-        nodes,
-        "test",
-        [info["x"], info["y"]],
-        [info[name] for name in names],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-        value_info=[value for name, value in info.items() if name not in ("x", "y", *names)],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(body, opset_imports=opsets, ir_version=10)
+    made = onnx_model(nodes, [info["x"], info["y"]], [info[name] for name in names], weights)
+    made.graph.value_info.extend(value for name, value in info.items() if name not in ("x", "y", *names))
+    return made
 
 
 def run(graph: ModelProto) -> list[Floats]:

@@ -1,6 +1,5 @@
 """Languages that a checkpoint offers, the tokens that select them, and the user's choice."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
 
 from ....fixtures.huggingface import small_model
+from ....fixtures.json_files import edit_json
 
 MODELS = ("marian tied", "marian languages", "bart tied", "mbart50 tied", "mbart25 tied", "m2m100 tied", "nllb tied")
 MODELS = (*MODELS, "t5 translator")
@@ -30,12 +30,6 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
         family, variant = name.split()
         small_model(family, variant, folder / name)
     return folder
-
-
-def edit(path: Path, **changes: Any) -> None:
-    members = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-    members = {name: value for name, value in members.items() if value is not None}
-    path.write_text(json.dumps(members), encoding="utf-8")
 
 
 @pytest.fixture
@@ -75,7 +69,7 @@ def test_the_tokenizer_names_the_pair(copy: Any) -> None:
 )
 def test_otherwise_the_models_name_names_the_pair(name: str, pair: tuple[str, str], copy: Any) -> None:
     folder = copy("marian tied", name)
-    edit(folder / "tokenizer_config.json", source_lang=None, target_lang=None)
+    edit_json(folder / "tokenizer_config.json", source_lang=None, target_lang=None)
     loaded = languages(folder)
     assert (*loaded.sources, *loaded.targets) == pair
     assert loaded.splits
@@ -83,7 +77,7 @@ def test_otherwise_the_models_name_names_the_pair(name: str, pair: tuple[str, st
 
 def test_language_groups_are_undetermined_until_the_user_names_languages(copy: Any) -> None:
     folder = copy("marian tied")
-    edit(folder / "tokenizer_config.json", source_lang="gmw", target_lang="multi")
+    edit_json(folder / "tokenizer_config.json", source_lang="gmw", target_lang="multi")
     for given, expected in (((), ("und", "und")), (("nl", "af"), ("nl", "af"))):
         loaded = languages(folder, *given)
         assert (*loaded.sources, *loaded.targets) == expected
@@ -144,7 +138,7 @@ def test_a_language_token_without_an_embedding_is_rejected(copy: Any) -> None:
     weights = load_file(folder / "model.safetensors")
     weights["model.shared.weight"] = weights["model.shared.weight"][:rows].clone()
     save_file(weights, folder / "model.safetensors")
-    edit(folder / "config.json", vocab_size=rows)
+    edit_json(folder / "config.json", vocab_size=rows)
     with pytest.raises(SourceError, match=rf"the token of 'fra_Latn' is number {rows}, and the model has {rows} embeddings$"):
         languages(folder)
     assert list(languages(folder, "en", "de").targets) == ["deu_Latn"]
@@ -153,7 +147,7 @@ def test_a_language_token_without_an_embedding_is_rejected(copy: Any) -> None:
 def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(copy: Any) -> None:
     folder = copy("nllb tied")
     token = languages(folder).tokenizer.token_to_id("fra_Latn")
-    edit(folder / "generation_config.json", forced_bos_token_id=token)
+    edit_json(folder / "generation_config.json", forced_bos_token_id=token)
     loaded = languages(folder)
     assert dict(loaded.targets) == {"fra_Latn": TargetFrame(forced=(token,))}
     assert len(loaded.sources) == 4
@@ -162,7 +156,7 @@ def test_a_forced_first_token_leaves_one_target_unless_the_user_chooses_another(
 
 def test_source_tokens_after_the_text(copy: Any, checkpoints: Path) -> None:
     folder = copy("nllb tied")
-    edit(folder / "tokenizer_config.json", legacy_behaviour=True)
+    edit_json(folder / "tokenizer_config.json", legacy_behaviour=True)
     loaded = languages(folder)
     assert loaded.sources["fra_Latn"] == SourceFrame(after=(loaded.tokenizer.token_to_id("fra_Latn"),))
     mbart = languages(checkpoints / "mbart25 tied")
@@ -173,7 +167,7 @@ def test_source_tokens_after_the_text(copy: Any, checkpoints: Path) -> None:
 
 def test_mbart_whose_decoder_does_not_start_with_a_language(copy: Any) -> None:
     folder = copy("mbart25 tied")
-    edit(folder / "generation_config.json", decoder_start_token_id=2)
+    edit_json(folder / "generation_config.json", decoder_start_token_id=2)
     loaded = languages(folder)
     assert len(loaded.targets) == 25
     assert loaded.targets["de_DE"].forced == (loaded.tokenizer.token_to_id("de_DE"),)
@@ -182,7 +176,7 @@ def test_mbart_whose_decoder_does_not_start_with_a_language(copy: Any) -> None:
 def test_mbart_without_a_start_token_starts_with_the_target_that_the_user_names(copy: Any) -> None:
     folder = copy("mbart25 tied")
     for file in ("config.json", "generation_config.json"):
-        edit(folder / file, decoder_start_token_id=None)
+        edit_json(folder / file, decoder_start_token_id=None)
     with pytest.raises(SourceError, match=r"decoder_start_token_id: missing; .* name it with --target-language$"):
         languages(folder)
     loaded = languages(folder, target="de")
@@ -220,7 +214,7 @@ def test_t5_targets_have_an_instruction(checkpoints: Path) -> None:
 def test_t5_with_tasks_from_several_source_languages_is_text_to_text(copy: Any) -> None:
     folder = copy("t5 translator")
     tasks = {f"translation_{pair}": {"prefix": f"{pair}: "} for pair in ("en_to_de", "de_to_en")}
-    edit(folder / "config.json", task_specific_params=tasks)
+    edit_json(folder / "config.json", task_specific_params=tasks)
     loaded = languages(folder)
     assert (*loaded.sources, *loaded.targets, loaded.splits) == ("und", "und", False)
 

@@ -23,6 +23,7 @@ from triptych_export.loading import open_checkpoint
 from triptych_export.options import ExportOptions
 
 from ....fixtures.huggingface import small_model
+from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.toy import HERE
 
 SUPPORTED = (
@@ -33,7 +34,7 @@ SUPPORTED = (
 def fault(folder: Path, config: dict[str, Any] | None = None, **languages: str) -> str:
     """Write `config` as config.json, and return the error of loading."""
     if config is not None:
-        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        write_json(folder / "config.json", config)
     with pytest.raises(SourceError) as caught:
         load(Folder(folder), **languages)
     return str(caught.value)
@@ -103,9 +104,9 @@ def test_encoders_take_no_languages(tmp_path: Path) -> None:
 )
 def test_unsupported_members_are_named(model: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     folder = small_model(model, "tied", tmp_path / "model")
-    config = {**json.loads((folder / "config.json").read_text(encoding="utf-8")), **changes}
+    edit_json(folder / "config.json", **changes)
     (folder / "generation_config.json").unlink()
-    found = fault(folder, config)
+    found = fault(folder)
     assert message in found
     assert found.startswith(str(folder))
 
@@ -121,8 +122,8 @@ def test_a_decoder_that_is_a_sentence_encoder_is_rejected(tmp_path: Path) -> Non
 
 def test_an_unsupported_member_explains_weights_that_do_not_fit(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    found = fault(folder, {**config, "quantization_config": {"bits": 4}, "encoder_layers": 3})
+    edit_json(folder / "config.json", quantization_config={"bits": 4}, encoder_layers=3)
+    found = fault(folder)
     assert "config.json: quantization_config: {'bits': 4} is not supported" in found
 
 
@@ -140,7 +141,7 @@ def test_the_masks_that_older_versions_stored_with_gpt2_are_ignored(tmp_path: Pa
 def test_mistral_has_a_window_unless_it_is_null(given: dict[str, Any], window: int, tmp_path: Path) -> None:
     shape = {"num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     config = {**shape, "max_position_embeddings": 9_000, **given}
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_json(tmp_path / "config.json", config)
     members = DECODERS["mistral"][0].members(Folder(tmp_path))
     assert (members["window"], list(members["window_layers"])) == (window, [0] if window else [])
 
@@ -168,8 +169,8 @@ def test_members_of_other_files_are_closed_as_well(tmp_path: Path) -> None:
 
     def check(processor: dict[str, Any], **strays: int) -> None:
         folder = Folder(tmp_path, ignored=["other"] if strays else [])
-        (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor | strays), encoding="utf-8")
-        (tmp_path / "generation_config.json").write_text(json.dumps(generation | strays), encoding="utf-8")
+        write_json(tmp_path / "preprocessor_config.json", processor | strays)
+        write_json(tmp_path / "generation_config.json", generation | strays)
         read_image_processor(folder)
         read_generation(folder, 64, {})
         check_members(folder, {})
@@ -187,8 +188,7 @@ def test_members_of_other_files_are_closed_as_well(tmp_path: Path) -> None:
 
 def test_members_are_ignored_on_request(tmp_path: Path) -> None:
     folder = small_model("bart", "tied", tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 1e4, "alibi": 1}), encoding="utf-8")
+    edit_json(folder / "config.json", rope_theta=1e4, alibi=1)
     options = ExportOptions(tmp_path, ignore_config=["rope_theta", "alibi"])
     opened = open_checkpoint(str(folder), options)
     assert opened.family.default_name

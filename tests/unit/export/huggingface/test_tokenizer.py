@@ -3,7 +3,7 @@
 import importlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
 from ....fixtures.encoders import tokenizer as word_pieces
+from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.piece_folders import CODES, T5_IDS, PieceFolder, pieces_of, train, write_folder, write_m2m100, write_marian
 from ....fixtures.sentences import SENTENCES
 
@@ -96,14 +97,6 @@ def _source(folder: PieceFolder | Path) -> Tokenizer:
 
 def _text(path: Path) -> Tokenizer:
     return _served(text_tokenizer(Folder(path)))
-
-
-def _write(path: Path, members: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(members, ensure_ascii=False), encoding="utf-8")
-
-
-def _edit(path: Path, **changes: Any) -> None:
-    _write(path, {**json.loads(path.read_text(encoding="utf-8")), **changes})
 
 
 def _ids(tokenizer: Tokenizer, lines: tuple[str, ...] = LINES) -> dict[str, list[int]]:
@@ -212,7 +205,7 @@ def test_families_equal_transformers(tmp_path: Path, unigram: bytes, family: str
 
 def test_m2m100_equals_transformers(tmp_path: Path, bpe: bytes) -> None:
     folder = write_m2m100(tmp_path, bpe)
-    _write(
+    write_json(
         tmp_path / "special_tokens_map.json", {"additional_special_tokens": [f"__{code}__" for code in language_codes.M2M100]}
     )
     theirs, mine = transformers.M2M100Tokenizer.from_pretrained(tmp_path), _source(folder)
@@ -229,7 +222,7 @@ def test_nllb_equals_transformers(tmp_path: Path, bpe: bytes) -> None:
     flags = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
     size = _source(folder).token_to_id("ace_Arab")
     tokens = {str(size + place): {"content": name, **flags} for place, name in enumerate(behind)}
-    _edit(tmp_path / "tokenizer_config.json", added_tokens_decoder=tokens, additional_special_tokens=behind[:3])
+    edit_json(tmp_path / "tokenizer_config.json", added_tokens_decoder=tokens, additional_special_tokens=behind[:3])
     theirs, mine = transformers.NllbTokenizer.from_pretrained(tmp_path, src_lang="eng_Latn"), _source(folder)
     assert mine.get_vocab() == theirs.get_vocab()
     assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"][1:] for line in PLAIN}
@@ -248,7 +241,7 @@ def test_default_languages_of_a_family(tmp_path: Path, bpe: bytes) -> None:
     mbart = _source(write_folder("mbart50", tmp_path / "mbart50", bpe))
     assert [mbart.token_to_id(name) for name in ("ar_AR", "sl_SI", "<mask>")] == [size, size + 51, size + 52]
     write_m2m100(tmp_path / "wmt21", bpe)
-    _edit(tmp_path / "wmt21" / "tokenizer_config.json", language_codes="wmt21")
+    edit_json(tmp_path / "wmt21" / "tokenizer_config.json", language_codes="wmt21")
     wmt21 = _source(tmp_path / "wmt21")
     assert [wmt21.token_to_id(name) for name in ("__en__", "__de__", "__fr__")] == [size, size + 7, None]
 
@@ -256,18 +249,18 @@ def test_default_languages_of_a_family(tmp_path: Path, bpe: bytes) -> None:
 def test_added_tokens_keep_their_ids(tmp_path: Path, unigram: bytes) -> None:
     folder = write_folder("xlm-roberta", tmp_path, unigram)
     size = _text(tmp_path).get_vocab_size()
-    _write(tmp_path / "added_tokens.json", {"<mask>": size - 1, "<ours>": size + 1, "<brand>": size})
-    _write(tmp_path / "special_tokens_map.json", {"additional_special_tokens": ["<ours>"]})
+    write_json(tmp_path / "added_tokens.json", {"<mask>": size - 1, "<ours>": size + 1, "<brand>": size})
+    write_json(tmp_path / "special_tokens_map.json", {"additional_special_tokens": ["<ours>"]})
     tokenizer = _text(tmp_path)
     assert [tokenizer.token_to_id(name) for name in ("<mask>", "<brand>", "<ours>")] == [size - 1, size, size + 1]
     assert size in tokenizer.encode("a <brand> of its own").ids
     assert size in tokenizer.encode("a<brand>").ids
     assert size + 1 not in tokenizer.encode("<ours>").ids
     assert tokenizer.decode([size, size + 1]).strip() == "<brand>"
-    _write(tmp_path / "added_tokens.json", {"<brand>": size + 3})
+    write_json(tmp_path / "added_tokens.json", {"<brand>": size + 3})
     with pytest.raises(SourceError, match=f"ids up to {size + 3}, but {size + 1} is missing"):
         text_tokenizer(Folder(folder.path))
-    _write(tmp_path / "added_tokens.json", {"<brand>": 7})
+    write_json(tmp_path / "added_tokens.json", {"<brand>": 7})
     with pytest.raises(SourceError, match="'<brand>': id 7 in the added tokens"):
         text_tokenizer(Folder(folder.path))
 
@@ -290,8 +283,8 @@ def test_types_of_tokens_are_those_that_the_checkpoint_makes(
         last, first = (("[SEP]", made.token_to_id("[SEP]")), ("[CLS]", made.token_to_id("[CLS]")))
         made.post_processor = processors.BertProcessing(last, first)
     made.save(str(tmp_path / "tokenizer.json"))
-    _write(tmp_path / "config.json", {"model_type": "bert", "architectures": ["BertModel"]})
-    _write(tmp_path / "tokenizer_config.json", config)
+    write_json(tmp_path / "config.json", {"model_type": "bert", "architectures": ["BertModel"]})
+    write_json(tmp_path / "tokenizer_config.json", config)
     encoding = _text(tmp_path).encode("one", "two three")
     assert encoding.tokens == ["[CLS]", "one", "[SEP]", "two", "three", "[SEP]"]
     assert encoding.type_ids == [0, 0, 0, second, second, second]
@@ -328,8 +321,8 @@ WORDS = (
 @pytest.mark.parametrize("name", ["bert", "distilbert"])
 def test_bert_equals_transformers(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
-    _write(tmp_path / "config.json", {"model_type": name})
-    _write(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **settings})
+    write_json(tmp_path / "config.json", {"model_type": name})
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **settings})
     theirs, mine = transformers.BertTokenizer.from_pretrained(tmp_path), _text(tmp_path)
     lines = ("The ferry, the noon.", "caf\u00e9 CAFE\u0301 \u6f22\u5b57", "the\u00a0no\ton", "", "fe[CLS2]rry")
     assert mine.get_vocab() == theirs.get_vocab()
@@ -357,9 +350,9 @@ def byte_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("spaced", [False, True])
 def test_byte_level_equals_transformers(tmp_path: Path, byte_files: Path, spaced: bool) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
-    _write(tmp_path / "config.json", {"model_type": "roberta"})
+    write_json(tmp_path / "config.json", {"model_type": "roberta"})
     mask = {"content": "<mask>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False}
-    _write(tmp_path / "tokenizer_config.json", {"add_prefix_space": spaced, "mask_token": {"__type": "AddedToken", **mask}})
+    write_json(tmp_path / "tokenizer_config.json", {"add_prefix_space": spaced, "mask_token": {"__type": "AddedToken", **mask}})
     theirs, mine = transformers.RobertaTokenizer.from_pretrained(tmp_path), _text(tmp_path)
     assert mine.get_vocab() == theirs.get_vocab()
     lines = (*PLAIN, *(line for line in ODD if "</s>" not in line))
@@ -375,15 +368,15 @@ def test_byte_level_equals_transformers(tmp_path: Path, byte_files: Path, spaced
 @pytest.mark.parametrize("begins", [False, True])
 def test_gpt2_may_begin_texts_with_a_token(tmp_path: Path, byte_files: Path, begins: bool) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
-    _write(tmp_path / "config.json", {"model_type": "gpt2"})
-    _write(tmp_path / "tokenizer_config.json", {"add_bos_token": begins, "bos_token": "<s>"})
+    write_json(tmp_path / "config.json", {"model_type": "gpt2"})
+    write_json(tmp_path / "tokenizer_config.json", {"add_bos_token": begins, "bos_token": "<s>"})
     theirs, mine = transformers.GPT2Tokenizer.from_pretrained(tmp_path), decoder_tokenizer(Folder(tmp_path))
     assert _ids(mine, PLAIN) == {line: theirs(line)["input_ids"] for line in PLAIN}
 
 
 def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
     shutil.copytree(byte_files, tmp_path, dirs_exist_ok=True)
-    _write(tmp_path / "config.json", {"model_type": "bart"})
+    write_json(tmp_path / "config.json", {"model_type": "bart"})
     theirs = transformers.BartTokenizer.from_pretrained(tmp_path)
     assert _ids(_source(tmp_path), PLAIN) == {line: theirs(line)["input_ids"][1:] for line in PLAIN}
 
@@ -391,8 +384,8 @@ def test_bart_appends_the_end_token(tmp_path: Path, byte_files: Path) -> None:
 def _fast(path: Path, tokenizer: Tokenizer, model_type: str, **settings: Any) -> Path:
     """A folder with a tokenizer.json."""
     tokenizer.save(str(path / "tokenizer.json"))
-    _write(path / "config.json", {"model_type": model_type})
-    _write(path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **settings})
+    write_json(path / "config.json", {"model_type": model_type})
+    write_json(path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **settings})
     return path
 
 
@@ -409,7 +402,7 @@ def test_a_fast_tokenizer_is_used_with_its_settings(tmp_path: Path) -> None:
     assert _text(folder).encode("The ferry. The ferry.").ids == [2, 5, 6, 7, 10, 5, 6, 7, 10, 3]
     assert text_tokenizer(Folder(folder)).truncation is None
     assert _text(folder).decode([2, 5, 0, 15, 3]) == "the"
-    _edit(folder / "tokenizer_config.json", do_lower_case=False)
+    edit_json(folder / "tokenizer_config.json", do_lower_case=False)
     assert _text(folder).encode("The ferry").ids == [2, 1, 6, 7, 3]
 
 
@@ -463,9 +456,9 @@ def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes)
         with pytest.raises(SourceError, match=message):
             translation_tokenizers(Folder(tmp_path / folder))
 
-    _write(tmp_path / "config.json", {"model_type": "llama"})
+    write_json(tmp_path / "config.json", {"model_type": "llama"})
     rejected("no tokenizer is known for 'llama', expected one of BartTokenizer, ")
-    _write(tmp_path / "config.json", {"model_type": "t5"})
+    write_json(tmp_path / "config.json", {"model_type": "t5"})
     rejected(r"no tokenizer, expected tokenizer\.json or spiece\.model")
     (tmp_path / "spiece.model").write_bytes(b"no such thing")
     rejected(r"spiece\.model: not a SentencePiece model")
@@ -476,7 +469,7 @@ def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes)
     write_folder("mbart", tmp_path / "order", train(SENTENCES, 300, **T5_IDS))
     rejected(r"begins with \['<pad>', '</s>', '<unk>'\], expected <unk>, <s>, </s>", "order")
     write_m2m100(tmp_path / "gap", bpe)
-    _edit(tmp_path / "gap" / "vocab.json", **{"<s>": 9999})
+    edit_json(tmp_path / "gap" / "vocab.json", **{"<s>": 9999})
     rejected(r"vocab\.json: its \d+ ids must be 0 to \d+, each once", "gap")
     write_marian(tmp_path / "parts", bpe, unigram, without=[piece for piece in pieces_of(bpe) if len(piece) == 2])
     rejected(r"lacks the parts of \d+ SentencePiece pieces", "parts")

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import ModelProto, StringStringEntryProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, StringStringEntryProto, TensorProto, helper
 
 from triptych_export.errors import SourceError
 from triptych_export.onnx_files.checks import read_model
+
+from ....fixtures.onnx_models import onnx_model, values
 
 FLOAT = TensorProto.FLOAT
 Change = Callable[[ModelProto], object]
@@ -19,14 +21,8 @@ Change = Callable[[ModelProto], object]
 
 def small() -> ModelProto:
     """`y = x + bias`, of two numbers."""
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "bias"], ["y"])],
-        "small",
-        [helper.make_tensor_value_info("x", FLOAT, ["rows", 2])],
-        [helper.make_tensor_value_info("y", FLOAT, ["rows", 2])],
-        [numpy_helper.from_array(np.ones(2, np.float32), "bias")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    nodes, bias = [helper.make_node("Add", ["x", "bias"], ["y"])], np.ones(2, np.float32)
+    return onnx_model(nodes, values({"x": ["rows", 2]}), values({"y": ["rows", 2]}), {"bias": bias}, opset=17)
 
 
 def stored(location: str, **entries: str) -> Change:

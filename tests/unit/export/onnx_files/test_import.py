@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from PIL import Image
 
 from triptych.inference import open_inference_pb2 as pb
@@ -33,6 +33,8 @@ from triptych_serving.services.oip.inference import whole_response
 from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 
 from ....fixtures.encoders import VOCABULARY, tokenizer
+from ....fixtures.json_files import edit_json, write_json
+from ....fixtures.onnx_models import onnx_model, values
 
 INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
 WIDTH, LABELS = 8, 3
@@ -81,19 +83,12 @@ def encoder(
         "words": {"logits": [*sizes, len(VOCABULARY)]},
         "spans": {"start_logits": list(sizes), "end_logits": list(sizes)},
     }
-    graph = helper.make_graph(
-        nodes,
-        kind,
-        [helper.make_tensor_value_info(name, INT64, sizes) for name in (ids, mask)],
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in shapes[kind].items()],
-        [numpy_helper.from_array(array, name) for name, array in tables.items()]
-        + [numpy_helper.from_array(np.array([axis]), name) for name, axis in (("last", -1), ("first", 1))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    constants = {**tables, "last": np.array([-1]), "first": np.array([1])}
+    model = onnx_model(nodes, values({ids: sizes, mask: sizes}, INT64), values(shapes[kind]), constants, opset=13)
     onnx.checker.check_model(model)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "model.onnx"
-    path.write_bytes(model.SerializeToString())
+    onnx.save(model, path)
     tokenizer().save(str(folder / "tokenizer.json"))
     config = {
         "architectures": [ARCHITECTURES[kind]],
@@ -105,7 +100,7 @@ def encoder(
         "num_labels": label_count,
         "id2label": {str(number): f"label {number}" for number in range(label_count)},
     }
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    write_json(folder / "config.json", config)
     return path
 
 
@@ -198,8 +193,7 @@ def test_a_file_takes_its_settings_from_another_folder(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_explained(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = encoder(tmp_path / "files", "hidden")
-    config = json.loads((path.parent / "config.json").read_text(encoding="utf-8"))
-    (path.parent / "config.json").write_text(json.dumps(config | change), encoding="utf-8")
+    edit_json(path.parent / "config.json", **change)
     if "hidden_size" in change:
         model = onnx.load(path)
         model.graph.output[0].name = model.graph.node[7].output[0] = "states"
@@ -213,15 +207,8 @@ def row_wise(path: Path, mixes_rows: bool) -> Path:
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
     if mixes_rows:
         nodes = [helper.make_node("ReduceSum", ["x", "first"], ["sum"]), helper.make_node("Add", ["x", "sum"], ["y"])]
-    shape = ["rows", 3, "width"]
-    graph = helper.make_graph(
-        nodes,
-        "rows",
-        [helper.make_tensor_value_info("x", FLOAT, shape)],
-        [helper.make_tensor_value_info("y", FLOAT, shape)],
-        [numpy_helper.from_array(np.array([0]), "first")] if mixes_rows else [],
-    )
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    shape, constants = ["rows", 3, "width"], {"first": np.array([0])} if mixes_rows else {}
+    onnx.save(onnx_model(nodes, values({"x": shape}), values({"y": shape}), constants, opset=17), path)
     return path
 
 
@@ -242,16 +229,11 @@ def plain(
     path: Path, nodes: list[tuple[str, str, str]], inputs: dict[str, Any], outputs: dict[str, Any], kind: int = FLOAT
 ) -> Path:
     """Write a graph of nodes (type, names of inputs, output) over axis 0; shapes may be None. Outputs are of this kind."""
-    graph = helper.make_graph(
-        [
-            helper.make_node(operator, names.split(), [output], **({"axes": [0]} if operator == "ReduceMean" else {}))
-            for operator, names, output in nodes
-        ],
-        "plain",
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()],
-    )
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    made = [
+        helper.make_node(operator, names.split(), [output], **({"axes": [0]} if operator == "ReduceMean" else {}))
+        for operator, names, output in nodes
+    ]
+    onnx.save(onnx_model(made, values(inputs), values(outputs, kind), opset=17), path)
     return path
 
 
@@ -297,9 +279,7 @@ def test_generated_inputs_are_not_larger_than_the_limit(tmp_path: Path, monkeypa
 def test_a_manifest_that_allows_more_than_its_graph_is_rejected(tmp_path: Path) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": [2, 3]}, {"y": [2, 3]})
     folder = export(path, ExportOptions(tmp_path / "models"), lambda _: None)
-    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    manifest["inputs"]["x"]["shape"] = [-1, 3]
-    (folder / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    edit_json(folder / "bundle.json", inputs={"x": {"datatype": "FP32", "shape": [-1, 3]}})
     with pytest.raises(BundleError, match=r"inputs\.x\.shape is \[-1, 3\], the graph takes \[2, 3\]"):
         TensorModel("relu", 1, open_bundle(folder))
 
@@ -360,19 +340,13 @@ def test_plain_tensors_that_cannot_be_served_are_named(
 
 def test_images_and_labels_around_plain_tensors(tmp_path: Path) -> None:
     """`y` is the mean of each colour of an image, which labels.txt names; the manifest resizes and normalizes."""
-    shape = ["rows", 3, 8, 8]
-    graph = helper.make_graph(
-        [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)],
-        "colours",
-        [helper.make_tensor_value_info("x", FLOAT, shape)],
-        [helper.make_tensor_value_info("y", FLOAT, ["rows", 3])],
-    )
+    nodes = [helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)]
     path = tmp_path / "files/colours.onnx"
     path.parent.mkdir()
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString())
+    onnx.save(onnx_model(nodes, values({"x": ["rows", 3, 8, 8]}), values({"y": ["rows", 3]}), opset=13), path)
     size = {"height": 8, "width": 8}
     processor = {"image_processor_type": "ViTImageProcessor", "size": size, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
-    (path.parent / "preprocessor_config.json").write_text(json.dumps(processor), encoding="utf-8")
+    write_json(path.parent / "preprocessor_config.json", processor)
     (path.parent / "labels.txt").write_text("red\ngreen\nblue\n", encoding="utf-8")
     model = TensorModel("colours", 1, open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None)))
     try:
@@ -419,22 +393,17 @@ def test_weights_of_four_bits_and_strings_are_kept(external: bool, tmp_path: Pat
         node("Cast", ["equal"], ["one"], to=FLOAT),
         node("Add", ["product", "one"], ["y"]),
     ]
-    others = [
-        numpy_helper.from_array(np.array(0.1, np.float32), "scale"),
-        helper.make_tensor("wanted", TensorProto.STRING, [1], [b"b"]),
-    ]
-    inputs = [helper.make_tensor_value_info("x", FLOAT, [2, 64]), helper.make_tensor_value_info("place", INT64, [1])]
-    outputs = [helper.make_tensor_value_info("y", FLOAT, [2, 63])]
-    graph = helper.make_graph(nodes, "packed", inputs, outputs, [weights, words, *others])
-    path = tmp_path / "packed.onnx"
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    wanted = helper.make_tensor("wanted", TensorProto.STRING, [1], [b"b"])
+    constants = {"weights": weights, "words": words, "scale": np.float32(0.1), "wanted": wanted}
+    inputs = [*values({"x": [2, 64]}), *values({"place": [1]}, INT64)]
+    path, model = tmp_path / "packed.onnx", onnx_model(nodes, inputs, values({"y": [2, 63]}), constants)
     onnx.save(model, path, save_as_external_data=external, location="packed.bin", size_threshold=1_000)
     bundle = open_bundle(export(path, ExportOptions(tmp_path / "models"), lambda _: None))
     served = TensorModel("packed", 1, bundle)
     try:
         given = {"x": chance.normal(size=(2, 64)).astype(np.float32), "place": np.array([1])}
-        [wanted] = onnxruntime.InferenceSession(str(path)).run(None, given)
-        np.testing.assert_array_equal(served.run(given)["y"], wanted)
+        [expected] = onnxruntime.InferenceSession(str(path)).run(None, given)
+        np.testing.assert_array_equal(served.run(given)["y"], expected)
         assert bundle.path("weights.fp32.bin").stat().st_size == 64 * 63 // 2
     finally:
         served.close()
@@ -445,25 +414,12 @@ def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.M
     body = helper.make_graph(
         [helper.make_node("Identity", [name], [f"{name}_out"]) for name in ("go", "value")],
         "body",
-        [
-            helper.make_tensor_value_info("turn", INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("value", FLOAT, ["rows"]),
-        ],
-        [
-            helper.make_tensor_value_info("go_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("value_out", FLOAT, ["rows"]),
-        ],
+        [*values({"turn": []}, INT64), *values({"go": []}, TensorProto.BOOL), *values({"value": ["rows"]})],
+        [*values({"go_out": []}, TensorProto.BOOL), *values({"value_out": ["rows"]})],
     )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)],
-        "endless",
-        [helper.make_tensor_value_info("x", FLOAT, ["rows"])],
-        [helper.make_tensor_value_info("y", FLOAT, ["rows"])],
-        [numpy_helper.from_array(np.array(2**62), "turns")],
-    )
+    nodes, turns = [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)], np.array(2**62)
     path = tmp_path / "endless.onnx"
-    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    onnx.save(onnx_model(nodes, values({"x": ["rows"]}), values({"y": ["rows"]}), {"turns": turns}, opset=17), path)
     monkeypatch.setattr(trial, "MOST_SECONDS", 1)
     with pytest.raises(SourceError, match="a trial run"):
         trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)

@@ -1,6 +1,5 @@
 """Weights out of the files that Optimum writes are those of the model."""
 
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from triptych_serving.bundle.manifest import read_manifest
 from ....fixtures.archives import unpacked
 from ....fixtures.decoders import small_decoder
 from ....fixtures.huggingface import small_model
+from ....fixtures.json_files import edit_json
 
 
 @pytest.fixture(autouse=True)
@@ -50,8 +50,7 @@ def test_a_decoder_only_file_becomes_a_model_of_our_own(tmp_path: Path) -> None:
 def test_a_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tmp_path: Path) -> None:
     small_decoder("gpt2", tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "gpt_new"}), encoding="utf-8")
+    edit_json(tmp_path / "config.json", model_type="gpt_new")
     model = onnx.load(unpacked("optimum") / "gpt2/model.onnx")
     model.graph.input[1].name = "past"
     onnx.save(model, tmp_path / "model.onnx")

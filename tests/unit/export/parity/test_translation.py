@@ -12,7 +12,15 @@ from torch import nn
 
 from triptych_export.bundle_files import write_manifest
 from triptych_export.errors import ParityError, SourceError
-from triptych_export.parity.translation import ParitySample, agreement, check_parity, find_ties, make_framed_sample, make_sample
+from triptych_export.parity.translation import (
+    ParitySample,
+    agreement,
+    check_parity,
+    find_ties,
+    forced_agreement,
+    make_framed_sample,
+    make_sample,
+)
 from triptych_training.checkpoints.translation import Checkpoint, load_checkpoint
 from triptych_training.decoding.greedy import greedy
 
@@ -137,3 +145,17 @@ def test_a_trained_model_has_no_ties_but_its_own_tokens(checkpoint: Checkpoint, 
     ties = find_ties(checkpoint.model, sample.sources[:8], sample.expected[:8])
     own = [{(place, token) for place, token in enumerate([*answer, 2])} for answer in sample.expected[:8]]
     assert ties == own
+
+
+@pytest.mark.parametrize(
+    ("sample", "found", "tokens", "percent"),
+    [
+        (ParitySample([[9], [9]], [[5, 6, 7], [8]], max_length=9), [[5, 0, 7, 2], [8, 2]], 6, 83.333),
+        (ParitySample([[9]], [[5, 6]], max_length=9, prefixes=[(5,)]), [[0, 6, 2]], 2, 100.0),
+        (ParitySample([[9]], [[5, 6]], max_length=2), [[5, 6, 4]], 2, 100.0),
+    ],
+    ids=["ends count", "prefixes do not count", "a cut output has no end"],
+)
+def test_teacher_forced_tokens_are_counted(sample: ParitySample, found: list[list[int]], tokens: int, percent: float) -> None:
+    report = forced_agreement(found, sample, 2)
+    assert report == {"forced_tokens": tokens, "forced_token_agreement_percent": percent}

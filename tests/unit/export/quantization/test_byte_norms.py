@@ -5,13 +5,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto
 from onnx.helper import make_node
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.graphs.operators import DOMAIN
 from triptych_export.quantization.functions import NORM_TO_BYTES, OWN_DOMAIN, fuse_byte_norms
 from triptych_serving.runtime.session import Session
+
+from ....fixtures.onnx_models import onnx_model, values
 
 SIZE = 48
 RNG = np.random.default_rng(3)
@@ -34,12 +36,9 @@ NORM = [
 
 
 def graph_of(nodes: list[onnx.NodeProto]) -> ModelProto:
-    info = helper.make_tensor_value_info
-    outputs = [info("sum", TensorProto.FLOAT, None), info("bytes", TensorProto.UINT8, None)]
-    outputs += [info("other", TensorProto.FLOAT, None)] if any("other" in node.output for node in nodes) else []
-    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in CONSTANTS.items()]
-    graph = helper.make_graph(nodes, "graph", [info("given", TensorProto.FLOAT, [None, None, SIZE])], outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid(DOMAIN, 1)], ir_version=10)
+    outputs = [*values({"sum": None}), *values({"bytes": None}, TensorProto.UINT8)]
+    outputs += values({"other": None}) if any("other" in node.output for node in nodes) else []
+    return onnx_model(nodes, values({"given": [None, None, SIZE]}), outputs, CONSTANTS)
 
 
 def test_results_are_the_same(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from triptych_export.quantization.dynamic import quantize as quantize_graph
 from triptych_export.quantization.weight_only import quantize_weights
 from triptych_serving.runtime.session import Session
 
+from ....fixtures.onnx_models import onnx_model, values, whole
 from ....fixtures.toy import BUNDLE
-from ....fixtures.whole_graph import whole
 
 Floats = NDArray[np.float32]
 RNG = np.random.default_rng(5)
@@ -57,17 +57,8 @@ def make_graph(nodes: Sequence[NodeProto], outputs: Sequence[str] = ("y",), **co
     """Make a graph with inputs `x` (float) and `rows` (int64) and those of CONSTANTS that its nodes read."""
     read = {name for node in nodes for name in node.input}
     tensors = {name: value for name, value in (CONSTANTS | constants).items() if name in read}
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", INNER])
-    rows = helper.make_tensor_value_info("rows", TensorProto.INT64, ["n"])
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [x, rows],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(value, name) for name, value in tensors.items()],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    inputs = [*values({"x": ["n", INNER]}), *values({"rows": ["n"]}, TensorProto.INT64)]
+    return onnx_model(nodes, inputs, values(dict.fromkeys(outputs)), tensors)
 
 
 def run(model: ModelProto, folder: Path) -> list[Floats]:

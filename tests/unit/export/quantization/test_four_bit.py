@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from triptych_export.graphs.lazy_graph import Graph
 from triptych_export.quantization.four_bit import BLOCK, quantize_blocks, quantize_four_bit
 from triptych_serving.runtime.session import Session
 
-from ....fixtures.whole_graph import whole
+from ....fixtures.onnx_models import onnx_model, values, whole
 
 INPUTS, OUTPUTS = 80, 24  # the last block is not full
 
@@ -34,15 +34,9 @@ def test_a_projection_with_its_bias_becomes_one_operator(transposed: bool, tmp_p
     nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
     if transposed:
         nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1)]
-    body = helper.make_graph(
-        nodes,
-        "projection",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", INPUTS])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", OUTPUTS])],
-        [numpy_helper.from_array(matrix.T.copy() if transposed else matrix, "w"), numpy_helper.from_array(bias, "b")],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    made = whole(quantize_four_bit(Graph(helper.make_model(body, opset_imports=opsets, ir_version=10))))
+    constants = {"w": matrix.T.copy() if transposed else matrix, "b": bias}
+    model = onnx_model(nodes, values({"x": ["rows", INPUTS]}), values({"y": ["rows", OUTPUTS]}), constants)
+    made = whole(quantize_four_bit(Graph(model)))
     assert [node.op_type for node in made.graph.node] == ["MatMulNBits"]
     path = tmp_path / "graph.onnx"
     path.write_bytes(made.SerializeToString())
