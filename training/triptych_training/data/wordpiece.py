@@ -35,7 +35,9 @@ def train_wordpiece(texts: Iterable[str], vocabulary_size: int, lowercase: bool)
     letters = sorted((letter for letter in counts if kinds[letter] not in "CZ"), key=lambda letter: (-counts[letter], letter))
     letters = letters[:ALPHABET]
     # Unless they are given, the trainer numbers letters within words in the random order of a hash map, which decides ties.
-    within = sorted(f"##{letter}" for letter in letters if kinds[letter] != "P")
+    words = chain.from_iterable(tokenizer.pre_tokenizer.pre_tokenize_str(text) for text in texts)
+    inner = set(chain.from_iterable(word[1:] for word in {word for word, _ in words}))
+    within = sorted(f"##{letter}" for letter in inner.intersection(letters))
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary_size,
         min_frequency=2,

@@ -132,12 +132,13 @@ def distill(
             return None
         pairs = [*originals, *((text, None) for text in texts)]
         result = _write(recipe, work.read(chunks), pairs, out, len(sources) - len(fitting))
+        if not result.pairs:
+            raise CorpusError(
+                f"pairs and texts: no translation can be used: {result.too_long:,} sources are longer than the teacher's "
+                f"positions and {result.unusable:,} translations did not end before the limit; "
+                "use shorter sources, or raise max_length"
+            )
         work.remove()
-    if not result.pairs:
-        raise CorpusError(
-            f"pairs and texts: no translation can be used: {result.too_long:,} sources are longer than the teacher's positions "
-            f"and {result.unusable:,} translations did not end before the limit; use shorter sources, or raise max_length"
-        )
     return result
 
 

@@ -30,7 +30,7 @@ from triptych_documents.formats.html.tokens import (
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft, spaced
 from triptych_documents.formats.shared.text_document import LineIndex, Span, UnitLimit, replaced
 from triptych_documents.unit import Code, Piece, Role, Unit, joined
-from triptych_text.languages import languages_differ
+from triptych_text.languages import UNDETERMINED, languages_differ, primary_language
 
 Changes = Sequence[tuple[Span, str]]
 
@@ -87,6 +87,7 @@ class HtmlDocument:
 
     def read(self) -> "HtmlDocument":
         self._bound = UnitLimit(self.options)
+        self._known = {primary_language(self.options.source_language)} - {UNDETERMINED}  # and those of <html lang>
         hidden = templates(self.text)
         self._masked = masked(self.text, hidden)
         self._texts = Texts(self.text, hidden)
@@ -164,8 +165,10 @@ class HtmlDocument:
     def _is_foreign(self, token: HtmlToken) -> bool:
         """Return whether an element is in another language than the document, as far as both are known."""
         language = token.attributes.get("lang") or token.attributes.get("xml:lang", "")
-        known = [one for one in (self.options.source_language, *(one for _, one in self.languages)) if one[:2].isalpha()]
-        return token.name != "html" and bool(known) and all(languages_differ(language, one) for one in known)
+        if token.name == "html" or not language or not self._known:
+            return False
+        found = primary_language(language)
+        return found != UNDETERMINED and found not in self._known
 
     def _is_whole(self, at: int, token: HtmlToken, frame: _Frame) -> bool:
         """Return whether nothing inside is translated and no block is inside."""
@@ -194,6 +197,7 @@ class HtmlDocument:
                 self._value(start, end, quote)
             elif token.name == "html" and name in ("lang", "xml:lang"):
                 self.languages.append(((start, end), self.text[start:end]))
+                self._known |= {primary_language(self.text[start:end])} - {UNDETERMINED}
 
     def _value(self, start: int, end: int, quote: str) -> None:
         """Add the value of an attribute, with its quotes or with new ones."""

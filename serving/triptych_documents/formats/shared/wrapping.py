@@ -40,16 +40,22 @@ def wrapped(
         measure: width of a text.
     """
     lines = [""]
+    filled = 0  # width of the last line: measured word by word, as lines may be long
     for word in words:
         head, *others = word.split("\n")
+        size = measure(head)
         room = width - used if len(lines) == 1 else width
         if not lines[-1]:
-            lines[-1] = head
-        elif measure(lines[-1]) + 1 + measure(head) <= room or not may_begin(head):
+            lines[-1], filled = head, size
+        elif filled + 1 + size <= room or not may_begin(head):
             lines[-1] += " " + head
+            filled += 1 + size
         else:
             lines.append(head)
-        lines += others
+            filled = size
+        if others:
+            lines += others
+            filled = measure(others[-1])
     return lines
 
 

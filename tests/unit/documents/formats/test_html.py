@@ -248,6 +248,7 @@ class TestLanguage:
             ("<html lang=de><p lang=de>a<p xml:lang=en>b<p lang=fr>C", "en", ["a", "b"]),
             ("<p lang=fr>A<p lang=en>b<p lang=fr translate=yes>c", "en", ["b", "c"]),
             ("<p lang=fr>a", "", ["a"]),
+            ("<div lang=en>a<p lang=fr>B", "eng_Latn", ["a"]),
         ],
     )
     def test_elements_in_another_language_stay(self, data: str, source: str, wanted: list[str]) -> None:

@@ -161,7 +161,7 @@ def test_sources_that_are_too_long_are_left_out_and_counted(tmp_path: Path, teac
     pairs = write_pairs(tmp_path / "own.tsv", [(long, "long")])
     with pytest.raises(CorpusError, match="no translation can be used: 1 sources are longer than the teacher's positions"):
         run(teacher, recipe(tmp_path, pairs=(pairs,), original=False), tmp_path / "none.tsv")
-    assert {path.name for path in tmp_path.iterdir()} == {"teacher", "own.tsv", "pairs.tsv", "out.tsv"}
+    assert not (tmp_path / "none.tsv").exists()
 
 
 def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> None:
