@@ -38,7 +38,7 @@ from triptych_training.checkpoints.translation import load_checkpoint
 from ..fixtures.toy import BUNDLE, HERE, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
 PRECISIONS = ("fp32", "int8", "int8-caches", "int8-shortlist")
-FEW = 60  # sentences
+FEW = 40  # sentences
 TOLERANCE = 1e-4
 TRACE = translation_family._write_graphs
 
@@ -56,7 +56,7 @@ def write_graphs(source: Any, settings: Any, folder: Path, precision: str, weigh
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Export once; the comparison with PyTorch, which test_exporter tests, is brief."""
     models, shortlist = tmp_path_factory.mktemp("models"), (str(HERE / "checkpoint" / "samples.tsv"),)
-    (models / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[::4]), encoding="utf-8")
+    (models / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[::8]), encoding="utf-8")
     valid = (str(models / "pairs.tsv"),)
     options = ExportOptions(models, name="toy", precisions=PRECISIONS, shortlist=shortlist, valid=valid)
     with pytest.MonkeyPatch.context() as patch:
@@ -77,7 +77,7 @@ def load_graph(bundle: Bundle, name: str) -> onnx.GraphProto:
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_quality_of_each_precision(bundle: Bundle, precision: str) -> None:
     manifest = bundle.manifest
-    assert manifest.metrics["validation_pairs"] == len(PAIRS[::4])
+    assert manifest.metrics["validation_pairs"] == len(PAIRS[::8])
     assert manifest.metrics[f"bleu_{precision.replace('-', '_')}"] > (99.99 if precision == "fp32" else 99)
     if precision != "fp32":
         assert manifest.parity[precision]["token_agreement_percent"] > 98

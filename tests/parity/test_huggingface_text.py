@@ -359,12 +359,14 @@ def test_labels_may_be_independent(tmp_path: Path) -> None:
 
 
 def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
-    saved_by_sentence_transformers: dict[str, Any] = {
+    options: dict[str, Any] = {  # as sentence-transformers saves it
+        "num_labels": 1,
+        "num_hidden_layers": 1,
+        "problem_type": "regression",
         "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
         "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
     }
-    saved_by_sentence_transformers["problem_type"] = "regression"
-    with imported(tmp_path, BERT, "ForSequenceClassification", num_labels=1, **saved_by_sentence_transformers) as model:
+    with imported(tmp_path, BERT, "ForSequenceClassification", **options) as model:
         check_labels(model)
         pairs = [(TEXTS[0], text) for text in TEXTS]
         logits = model.ask(pairs).logits[:, 0]

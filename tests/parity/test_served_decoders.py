@@ -33,7 +33,7 @@ from ..fixtures.decoders import small_decoder
 from ..fixtures.json_files import edit_json
 from ..fixtures.sentences import SENTENCES
 
-PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(12)]
+PROMPTS = [SENTENCES[place][: 1 + 7 * place % 60] for place in range(8)]
 NEW = 10
 # Decoding options and the arguments of `generate()`.
 SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -68,18 +68,27 @@ def test_infinities_are_allowed() -> None:
     assert to_float16(module).get_buffer("mask").tolist() == [0.0, -torch.inf, LARGEST]
 
 
-def test_stems_scale_pixels_without_changing_results() -> None:
+@pytest.mark.parametrize("kind", ["patch", "convolution", "deep"])
+@torch.no_grad()
+def test_stems_of_bytes_give_what_the_model_s_stem_gives_and_scale_pixels_for_float16(kind: str) -> None:
     torch.manual_seed(4)
     pixels = torch.randint(256, (2, 16, 16, 3), dtype=torch.uint8)
-    for stem in (
-        PatchStem(nn.Conv2d(3, 8, 8, 8), (16, 16), MEAN, STD),
-        PixelStem(ConvolutionStem(VitConfig(3, 16, 8, model_dim=16, heads=2)).eval(), MEAN, STD),
-    ):
-        before = stem(pixels)
-        stem.shrink_pixels()
-        torch.testing.assert_close(stem(pixels), before, rtol=0, atol=1e-5)
-        assert stem.unit == 1 / 256
-        assert {tensor.dtype for tensor in to_float16(stem).parameters()} == {torch.float16}
+    config = VitConfig(3, 16, 8, model_dim=16, heads=2, stem=kind)
+    own = nn.Conv2d(3, 8, 8, 8) if kind == "patch" else ConvolutionStem(config).eval()
+    for norm in own.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            for values in (norm.weight, norm.bias, norm.running_mean):
+                values.normal_()
+            norm.running_var.uniform_(0.5, 2)
+    centre, scale = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    expected = own((pixels.permute(0, 3, 1, 2) / 255 - centre) / scale).flatten(2).transpose(1, 2)
+    stem = PatchStem(own, (16, 16), MEAN, STD) if isinstance(own, nn.Conv2d) else PixelStem(own, MEAN, STD)
+    torch.testing.assert_close(stem(pixels) + stem.bias, expected, rtol=0, atol=1e-4)
+    before = stem(pixels)
+    stem.shrink_pixels()
+    torch.testing.assert_close(stem(pixels), before, rtol=0, atol=1e-5)
+    assert stem.unit == 1 / 256
+    assert {tensor.dtype for tensor in to_float16(stem).parameters()} == {torch.float16}
 
 
 def test_small_stem_weights_keep_their_precision() -> None:
