@@ -120,6 +120,8 @@ def _read(text: str | None, format: FormatInfo, rules: TranslationRules) -> Docu
     options = ReadOptions(source_language=rules.source_language, target_language=rules.target_language, encoding="utf-8")
     try:
         return format.read(text.encode(), options)
+    except ImportError:  # the node lacks a package
+        raise
     except Exception as error:  # a bug in the format too costs this text alone
         return _fault(error)
 
