@@ -26,6 +26,12 @@ class Aggregation(StrEnum):
     """One entity per token, whatever its label."""
     SIMPLE = "simple"
     """Adjacent tokens with the same label form one entity; B- starts an entity, I- continues it, O is left out."""
+    FIRST = "first"
+    """As SIMPLE, but of whole words, which have the label of their first token."""
+    AVERAGE = "average"
+    """As SIMPLE, but of whole words, which have the likeliest label in the mean of their tokens."""
+    MAX = "max"
+    """As SIMPLE, but of whole words, which have the label of the token with the highest probability."""
 
 
 class CallArguments(TypedDict, total=False):
@@ -183,8 +189,8 @@ class ClassifyTextArguments(TruncateArguments, total=False):
 class ClassifyTokensArguments(TruncateArguments, total=False):
     """The arguments of `classify_tokens` and `classify_tokens_many`."""
 
-    aggregation: Aggregation | Literal["none", "simple"]
-    """How labelled tokens become entities; "simple" by default."""
+    aggregation: Aggregation | Literal["none", "simple", "first", "average", "max"]
+    """How labelled tokens become entities; as the bundle says by default, else "simple"."""
 
 
 class AnswerArguments(ModelArguments, total=False):

@@ -91,6 +91,7 @@ def test_serving_reads_what_a_text_model_is(text_bundle: Bundle) -> None:
     assert manifest.labels == HEADS[manifest.task][1]
     assert manifest.next_sentence == (manifest.task == "fill-mask")
     assert manifest.pairs == (manifest.task == "text-classification")
+    assert manifest.aggregation == ("first" if manifest.task == "token-classification" else "simple")
     assert list(manifest.precisions) == ["int8", "fp32"]
     assert [graph.saturation_free for graph in manifest.precisions.values()] == [True, False]
 

@@ -211,8 +211,10 @@ def check_labels(model: Imported) -> None:
     inputs: list[tuple[Any, Any]] = [(singles, TEXTS), (pairs, pairs)]
     for theirs, ours in inputs:
         logits = model.ask(theirs).logits
-        several = model.theirs.config.problem_type == "multi_label_classification" or logits.shape[1] == 1
-        expected = (torch.sigmoid(logits) if several else torch.softmax(logits, -1)).numpy()
+        problem = model.theirs.config.problem_type
+        function = "none" if problem == "regression" else "sigmoid" if problem or logits.shape[1] == 1 else "softmax"
+        scores = {"none": logits, "sigmoid": torch.sigmoid(logits), "softmax": torch.softmax(logits, -1)}
+        expected = scores[function].numpy()
         got = model.served.run(TEXT_CLASSIFICATION_TASK, ours)
         ranked = [sorted(each.labels, key=lambda label: label.index) for each in got]
         numbers = np.array([[label.score for label in labels] for labels in ranked])
@@ -235,9 +237,24 @@ def check_token_labels(model: Imported) -> None:
         for entity, place in zip(result.entities, places, strict=True):
             start, end = encoded["offset_mapping"][row][place]
             assert text[start:end].strip() == entity.text.strip() == text[entity.start : entity.end].strip()
-    groups = [entity for each in model.served.run(TOKEN_CLASSIFICATION_TASK, TEXTS) for entity in each.entities]
-    assert all(entity.text == entity.text.strip() for entity in groups)
-    assert len({entity.label for entity in groups}) == 2
+    for strategy in ("simple", "first", "average", "max"):
+        check_entities(model, strategy)
+
+
+def check_entities(model: Imported, strategy: str) -> None:
+    """Compare entities with those of transformers' pipeline, without its white space and its entities outside of any."""
+    pipeline = transformers.pipeline(
+        "token-classification", model=model.theirs, tokenizer=model.tokenizer, aggregation_strategy=strategy
+    )
+    found = []
+    for text, result in zip(TEXTS, model.served.run(TOKEN_CLASSIFICATION_TASK, TEXTS, aggregation=strategy), strict=True):
+        theirs = [one for one in pipeline(text) if one["entity_group"] != "O" and text[one["start"] : one["end"]].strip()]
+        assert [one.label for one in result.entities] == [one["entity_group"] for one in theirs]
+        assert [one.text for one in result.entities] == [text[one["start"] : one["end"]].strip() for one in theirs]
+        assert [one.score for one in result.entities] == pytest.approx([one["score"] for one in theirs], abs=TOLERANCE)
+        assert all(text[one.start : one.end] == one.text == one.text.strip() for one in result.entities)
+        found += result.entities
+    assert len({entity.label for entity in found}) == 2
 
 
 def check_answers(model: Imported) -> None:
@@ -352,9 +369,9 @@ def test_every_head_of_every_family(tmp_path: Path, family: Family, head: str) -
 
 
 @pytest.mark.full
-def test_labels_may_be_independent(tmp_path: Path) -> None:
-    options = {"num_labels": 3, "problem_type": "multi_label_classification"}
-    with imported(tmp_path, BERT, "ForSequenceClassification", **options) as model:
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_labels_may_be_independent(tmp_path: Path, problem: str) -> None:
+    with imported(tmp_path, BERT, "ForSequenceClassification", num_labels=3, problem_type=problem) as model:
         check_labels(model)
 
 
@@ -475,7 +492,10 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "BertForMultipleChoice is not supported; supported: BertModel, BertForMaskedLM, BertForPre",
         ),
         ({"architectures": None}, "architectures: missing, name the model's class; supported: BertModel"),
-        ({"problem_type": "regression"}, "problem_type: 'regression' is not supported, its scores are not probabilities"),
+        (
+            {"problem_type": "ranking"},
+            "problem_type: 'ranking' is not supported; supported: single_label_classification",
+        ),
         ({"hidden_act": "mish"}, "hidden_act: 'mish' is not supported; supported: relu, gelu"),
         ({"is_decoder": True}, "is_decoder: True is not supported; supported: False"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type: 'relative_key' is not supported"),

@@ -364,6 +364,8 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         spans = [(one.label, one.start, one.end) for one in grpc_client.classify_tokens("one two").entities]
         entities = client("token-classification").token_classification("one two", aggregation_strategy="simple")
         assert [(one.entity_group, one.start, one.end) for one in entities] == spans
+        words = client("token-classification").token_classification("one two", aggregation_strategy="max")
+        assert [one.entity_group for one in words] == [label for label, _, _ in spans]
         options: Any = {"aggregation_strategy": "none"}
         tokens = client("token-classification").token_classification("one two", **options)
         everything = client("token-classification").token_classification("one two", **options, ignore_labels=[])

@@ -27,6 +27,7 @@ from triptych_export.huggingface.checkpoint.image import class_names, read_image
 from triptych_export.huggingface.checkpoint.text import (
     SentenceSettings,
     is_independent,
+    is_regression,
     prepare_tokenizer,
     read_labels,
     read_modules,
@@ -223,6 +224,7 @@ class OnnxTextEncoder(OnnxEncoder):
             members["labels"] = list(self.labels)
         if self.task == TEXT_CLASSIFICATION:
             members |= {"pairs": True, "singles": True, "logits": True}
+            members |= {"regression": True} if is_regression(self.folder) else {}
         if not self.has_vectors:
             members["vectors"] = False
         return {**members, "pooling": self.settings.pooling, "normalize": self.settings.normalize}

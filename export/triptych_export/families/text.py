@@ -128,8 +128,10 @@ def text_manifest(checkpoint: TextCheckpoint, precisions: Sequence[str]) -> dict
         manifest["labels"] = list(checkpoint.labels)
     if task == TEXT_CLASSIFICATION:
         manifest |= {"pairs": checkpoint.pairs, "logits": True}
-        if checkpoint.pairs and checkpoint.singles:
-            manifest["singles"] = True
+        flags = {"singles": checkpoint.pairs and checkpoint.singles, "regression": checkpoint.regression}
+        manifest |= {name: True for name, value in flags.items() if value}
+    if checkpoint.aggregation != "simple":
+        manifest["aggregation"] = checkpoint.aggregation
     if isinstance(model, StaticEmbedding):
         manifest["similarities"] = True
     if isinstance(model, Elmo):

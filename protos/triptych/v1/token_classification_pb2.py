@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from triptych.v1 import common_pb2 as triptych_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&triptych/v1/token_classification.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\xa3\x01\n\x15\x43lassifyTokensRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x0b\x61ggregation\x18\x05 \x01(\x0e\x32\x18.triptych.v1.Aggregation\x12\x10\n\x08truncate\x18\x06 \x01(\x08\"\x8f\x01\n\x16\x43lassifyTokensResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.triptych.v1.LabelledText\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"]\n\x0cLabelledText\x12%\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x13.triptych.v1.Entity\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"P\n\x06\x45ntity\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\r\n\x05start\x18\x04 \x01(\r\x12\x0b\n\x03\x65nd\x18\x05 \x01(\r*X\n\x0b\x41ggregation\x12\x1b\n\x17\x41GGREGATION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GGREGATION_NONE\x10\x01\x12\x16\n\x12\x41GGREGATION_SIMPLE\x10\x02\x32w\n\x1aTokenClassificationService\x12Y\n\x0e\x43lassifyTokens\x12\".triptych.v1.ClassifyTokensRequest\x1a#.triptych.v1.ClassifyTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&triptych/v1/token_classification.proto\x12\x0btriptych.v1\x1a\x18triptych/v1/common.proto\"\xa3\x01\n\x15\x43lassifyTokensRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x15\n\rmodel_version\x18\x04 \x01(\t\x12-\n\x0b\x61ggregation\x18\x05 \x01(\x0e\x32\x18.triptych.v1.Aggregation\x12\x10\n\x08truncate\x18\x06 \x01(\x08\"\x8f\x01\n\x16\x43lassifyTokensResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.triptych.v1.LabelledText\x12\r\n\x05model\x18\x02 \x01(\t\x12\x15\n\rmodel_version\x18\x03 \x01(\t\x12#\n\x06timing\x18\x04 \x01(\x0b\x32\x13.triptych.v1.Timing\"]\n\x0cLabelledText\x12%\n\x08\x65ntities\x18\x01 \x03(\x0b\x32\x13.triptych.v1.Entity\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\"P\n\x06\x45ntity\x12\r\n\x05label\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x02\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\r\n\x05start\x18\x04 \x01(\r\x12\x0b\n\x03\x65nd\x18\x05 \x01(\r*\x9d\x01\n\x0b\x41ggregation\x12\x1b\n\x17\x41GGREGATION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x41GGREGATION_NONE\x10\x01\x12\x16\n\x12\x41GGREGATION_SIMPLE\x10\x02\x12\x15\n\x11\x41GGREGATION_FIRST\x10\x03\x12\x17\n\x13\x41GGREGATION_AVERAGE\x10\x04\x12\x13\n\x0f\x41GGREGATION_MAX\x10\x05\x32w\n\x1aTokenClassificationService\x12Y\n\x0e\x43lassifyTokens\x12\".triptych.v1.ClassifyTokensRequest\x1a#.triptych.v1.ClassifyTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'triptych.v1.token_classification_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGGREGATION']._serialized_start=570
-  _globals['_AGGREGATION']._serialized_end=658
+  _globals['_AGGREGATION']._serialized_start=571
+  _globals['_AGGREGATION']._serialized_end=728
   _globals['_CLASSIFYTOKENSREQUEST']._serialized_start=82
   _globals['_CLASSIFYTOKENSREQUEST']._serialized_end=245
   _globals['_CLASSIFYTOKENSRESPONSE']._serialized_start=248
@@ -42,6 +42,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LABELLEDTEXT']._serialized_end=486
   _globals['_ENTITY']._serialized_start=488
   _globals['_ENTITY']._serialized_end=568
-  _globals['_TOKENCLASSIFICATIONSERVICE']._serialized_start=660
-  _globals['_TOKENCLASSIFICATIONSERVICE']._serialized_end=779
+  _globals['_TOKENCLASSIFICATIONSERVICE']._serialized_start=730
+  _globals['_TOKENCLASSIFICATIONSERVICE']._serialized_end=849
 # @@protoc_insertion_point(module_scope)

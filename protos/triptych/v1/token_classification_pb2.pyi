@@ -27,25 +27,37 @@ class _Aggregation:
 class _AggregationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Aggregation.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     AGGREGATION_UNSPECIFIED: _Aggregation.ValueType  # 0
-    """AGGREGATION_SIMPLE."""
+    """As the model's bundle says, else AGGREGATION_SIMPLE."""
     AGGREGATION_NONE: _Aggregation.ValueType  # 1
     """One entity per token, whatever its label."""
     AGGREGATION_SIMPLE: _Aggregation.ValueType  # 2
     """Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted. If the model's labels
     have either, E- and L- end an entity, and S- and U- are whole ones (IOBES, BILOU).
     """
+    AGGREGATION_FIRST: _Aggregation.ValueType  # 3
+    """As AGGREGATION_SIMPLE, but of whole words, each with the label of its first token."""
+    AGGREGATION_AVERAGE: _Aggregation.ValueType  # 4
+    """Of whole words, each with the likeliest label in the mean of its tokens."""
+    AGGREGATION_MAX: _Aggregation.ValueType  # 5
+    """Of whole words, each with the label of the token with the highest probability."""
 
 class Aggregation(_Aggregation, metaclass=_AggregationEnumTypeWrapper):
     """Aggregation of labelled tokens into entities."""
 
 AGGREGATION_UNSPECIFIED: Aggregation.ValueType  # 0
-"""AGGREGATION_SIMPLE."""
+"""As the model's bundle says, else AGGREGATION_SIMPLE."""
 AGGREGATION_NONE: Aggregation.ValueType  # 1
 """One entity per token, whatever its label."""
 AGGREGATION_SIMPLE: Aggregation.ValueType  # 2
 """Adjacent tokens with the same label form one entity; B- begins an entity, I- continues it, O is omitted. If the model's labels
 have either, E- and L- end an entity, and S- and U- are whole ones (IOBES, BILOU).
 """
+AGGREGATION_FIRST: Aggregation.ValueType  # 3
+"""As AGGREGATION_SIMPLE, but of whole words, each with the label of its first token."""
+AGGREGATION_AVERAGE: Aggregation.ValueType  # 4
+"""Of whole words, each with the likeliest label in the mean of its tokens."""
+AGGREGATION_MAX: Aggregation.ValueType  # 5
+"""Of whole words, each with the label of the token with the highest probability."""
 Global___Aggregation: _TypeAlias = Aggregation  # noqa: Y015
 
 @_typing.final
@@ -163,7 +175,7 @@ class Entity(_message.Message):
     label: _builtins.str
     """Label, without B-, I- and the like where tokens are aggregated."""
     score: _builtins.float
-    """Probability: the mean over the entity's tokens."""
+    """Probability: the mean over the entity's tokens, or over its words if these are labelled."""
     text: _builtins.str
     """The entity's text."""
     start: _builtins.int

@@ -154,18 +154,11 @@ TASK_FLAGS: Mapping[str, Callable[[Any], Any]] = {
     ),
     "embed": several(
         input_flag,
-        optional(
-            "--pooling",
-            type=click.Choice(["mean", "cls"]),
-            help="Mean of all tokens, or [CLS] alone.  [default: as the model was trained]",
-        ),
+        options.pooling,
         optional("--normalize/--no-normalize", help="Scale vectors to length 1.  [default: as the model was trained]"),
     ),
     "classify-text": several(input_flag, references_flag, top_k),
-    "classify-tokens": several(
-        input_flag,
-        option("--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Entities, or single tokens."),
-    ),
+    "classify-tokens": several(input_flag, options.aggregation),
     "answer": several(
         input_flag,
         references_flag,

@@ -118,6 +118,17 @@ device = option(
     metavar="DEVICE,...",
     help="cpu; cuda, cuda:1 or cuda:0,cuda:1; auto: GPUs for models with CUDA graphs, the CPU for all others.",
 )
+pooling = optional(
+    "--pooling",
+    type=click.Choice(["mean", "cls"]),
+    help="Mean of all tokens, or [CLS] alone.  [default: as the model was trained]",
+)
+aggregation = optional(
+    "--aggregation",
+    type=click.Choice(["none", "simple", "first", "average", "max"]),
+    help="Single tokens, or entities: of tokens, or of whole words labelled by their first token, the mean or the surest one."
+    "  [default: the bundle's, else simple]",
+)
 gpu_memory_limit = optional(
     "--gpu-memory-limit",
     default="",

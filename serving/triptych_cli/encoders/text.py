@@ -202,11 +202,7 @@ embed = TextCommand(
     {WHERE.format("the embedded model")}
     """,
     options.several(
-        options.optional(
-            "--pooling",
-            type=click.Choice(["mean", "cls"]),
-            help="Mean of all tokens, or [CLS] alone.  [default: as the model was trained]",
-        ),
+        options.pooling,
         click.option(
             "--normalize/--no-normalize", default=None, help="Scale vectors to length 1.  [default: as the model was trained]"
         ),
@@ -241,12 +237,7 @@ classify_tokens = TextCommand(
 
     {WHERE.format("a model of --models")}
     """,
-    options.several(
-        options.option(
-            "--aggregation", type=click.Choice(["simple", "none"]), default="simple", help="Whole entities, or single tokens."
-        ),
-        truncate,
-    ),
+    options.several(options.aggregation, truncate),
     lambda result: {"entities": [_members(each, "label", "score", "text", "start", "end") for each in result.entities]},
     _entity_rows,
 ).make("classify-tokens")

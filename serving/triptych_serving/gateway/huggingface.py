@@ -19,13 +19,13 @@ from triptych.v1 import (
     token_classification_pb2,
     translation_pb2,
 )
+from triptych_serving.bundle.manifest import AGGREGATIONS
 from triptych_serving.gateway import tei
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.rpc.direct_calls import RpcError
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
-AGGREGATIONS = {"none": token_classification_pb2.AGGREGATION_NONE, "simple": token_classification_pb2.AGGREGATION_SIMPLE}
 OUTSIDE = ["O"]  # the label of tokens of no entity
 TOP_K = {"top_k": ("top_k", int)}
 NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
@@ -105,15 +105,14 @@ async def classify_text(query: Query) -> Any:
 
 
 async def classify_tokens(query: Query) -> Any:
-    strategy = query.parameters.take("aggregation_strategy", str, "simple")
-    if strategy not in AGGREGATIONS:
+    strategy = query.parameters.take("aggregation_strategy", str, "")  # empty: the model's
+    if strategy not in ("", *AGGREGATIONS):
         raise invalid(f"aggregation_strategy: {strategy[:40]!r} is not one of {', '.join(AGGREGATIONS)}")
     label, neutral = ("entity", ([], OUTSIDE)) if strategy == "none" else ("entity_group", (OUTSIDE,))
     query.parameters.refuse({"ignore_labels": neutral, "stride": (0,)})
     ignored = query.parameters.take("ignore_labels", list, OUTSIDE)
-    request = token_classification_pb2.ClassifyTokensRequest(
-        contents=query.texts(), model=query.model, aggregation=AGGREGATIONS[strategy]
-    )
+    aggregation: Any = f"AGGREGATION_{strategy.upper() or 'UNSPECIFIED'}"
+    request = token_classification_pb2.ClassifyTokensRequest(contents=query.texts(), model=query.model, aggregation=aggregation)
     response = await query.call.ask(request)
     found = [
         [

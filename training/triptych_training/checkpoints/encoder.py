@@ -78,6 +78,8 @@ class TextCheckpoint:
     family: str = BERT  # name of the architecture
     pooling: str = "mean"  # how to make a text's vector from the states: "mean" or "cls"
     normalize: bool = False  # scale that vector to length 1
+    regression: bool = False  # the labels of a text classifier are quantities
+    aggregation: str = "simple"  # how a token classifier makes entities, see TextManifest of triptych_serving
 
     @property
     def head(self) -> str:
@@ -166,6 +168,8 @@ def load_bert_checkpoint(folder: Path) -> TextCheckpoint:
         {"encoder": str, "head": str, "next_sentence": bool, "independent": bool, "labels": list, **OPTIONS},
     )
     options = {name: config[name] for name in OPTIONS}
+    if config["head"] == "token-classification":
+        options["aggregation"] = "first"  # the only token of a word with a label in trainings
     return TextCheckpoint(**parts, model=model, labels=tuple(config["labels"]), provenance=config["provenance"], **options)
 
 

@@ -77,7 +77,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "silu": "silu",
     "swish": "silu",
 }
-SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
+SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 
 
 def activation(folder: Folder, member: str, default: str = "gelu") -> str:

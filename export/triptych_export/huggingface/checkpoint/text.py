@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from triptych_export.errors import SourceError
-from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, SINGLE_LABEL
+from triptych_export.huggingface.checkpoint.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from triptych_export.huggingface.checkpoint.mapping import Rule, load_rules, make_model
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.huggingface.folder import CONFIG, Folder, neutral
@@ -292,6 +292,7 @@ def load_text(folder: Folder, mapping: TextMapping) -> TextCheckpoint:
         family=folder.model_type,
         pooling=made.pooling,
         normalize=made.normalize,
+        regression=head == TEXT and is_regression(folder),
     )
 
 
@@ -319,8 +320,12 @@ def read_labels(folder: Folder) -> tuple[str, ...]:
 
 def is_independent(folder: Folder, labels: int) -> bool:
     """Tell whether each label has an independent probability (sigmoid), which a single one always has."""
-    problem = folder.config.get("problem_type")
-    if problem not in (None, SINGLE_LABEL, MULTI_LABEL, *(("regression",) if labels == 1 else ())):
-        supported = f"supported: {SINGLE_LABEL}, {MULTI_LABEL}; of one label also regression"
-        raise folder.config_error(f"problem_type: {problem!r} is not supported, its scores are not probabilities; {supported}")
-    return labels == 1 or problem == MULTI_LABEL
+    problem, supported = folder.config.get("problem_type"), (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
+    if problem not in (None, *supported):
+        raise folder.config_error(f"problem_type: {problem!r} is not supported; supported: {', '.join(supported)}")
+    return labels == 1 or problem in (MULTI_LABEL, REGRESSION)
+
+
+def is_regression(folder: Folder) -> bool:
+    """Tell whether the labels are quantities, which have no probabilities."""
+    return folder.config.get("problem_type") == REGRESSION

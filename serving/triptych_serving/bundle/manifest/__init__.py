@@ -39,6 +39,7 @@ from triptych_serving.bundle.manifest.image import IMAGE_CLASSIFICATION, IMAGE_S
 from triptych_serving.bundle.manifest.reader import TASKS, read_manifest
 from triptych_serving.bundle.manifest.tensors import TENSORS, TensorsManifest
 from triptych_serving.bundle.manifest.text import (
+    AGGREGATIONS,
     FILL_MASK,
     QUESTION_ANSWERING,
     TEXT_CLASSIFICATION,
@@ -65,6 +66,7 @@ from triptych_serving.bundle.manifest.translation import (
 )
 
 __all__ = [
+    "AGGREGATIONS",
     "BARE",
     "FILE_NAME",
     "FILL_MASK",

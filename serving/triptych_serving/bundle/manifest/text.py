@@ -15,6 +15,8 @@ TEXT_TASKS = (FILL_MASK, TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANS
 LABELLED_TASKS = (TEXT_CLASSIFICATION, TOKEN_CLASSIFICATION)
 MEAN, CLS = "mean", "cls"
 POOLINGS = (MEAN, CLS)
+SIMPLE = "simple"
+AGGREGATIONS = ("none", SIMPLE, "first", "average", "max")
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class TextManifest(Manifest):
     singles               (text-classification with pairs, optional) the inputs may be single texts as well
     vectors               (optional) false: the graph has no `mean` and `cls`
     logits                (text-classification, optional) the graph has the labels' logits besides their probabilities
+    regression            (text-classification with logits, optional) labels are quantities: their scores are always logits
+    aggregation           (token-classification, optional) how entities are made unless a request says otherwise: "simple", ...
     similarities          (text-embedding, optional) the graph has `similarities` of a sum of tokens to all tokens
     states                (text-embedding, optional) the graph has `states`, the vectors of all tokens
     pooling, normalize    (optional) how a text's vector is made unless a request says otherwise: "mean" or "cls"; to length 1
@@ -62,6 +66,8 @@ class TextManifest(Manifest):
     pairs: bool = False
     singles: bool = False
     logits: bool = False
+    regression: bool = False
+    aggregation: str = SIMPLE
     similarities: bool = False
     states: bool = False
     pooling: str = MEAN
@@ -83,14 +89,19 @@ def parse_text(fields: JsonFields, faults: list[str]) -> TextManifest:
         pairs=task == TEXT_CLASSIFICATION and fields.get("pairs", bool, False),
         singles=task == TEXT_CLASSIFICATION and fields.get("singles", bool, False),
         logits=task == TEXT_CLASSIFICATION and fields.get("logits", bool, False),
+        regression=task == TEXT_CLASSIFICATION and fields.get("regression", bool, False),
+        aggregation=fields.get("aggregation", str, SIMPLE),
         similarities=task == TEXT_EMBEDDING and fields.get("similarities", bool, False),
         states=task == TEXT_EMBEDDING and fields.get("states", bool, False),
         pooling=fields.get("pooling", str, MEAN),
         normalize=fields.get("normalize", bool, False),
         vectors=fields.get("vectors", bool, True),
     )
-    if manifest.pooling not in POOLINGS and isinstance(fields.values.get("pooling", MEAN), str):
-        faults.append(f"pooling is {manifest.pooling!r}, expected one of: {', '.join(POOLINGS)}")
+    for name, known in (("pooling", POOLINGS), ("aggregation", AGGREGATIONS)):
+        if (value := fields.values.get(name)) not in known and isinstance(value, str):
+            faults.append(f"{name} is {value!r}, expected one of: {', '.join(known)}")
+    if manifest.regression and not manifest.logits:
+        faults.append("regression needs logits, which the graph does not have")
     check_common(manifest, {"tokenizer.json"}, faults)
     if task in LABELLED_TASKS and isinstance(fields.values.get("labels"), list):
         check_names("labels", manifest.labels, faults)

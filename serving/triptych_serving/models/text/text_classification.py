@@ -41,7 +41,7 @@ def prepare_text_classification(
     Args:
         inputs: order is kept.
         top_k: labels of each input; None: all.
-        raw_scores: scores are logits, instead of probabilities.
+        raw_scores: scores are logits, instead of probabilities; those of a regression always are.
         truncate: cut off the end of inputs that are too long, of a pair first that of the longer text.
 
     Raises:
@@ -51,7 +51,8 @@ def prepare_text_classification(
     """
     if top_k is not None:
         check_range("top_k", top_k, 1)
-    output = NEXT_SENTENCE if model.manifest.next_sentence else LOGITS if raw_scores else PROBABILITIES
+    raw = raw_scores or model.manifest.regression
+    output = NEXT_SENTENCE if model.manifest.next_sentence else LOGITS if raw else PROBABILITIES
     if raw_scores:
         check_logits(model.manifest)
     labels = NEXT_SENTENCE_LABELS if model.manifest.next_sentence else model.manifest.labels

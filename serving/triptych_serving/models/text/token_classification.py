@@ -1,11 +1,13 @@
 """Token classification: labels of parts of a text, such as names of people and places."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from triptych_serving.bundle.manifest import TOKEN_CLASSIFICATION
+from triptych_serving.bundle.manifest import AGGREGATIONS, TOKEN_CLASSIFICATION
 from triptych_serving.encoding.options import Work
 from triptych_serving.encoding.text_runner import PROBABILITIES
 from triptych_serving.errors import InvalidInputError
@@ -17,8 +19,12 @@ from triptych_text.entities import entity_prefixes, find_entities
 from triptych_text.sentences import is_unspaced
 from triptych_text.steps import Steps
 
-NONE, SIMPLE = "none", "simple"
-AGGREGATIONS = (NONE, SIMPLE)
+# Probabilities of a word `[labels]` from those of its tokens `[tokens, labels]`, as in transformers' pipeline.
+OF_WORDS: Mapping[str, Callable[[Array], Array]] = {
+    "first": lambda tokens: tokens[0],
+    "average": lambda tokens: tokens.mean(axis=0),
+    "max": lambda tokens: tokens[tokens.max(axis=1).argmax()],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Entity:
     """A labelled part of a text."""
 
     label: str
-    score: float  # mean probability of its tokens
+    score: float  # mean probability of its tokens, or of its words
     text: str
     start: int  # Unicode code points from the start of the text
     end: int  # exclusive
@@ -42,7 +48,9 @@ class LabelledText:
 
 
 @dataclass(frozen=True)
-class _LabelledToken:
+class _Labelled:
+    """A token, or a word, with its likeliest label."""
+
     label: str
     score: float
     start: int
@@ -61,13 +69,15 @@ def prepare_token_classification(
 
     Args:
         texts: order is kept.
-        aggregation: "simple", the default, joins adjacent tokens of one label to an entity; "none" returns each token.
+        aggregation: "simple" joins adjacent tokens of one label to an entity; "none" returns each token; "first", "average" and
+            "max" label whole words before they join them: by their first token, by the mean of their tokens' probabilities, or
+            by the token with the highest one. None: the manifest's.
         truncate: cut off the end of texts that are too long.
 
     Raises:
         InvalidInputError: a text is empty or too long, the aggregation is unknown, or the results would be too large.
     """
-    aggregation = SIMPLE if aggregation is None else aggregation
+    aggregation = model.manifest.aggregation if aggregation is None else aggregation
     if aggregation not in AGGREGATIONS:
         raise InvalidInputError("aggregation", f"{aggregation!r} is unknown, it must be one of: {', '.join(AGGREGATIONS)}")
     inputs, most = [(text,) for text in texts], model.limits.waiting_tokens
@@ -84,39 +94,66 @@ def prepare_token_classification(
     def read() -> Iterator[LabelledText]:
         prefixes = entity_prefixes(labels)
         for item, cut, text, encoding in zip(items, truncated, texts, encodings, strict=True):
-            found = _labelled_tokens(text, encoding, item.result[PROBABILITIES], labels)
-            if aggregation == SIMPLE:
-                entities = _joined(found, prefixes, text)
-            else:
+            inner = _continued(text, encoding, by_space=aggregation in OF_WORDS and not model.tokenizer.prefix)
+            found = _labelled(encoding, item.result[PROBABILITIES], labels, inner, OF_WORDS.get(aggregation))
+            if aggregation == "none":
                 entities = [_entity(token.label, [token], text) for token in found]
+            else:
+                entities = _joined(found, prefixes, text)
             yield LabelledText(tuple(entities), item.size, cut)
 
     return Work(items, read, sum(map(len, texts)))
 
 
-def _labelled_tokens(text: str, encoding: KeptEncoding, probabilities: Array, labels: Sequence[str]) -> list[_LabelledToken]:
-    """Label the tokens of the text itself, without [CLS] and [SEP]."""
-    best = np.argmax(probabilities, axis=1)
-    scores = np.take_along_axis(probabilities, best[:, None], axis=1)[:, 0]
-    words = encoding.word_ids
-    inner = [word is not None and word == before for word, before in zip(words, [None, *words], strict=False)]
-    tokens = zip(best.tolist(), scores.tolist(), encoding.offsets, inner, encoding.special_tokens_mask, strict=True)
+def _continued(text: str, encoding: KeptEncoding, by_space: bool) -> list[bool]:
+    """Tell which tokens continue the word of the token before.
+
+    Words are those of the tokenizer, or between white space. Scripts without spaces have a word for each token: some tokenizers
+    take a run of Chinese or Thai for one.
+    """
+    if by_space:
+        inner = [start > 0 and not re.search(r"\s", text[start - 1 : start + 1]) for start, _ in encoding.offsets]
+    else:
+        words = encoding.word_ids
+        inner = [word is not None and word == before for word, before in zip(words, [None, *words], strict=False)]
+    starts = [text[start : start + 1] for start, _ in encoding.offsets]
+    return [continues and not is_unspaced(sign) for continues, sign in zip(inner, starts, strict=True)]
+
+
+def _labelled(
+    encoding: KeptEncoding,
+    probabilities: Array,
+    labels: Sequence[str],
+    inner: Sequence[bool],
+    combine: Callable[[Array], Array] | None,
+) -> list[_Labelled]:
+    """Label the tokens of the text itself, without [CLS] and [SEP], or with `combine` its words.
+
+    `probabilities` are `[tokens, labels]`.
+    """
+    tokens = [index for index, special in enumerate(encoding.special_tokens_mask) if not special]
+    firsts = [place for place, index in enumerate(tokens) if combine is None or place == 0 or not inner[index]]
+    groups = [tokens[first:end] for first, end in pairwise([*firsts, len(tokens)])]
+    if combine is None:
+        rows = probabilities[tokens]
+    else:
+        rows = np.array([combine(probabilities[group]) for group in groups]).reshape(len(groups), len(labels))
+    found = zip(groups, rows.argmax(axis=1).tolist(), rows.max(axis=1).tolist(), strict=True)
+    offsets = encoding.offsets
     return [
-        # Some tokenizers take a run of Chinese or Thai for one word.
-        _LabelledToken(labels[label], score, start, end, continues and not is_unspaced(text[start : start + 1]))
-        for label, score, (start, end), continues, special in tokens
-        if not special
+        _Labelled(labels[label], score, offsets[group[0]][0], offsets[group[-1]][1], combine is None and inner[group[0]])
+        for group, label, score in found
     ]
 
 
-def _joined(tokens: Sequence[_LabelledToken], prefixes: str, text: str) -> list[Entity]:
+def _joined(tokens: Sequence[_Labelled], prefixes: str, text: str) -> list[Entity]:
     """Join adjacent tokens of one label; entities of white space alone, which some tokenizers have tokens for, are left out."""
     spans = find_entities([token.label for token in tokens], prefixes, [token.inner for token in tokens])
     groups = [(name, tokens[first : last + 1]) for name, first, last in spans]
     return [_entity(name, group, text) for name, group in groups if text[group[0].start : group[-1].end].strip()]
 
 
-def _entity(label: str, group: Sequence[_LabelledToken], text: str) -> Entity:
+def _entity(label: str, group: Sequence[_Labelled], text: str) -> Entity:
     start, end = trim(text, group[0].start, group[-1].end)
     return Entity(label, sum(token.score for token in group) / len(group), text[start:end], start, end)
 

@@ -19,7 +19,6 @@ from triptych_serving.models.model import Model
 from triptych_serving.models.text import tasks as text_tasks
 from triptych_serving.models.text.fill_mask import FilledText, MaskCandidate
 from triptych_serving.models.text.question_answering import AnsweredQuestion
-from triptych_serving.models.text.token_classification import NONE, SIMPLE
 from triptych_serving.models.translation.options import DecodingOptions
 from triptych_serving.models.translation.postprocess import Translation, TranslationHypothesis
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
@@ -274,8 +273,8 @@ TASKS: Mapping[str, InferTask] = {
             OutputTensor("entities", BYTES, _json_of("entities"), weight=lambda result: 100 * len(result.entities)),
             TOKEN_COUNT,
         ),
-        parameters={"aggregation": choice(none=NONE, simple=SIMPLE)},
-        run=_runs(text_tasks.TOKEN_CLASSIFICATION_TASK, aggregation=SIMPLE),
+        parameters={"aggregation": choice(**{name: name for name in manifest.AGGREGATIONS})},
+        run=_runs(text_tasks.TOKEN_CLASSIFICATION_TASK),
     ),
     text_tasks.QUESTION_ANSWERING_TASK.name: InferTask(
         inputs=(InputSpec("question"), InputSpec("context")),

@@ -21,6 +21,7 @@ from triptych.v1 import (
     token_classification_pb2,
     token_classification_pb2_grpc,
 )
+from triptych_serving.bundle.manifest import AGGREGATIONS
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text import tasks
 from triptych_serving.rpc.call_context import GrpcContext
@@ -43,9 +44,8 @@ POOLING = {
     embedding_pb2.POOLING_CLS: "cls",
 }
 AGGREGATION = {
-    token_classification_pb2.AGGREGATION_UNSPECIFIED: "simple",
-    token_classification_pb2.AGGREGATION_NONE: "none",
-    token_classification_pb2.AGGREGATION_SIMPLE: "simple",
+    token_classification_pb2.AGGREGATION_UNSPECIFIED: None,
+    **{getattr(token_classification_pb2, f"AGGREGATION_{name.upper()}"): name for name in AGGREGATIONS},
 }
 
 RESPONSES: Mapping[str, type[Message]] = {

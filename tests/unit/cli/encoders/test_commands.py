@@ -183,7 +183,7 @@ def test_classify_tokens(run: Run, models: FakeModels) -> None:
     found = json.loads(run("classify-tokens", "--aggregation", "none", "--json", "Ann ran.").success)
     entities = [{"label": "PER", "score": 0.5, "text": "Ann", "start": 0, "end": 3}]
     assert found == {"text": "Ann ran.", "token_count": 5, "entities": entities}
-    assert [arguments["aggregation"] for _, arguments in models.calls] == ["simple", "none"]
+    assert [arguments["aggregation"] for _, arguments in models.calls] == [None, "none"]
 
 
 def test_answers_with_one_context_or_one_for_each_question(run: Run, models: FakeModels, tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         raw["singles"] = 1
         raw["pooling"] = "max"
         raw["normalize"] = "no"
+        raw["aggregation"] = "last"
+        raw["regression"] = True
         raw["precisions"]["int8"] = {"graph": "lost.onnx", "saturation_free": 1}
         raw["default_precision"] = "fp16"
 
@@ -73,6 +75,8 @@ def test_every_fault_of_a_text_manifest_is_listed(repository: Path) -> None:
         "singles is 1, expected bool",
         "pooling is 'max', expected one of: mean, cls",
         "normalize is 'no', expected bool",
+        "aggregation is 'last', expected one of: none, simple, first, average, max",
+        "regression needs logits, which the graph does not have",
         "precisions.int8.saturation_free is 1, expected bool",
         "files lists no 'lost.onnx'",
         "default_precision 'fp16' is not among precisions ['fp32', 'int8']",

@@ -176,8 +176,8 @@ def test_entities(repository: Path) -> None:
         )
         assert entities("one two") == ()
         assert [e.text for e in entities("anna anna smith smith paris paris")] == ["anna", "anna smith smith", "paris", "paris"]
-        with pytest.raises(InvalidInputError, match="aggregation: 'max' is unknown"):
-            entities("one", aggregation="max")
+        with pytest.raises(InvalidInputError, match="aggregation: 'last' is unknown, it must be one of: none, simple, first"):
+            entities("one", aggregation="last")
     with text_model(repository / "iobes", "token-classification", labels=["O", "B-PER", "E-PER", "S-LOC"]) as model:
         found = entities("anna smith smith paris paris")
         assert [(e.label, e.text) for e in found] == [
@@ -186,6 +186,38 @@ def test_entities(repository: Path) -> None:
             ("LOC", "paris"),
             ("LOC", "paris"),
         ]
+
+
+def test_entities_of_whole_words(repository: Path) -> None:
+    """The tokens of "annaty" are anna, a B-PER, and ##ty, an O, each with a probability of 0.7, and 0.1 for other labels."""
+    with text_model(repository, "token-classification", aggregation="first") as model:
+        found = {
+            name: [
+                (one.label, one.text, round(one.score, 3))
+                for one in model.run(TOKEN_CLASSIFICATION_TASK, [text], **given)[0].entities
+            ]
+            for name, text, given in (
+                ("default", "annaty smith, parisparis", {}),
+                ("simple", "annaty", {"aggregation": "simple"}),
+                ("max", "annaty smith", {"aggregation": "max"}),
+                ("average", "annaty smith", {"aggregation": "average"}),
+                ("nothing", "\u200b", {}),
+            )
+        }
+    assert found == {
+        "default": [("PER", "annaty smith", 0.7)],
+        "simple": [("PER", "anna", 0.7)],
+        "max": [("PER", "annaty smith", 0.7)],
+        "average": [("PER", "smith", 0.7)],
+        "nothing": [],
+    }
+
+
+def test_scores_of_a_regression_are_its_logits(repository: Path) -> None:
+    members = {"labels": ["quality"], "logits": True, "pairs": True, "regression": True}
+    with text_model(repository, "text-classification", **members) as model:
+        [result] = model.run(TEXT_CLASSIFICATION_TASK, [("one", "two three four five six")])
+        assert [(one.label, one.score) for one in result.labels] == [("quality", 3)]
 
 
 def test_answers(repository: Path) -> None:
