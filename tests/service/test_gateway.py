@@ -34,7 +34,7 @@ from triptych_serving.security.options import SecurityOptions
 from triptych_serving.server import ServerOptions
 
 from ..fixtures.certificates import LOCAL, Authority
-from ..fixtures.encoders import write_cross_encoder, write_every_bundle
+from ..fixtures.encoders import write_cross_encoder, write_every_bundle, write_text_bundle
 from ..fixtures.framed import copy_framed
 from ..fixtures.toy import HERE, copy_bundle
 from .support.in_process import OPTIONS, Pace, options_of, options_of_flags, serving
@@ -372,6 +372,34 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
         assert [one for one in everything if one.entity != "O"] == tokens != everything
         answer = grpc_client.answer("one", "two three").answers[0]
         assert client("question-answering").question_answering("one", "two three").answer == answer.text  # type: ignore[union-attr]
+
+
+def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None:
+    """As transformers' pipeline: with one label right, the softmax of entailments, else of each one and its contradiction."""
+    labels = ["contradiction", "neutral", "Entailment"]
+    write_text_bundle(tmp_path, "text-classification", "nli", labels=labels, pairs=True, logits=True)
+    options: Any = {"hypothesis_template": "two {}"}
+    with opened(options_of(tmp_path)) as served:
+
+        def logits(label: str) -> list[float]:
+            [result] = served.client.classify_text_many([("one", f"two {label}")], raw_scores=True)
+            return [one.score for one in sorted(result.labels, key=lambda one: one.index)]
+
+        rows = np.exp([logits("two three four"), logits("six")])
+        candidates = ["two three four", "six"]
+        client = InferenceClient(f"{served.url}/models/nli")
+        for several, expected in ((False, rows[:, 2] / rows[:, 2].sum()), (True, rows[:, 2] / (rows[:, 0] + rows[:, 2]))):
+            found = client.zero_shot_classification("one", candidates, multi_label=several, **options)
+            assert {one.label: one.score for one in found} == pytest.approx(dict(zip(candidates, expected, strict=True)))
+            assert several or [one.label for one in found] == ["six", "two three four"]
+        body = {"inputs": ["one", "two"], "parameters": {"candidate_labels": "one, two"}}
+        assert [len(one) for one in served.post("/", body)[1]] == [2, 2]
+        for parameters, message in (
+            ({"candidate_labels": ["one"], "hypothesis_template": "x"}, "hypothesis_template: x has no {}"),
+            ({"candidate_labels": ["one"] * 1_000}, "candidate_labels: 1 texts x 1,000 labels make pairs of "),
+        ):
+            status, error, _ = served.post("/models/nli", {"inputs": "one " * 9_000, "parameters": parameters})
+            assert (status, error["error"][: len(message)]) == (400, message)
 
 
 def generating(**parameters: Any) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from triptych.v1 import (
     embedding_pb2,
     fill_mask_pb2,
@@ -27,6 +29,7 @@ from triptych_serving.rpc.direct_calls import RpcError
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 OUTSIDE = ["O"]  # the label of tokens of no entity
+PAIR_BYTES = 50  # of a pair of texts in a message, and of its scores, beside the texts
 TOP_K = {"top_k": ("top_k", int)}
 NO_ANSWER = {"answer": "", "score": 0.0, "start": 0, "end": 0}
 # Parameters of texts' generation, and their names in DecodingOptions.
@@ -102,6 +105,45 @@ async def classify_text(query: Query) -> Any:
     request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=raw, **options)
     response = await query.call.ask(request)
     return [[_members(one, "label", "score") for one in result.labels] for result in response.results]
+
+
+async def classify_zero_shot(query: Query) -> Any:
+    """Rank the caller's labels with a model of natural language inference (Yin et al. 2019), as transformers' pipeline does."""
+    candidates, is_list = query.parameters.take_texts("candidate_labels")
+    labels = candidates if is_list else [label for part in candidates[0].split(",") if (label := part.strip())]
+    template = query.parameters.take("hypothesis_template", str, "This example is {}.")
+    if "{}" not in template:
+        raise invalid(f"hypothesis_template: {template:.40} has no {{}}, which stands for a label")
+    texts, hypotheses = query.texts(), [template.replace("{}", label) for label in labels]
+    pairs = len(texts) * len(labels)
+    size = len(labels) * sum(map(len, texts)) + len(texts) * sum(map(len, hypotheses)) + PAIR_BYTES * pairs
+    if size > (most := query.call.parts.messages.text_limit):
+        what = f"{len(texts):,} texts x {len(labels):,} labels make pairs of {size:,} bytes"
+        raise invalid(f"candidate_labels: {what}, at most {most:,} are accepted (--max-text-message-bytes); send fewer")
+
+    def make() -> list[text_classification_pb2.TextInput]:
+        return [text_classification_pb2.TextInput(text=text, text_pair=each) for text in texts for each in hypotheses]
+
+    inputs = await query.call.offload(size, make)
+    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, model=query.model, raw_scores=True)
+    response = await query.call.ask(request)
+    names = {one.index: one.label for one in response.results[0].labels}
+    entailed = next((index for index, name in names.items() if name.lower().startswith("entail")), None)
+    if entailed is None or len(names) == 1:
+        raise invalid(f"model: its labels are {', '.join(names.values()):.60}; zero-shot needs entailment and another one")
+    contradicted = max(names) if entailed == 0 else 0
+    independent = query.parameters.take("multi_label", bool, False) or len(labels) == 1
+
+    def rank() -> list[Any]:
+        found = [{one.index: one.score for one in result.labels} for result in response.results]
+        logits = np.array([(one[contradicted], one[entailed]) for one in found]).reshape(len(texts), len(labels), 2)
+        rows = logits if independent else logits[..., 1]
+        weights = np.exp(rows - rows.max(axis=-1, keepdims=True))
+        shares = weights / weights.sum(axis=-1, keepdims=True)
+        scores = shares[..., 1] if independent else shares
+        return [[{"label": labels[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")] for row in scores]
+
+    return query.each(await query.call.offload(PAIR_BYTES * pairs, rank))
 
 
 async def classify_tokens(query: Query) -> Any:
@@ -204,6 +246,7 @@ TASKS: dict[str, Callable[[Query], Awaitable[Any]]] = {
     "fill-mask": fill_mask,
     "text-classification": classify_text,
     "token-classification": classify_tokens,
+    "zero-shot-classification": classify_zero_shot,
     "question-answering": answer_question,
     "translation": translate,
     "summarization": partial(translate, member="summary_text"),
@@ -225,10 +268,10 @@ async def infer(call: HttpCall) -> Any:
     else:
         given = await call.json(has_images=True)
         given.refuse({"stream": (False,)})
-        inputs = given.get("inputs")
-        task = task or await _task_of(call, model, inputs)
+        inputs, parameters = given.get("inputs"), Json(given.take("parameters", dict, {}))
+        task = task or ("zero-shot-classification" if "candidate_labels" in parameters else await _task_of(call, model, inputs))
         beside = task == "feature-extraction"  # its parameters are beside the inputs
-        query = Query(call, model, inputs, given if beside else Json(given.take("parameters", dict, {})))
+        query = Query(call, model, inputs, given if beside else parameters)
     if task not in TASKS:
         raise invalid(f"task: {task[:60]!r} is not one of {', '.join(TASKS)}")
     return await TASKS[task](query)
