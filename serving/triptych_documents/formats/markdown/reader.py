@@ -13,6 +13,7 @@ from triptych_documents.encoding import Encoding, decode, reference
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.format import Document, ReadOptions
 from triptych_documents.formats.html import reader as html
+from triptych_documents.formats.markdown.anchors import LINK, relinked
 from triptych_documents.formats.markdown.blocks import MarkdownBlocks, References, TextBlock, parsed
 from triptych_documents.formats.markdown.text import TextSlot, signature
 from triptych_documents.formats.shared.inline_codes import ScannedPart, core, pieces_of, soft
@@ -87,7 +88,10 @@ class MarkdownDocument:
         sound = self._sound(written)
         left = [unit.where for number, units in changed_units.items() if number not in sound for unit in units]
         self.unwritten[:] = [Finding(FindingKind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
-        return self.encoding.encode(self._with(sound))
+        text = self._with(sound)
+        if sound and LINK.search(text):
+            text = relinked(text, self.blocks, _parsed(text, self.encoding).blocks, self.encoding)
+        return self.encoding.encode(text)
 
     def _with(self, written: Mapping[int, Written]) -> str:
         return replaced(self.text, [(self.sites[number].span, new.text) for number, new in written.items()])

@@ -265,6 +265,56 @@ def test_links_that_refer_by_text_get_a_label() -> None:
     assert document.render({0: same}).decode().startswith("Siehe [the guide], or ![the guide].\n")
 
 
+def test_links_follow_the_anchors_of_headings() -> None:
+    source = """\
+# *Old* `code`
+
+[a](#old-code) [b](<#old--new-1> "Old & new") [c](#own) [d](x.md#old-code) [e](#caf%C3%A9) [f](#other) `[g](#old-code)`
+<a href="#old--new">h</a>
+
+<p><a href='#caf%C3%A9'>Text</a></p>
+
+## Old & new
+
+## Old & new
+
+Old {#own}
+----------
+
+## Café
+
+    [i](#old-code)
+"""
+    document = read("markdown", source)
+    german = {"Old": "Alt", "Old & new": "Alt & größer!", "Old ": "Alt ", "Café": "Old & new"}
+    changed = {
+        index: [german.get(piece, piece) if isinstance(piece, str) else piece for piece in unit.pieces]
+        for index, unit in enumerate(document.units)
+    }
+    written = """\
+# *Alt* `code`
+
+[a](#alt-code) [b](<#alt--größer-1> "Old & new") [c](#own) [d](x.md#old-code) [e](#old--new) [f](#other) `[g](#old-code)`
+<a href="#alt--größer">h</a>
+
+<p><a href='#old--new'>Text</a></p>
+
+## Alt & größer!
+
+## Alt & größer!
+
+Alt {#own}
+----------
+
+## Old & new
+
+    [i](#old-code)
+"""
+    assert document.render(changed).decode() == written
+    latin = read("markdown", "[a](#old)\n\n# Old\n", ReadOptions(encoding="latin-1"))
+    assert latin.render({1: ["Große Łodz"]}).decode("latin-1") == "[a](#große-&#322;odz)\n\n# Große &#321;odz\n"
+
+
 @pytest.mark.full
 def test_deep_nesting_is_fast() -> None:
     for text in (
