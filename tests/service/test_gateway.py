@@ -522,13 +522,13 @@ def test_text_embeddings_inference_classifies_pairs() -> None:
         assert "raw_scores: the model's bundle has no logits" in error["error"]
 
 
-def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
+def test_rerank_apis(tmp_path: Path) -> None:
     write_cross_encoder(tmp_path)
     texts = ["one", "one two three four", "one two"]
     with opened(options_of(tmp_path)) as served:
-        status, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts})
-        assert (status, [one["index"] for one in ranked]) == (200, [1, 2, 0])
-        assert [one["score"] for one in ranked] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
+        status, best, _ = served.post("/rerank", {"query": "zero", "texts": texts})
+        assert (status, [one["index"] for one in best]) == (200, [1, 2, 0])
+        assert [one["score"] for one in best] == pytest.approx([0.880797, 0.5, 0.268941], abs=1e-6)
         _, ranked, _ = served.post("/rerank", {"query": "zero", "texts": texts, "raw_scores": True, "return_text": True})
         assert ranked[0] == {"index": 1, "score": 2.0, "text": texts[1]}
         _, labels, _ = served.post("/predict", {"inputs": [["zero", "one"], ["zero", "one two"]], "raw_scores": True})
@@ -539,6 +539,22 @@ def test_text_embeddings_inference_reranks(tmp_path: Path) -> None:
         status, error, _ = served.post("/rerank", {"query": "zero", "texts": ["one " * 500]})
         assert (status, error["error_type"]) == (400, "validation")
         assert served.post("/rerank", {"query": "zero", "texts": ["one " * 500], "truncate": True})[0] == 200
+
+        ranked = {"query": "zero", "documents": [texts[0], {"text": texts[1]}, texts[2]], "top_n": 2}
+        status, found, _ = served.post("/v1/rerank", ranked)
+        scores = [{"index": one["index"], "relevance_score": pytest.approx(one["score"])} for one in best[:2]]
+        documents = [{**one, "document": {"text": texts[one["index"]]}} for one in scores]
+        assert (status, found["model"], found["results"]) == (200, "cross-encoder", documents)
+        assert found["usage"] == {"total_tokens": 8 + 6}
+        assert served.post("/v2/rerank", ranked)[1]["results"] == scores
+        for change, message in (
+            ({"documents": ["one", {"title": "one"}]}, "documents[1].text: missing, must be a string"),
+            ({"documents": []}, "documents: must be a list of strings, or of objects with a text, and not empty"),
+            ({"top_n": 0}, "top_n: 0 is out of range"),
+            ({"max_tokens_per_doc": 9}, "max_tokens_per_doc: 9 is not supported"),
+        ):
+            status, error, _ = served.post("/v2/rerank", {**ranked, **change})
+            assert (status, error["message"][: len(message)]) == (400, message)
 
 
 @pytest.mark.parametrize("binary", [True, False])
