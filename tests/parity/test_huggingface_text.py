@@ -41,7 +41,7 @@ from triptych_training.checkpoints.encoder import TextCheckpoint
 
 from ..fixtures.json_files import edit_json
 from ..fixtures.sentences import SENTENCES
-from .text_checkpoints import byte_pieces, enlarge, modern_pieces, save_checkpoint, sentence_pieces, word_pieces
+from .text_checkpoints import byte_pieces, enlarge, modern_pieces, mpnet_pieces, save_checkpoint, sentence_pieces, word_pieces
 
 TOLERANCE = 1e-4
 SENTENCES_FILE = str(Path(__file__).parents[1] / "fixtures" / "sentences.txt")
@@ -68,6 +68,8 @@ MODERN_IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_toke
 SIZES = {"hidden_size": 48, "num_attention_heads": 3, "intermediate_size": 80, "num_hidden_layers": 2}
 ROBERTA_SIZES = {**SIZES, **ROBERTA_IDS, "max_position_embeddings": POSITIONS + 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 DISTIL_SIZES = {"dim": 48, "n_heads": 3, "hidden_dim": 80, "n_layers": 2, "max_position_embeddings": POSITIONS}
+MPNET_SIZES = {**SIZES, "max_position_embeddings": POSITIONS + 2, "layer_norm_eps": 1e-5}
+ELECTRA_SIZES = {**SIZES, "embedding_size": 32, "max_position_embeddings": POSITIONS}
 MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 3, "max_position_embeddings": POSITIONS, "local_attention": 8}
 
 BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
@@ -75,6 +77,8 @@ ROBERTA = Family("Roberta", byte_pieces, ROBERTA_SIZES, spare_rows=200)
 DISTILBERT = Family("DistilBert", word_pieces, DISTIL_SIZES)
 XLM_ROBERTA = Family("XLMRoberta", sentence_pieces, ROBERTA_SIZES)
 CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_layers": 3})
+MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
+ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
 ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
@@ -89,6 +93,9 @@ VARIANTS = {
     "distilbert untied, sinusoids": DISTILBERT.variant(tie_word_embeddings=False, sinusoidal_pos_embds=True),
     "xlm-roberta": XLM_ROBERTA,
     "camembert": CAMEMBERT,
+    "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
+    "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
+    "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
     "modernbert with biases": MODERNBERT.variant(attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True),
     "modernbert mixed biases": MODERNBERT.variant(attention_bias=True, decoder_bias=False, tie_word_embeddings=False),
     "modernbert other layers": MODERNBERT.variant(
@@ -182,7 +189,7 @@ def check_sequences(model: Imported, mask: str) -> None:
     ids = model.tokenizer(text)["input_ids"]
     for candidate in filled.masks[0].candidates:
         whole = [candidate.token if number == model.tokenizer.mask_token_id else number for number in ids]
-        decoded = str(model.tokenizer.decode([number for number in whole if number not in (ids[0], ids[-1])]))
+        decoded = str(model.tokenizer.decode(whole[1:-1]))
         assert "".join(candidate.sequence.split()) == "".join(decoded.split())
         if model.served.tokenizer.spaced:
             assert candidate.sequence.replace("  ", " ") == decoded.strip().replace("  ", " ")
@@ -306,12 +313,16 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
 # test_original compares weights and outputs of the others.
 @pytest.mark.parametrize(
     "family",
-    [BERT, MODERNBERT, *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT))],
+    [BERT, MPNET, MODERNBERT, *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT, ELECTRA))],
     ids=lambda family: family.name,
 )
 def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> None:
     head = "ForPreTraining" if family is BERT else "ForMaskedLM"
-    layers = {BERT.name: {"num_hidden_layers": 1}, MODERNBERT.name: {"num_hidden_layers": 2}}.get(family.name, {})
+    layers = {
+        BERT.name: {"num_hidden_layers": 1},
+        MPNET.name: {"num_hidden_layers": 1},
+        MODERNBERT.name: {"num_hidden_layers": 2},
+    }.get(family.name, {})
     with imported(tmp_path, family, head, **layers) as model:
         check_masks(model)
         check_vectors(model)
@@ -322,7 +333,7 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("family", "precision"), [(BERT, "int8-weights"), (MODERNBERT, "fp16")])
+@pytest.mark.parametrize(("family", "precision"), [(BERT, "int8-weights"), (MPNET, "fp16"), (MODERNBERT, "fp16")])
 def test_attention_in_other_precisions(tmp_path: Path, family: Family, precision: str) -> None:
     theirs = build(family, "ForMaskedLM", num_hidden_layers=2)
     save_checkpoint(theirs, family.tokenizer(), tmp_path / "theirs")
@@ -340,7 +351,7 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MODERNBERT, VARIANTS["modernbert other layers"]]
+EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, MODERNBERT, VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 
@@ -512,6 +523,27 @@ def test_unsupported_members_are_named_with_the_supported_ones(
 ) -> None:
     for file in classifier.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
+    edit_json(tmp_path / "config.json", **members)
+    with pytest.raises(SourceError, match=message):
+        load(Folder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("family", "members", "message"),
+    [
+        ("MPNet", {"relative_attention_num_buckets": 64}, "relative_attention_num_buckets: 64 is not supported; supported: 32"),
+        ("MPNet", {"pad_token_id": 0}, "pad_token_id: 0 is not supported; supported: 1, from which positions count"),
+        (
+            "Electra",
+            {"architectures": ["ElectraForPreTraining"]},
+            "ElectraForPreTraining is not supported; supported: ElectraMod",
+        ),
+        ("Electra", {"embedding_size": 48}, r"misshapen embeddings.LayerNorm.weight \[32\], expected \[48\]"),
+    ],
+)
+def test_unsupported_members_of_mpnet_and_electra(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
+    made = {"MPNet": MPNET, "Electra": ELECTRA}[family]
+    save_checkpoint(build(made, "Model", num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):
         load(Folder(tmp_path))

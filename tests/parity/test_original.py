@@ -14,7 +14,7 @@ from triptych_export.original import compare_with_original
 from ..fixtures.huggingface import small_model
 from .test_huggingface_images import QUICK, save
 from .test_huggingface_images import build as build_images
-from .test_huggingface_text import BERT, DISTILBERT, MODERNBERT, ROBERTA, build
+from .test_huggingface_text import BERT, DISTILBERT, ELECTRA, MODERNBERT, ROBERTA, build
 from .text_checkpoints import save_checkpoint
 
 MODERN_HEADS = ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "Model")
@@ -24,6 +24,8 @@ TEXTS = {
         (BERT, "ForTokenClassification"),
         (DISTILBERT, "ForMaskedLM"),
         (ROBERTA, "ForMaskedLM"),
+        (ELECTRA, "ForMaskedLM"),
+        (ELECTRA, "ForSequenceClassification"),
         *((MODERNBERT, head) for head in MODERN_HEADS),
     ]
 }

@@ -62,6 +62,20 @@ def byte_pieces() -> Tokenizer:
 
 
 @cache
+def mpnet_pieces() -> Tokenizer:
+    """MPNet's: BERT's pieces under RoBERTa's special tokens."""
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    special = [*ROBERTA_TOKENS, "[UNK]"]
+    made.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False))
+    made.add_special_tokens([MASK_WITH_SPACE])
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
+    return made
+
+
+@cache
 def modern_pieces() -> Tokenizer:
     """ModernBERT's: bytes under BERT's special tokens."""
     made = _byte_level(BERT_TOKENS[:4])

@@ -83,7 +83,7 @@ TASKS: Mapping[str, str] = {
     "Model": TEXT_EMBEDDING,
 }
 COPIED = ("cls", "logits", "start", "end")  # outputs that no added node computes
-COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert")  # their first position is the padding id + 1
+COUNTED_FROM_PAD = ("roberta", "xlm-roberta", "camembert", "mpnet")  # their first position is the padding id + 1
 
 
 def task_of(folder: Folder) -> str:

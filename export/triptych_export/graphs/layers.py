@@ -1,4 +1,5 @@
-"""Encoder layers on ONNX Runtime's fused operators (BERT and ViT, ModernBERT, Swin, PVT), and T5's relative position bias.
+"""Encoder layers on ONNX Runtime's fused operators (BERT and ViT, ModernBERT, Swin, PVT), and the relative position bias of T5
+and MPNet.
 
 Swin's padding, roll and cut into windows move whole positions, so together they are one Gather with constant indices.
 
@@ -35,6 +36,22 @@ class FusedLayer(nn.Module):
         entered = mark_input(frame.enter(x), self.layer.attention.query_key_value)
         context = packed_attention(entered, self.weight, self.bias, lengths, self.heads)
         x = frame.leave(x, self.layer.attention.output(context))
+        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+
+
+class UnpackedLayer(nn.Module):
+    """Encoder layer for attention that the packed operator does not support: with a bias, or another head size."""
+
+    def __init__(self, layer: EncoderLayer) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
+        """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32, `bias` `[1, H, T, T]`."""
+        frame, attention = self.layer.attention_residual, self.layer.attention
+        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
+        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
+        x = frame.leave(x, attention.output(context))
         return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
@@ -198,7 +215,7 @@ class DistanceBias(nn.Module):
         self.table = nn.Parameter(bias.table.weight.detach()[numbers], requires_grad=False)  # [distances, H]
 
     def forward(self, length: Tensor) -> Tensor:
-        """Biases between all positions, `[1, H, T, T]`; `length` `[T]` int64 holds the positions 0 to T - 1."""
+        """Biases between all positions, `[1, H, T, T]`; `length` `[T]` holds the positions 0 to T - 1."""
         return self._look_up(length[:, None] - length)[None]
 
     def at(self, positions: Tensor, capacity: int) -> Tensor:

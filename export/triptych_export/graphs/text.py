@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.layers import FusedLayer, RotaryLayer
+from triptych_export.graphs.layers import DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
 from triptych_export.graphs.operators import bidirectional_rnn, top_k
 from triptych_export.graphs.recurrent import direction_weights
 from triptych_training.models.bert import (
@@ -41,14 +41,17 @@ class BertStates(nn.Module):
         super().__init__()
         self.counted = counted
         self.embedding, self.norm = bert.embedding, bert.norm
-        self.layers = nn.ModuleList(FusedLayer(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
+        self.relative = None if bert.relative is None else DistanceBias(bert.relative)
+        make = FusedLayer if self.relative is None else UnpackedLayer
+        self.layers = nn.ModuleList(make(layer) for layer in bert.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
         """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
         table = self.embedding.positions.weight
         x = self.embedding.at(ids, segments, functional.embedding(numbers, table) if self.counted else table[: ids.shape[1]])
+        bias = () if self.relative is None else (self.relative(numbers[0]),)
         for layer in self.layers:
-            x = layer(x, lengths)
+            x = layer(x, lengths, *bias)
         return self.norm(x)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from triptych_export.graphs.input_scales import copy_input_scale, mark_input
-from triptych_export.graphs.layers import DistanceBias, FusedLayer, packed_bias, packed_weight
+from triptych_export.graphs.layers import DistanceBias, FusedLayer, UnpackedLayer, packed_bias, packed_weight
 from triptych_export.graphs.operators import (
     KeyValues,
     cached_attention,
@@ -97,7 +97,7 @@ class SourceEncoder(nn.Module):
         encoder = model.encoder
         self.embedding, self.norm = encoder.embedding, encoder.norm
         self.relative = None if encoder.relative is None else DistanceBias(encoder.relative)
-        make = FusedLayer if is_packed(model.config.block.attention, encoder.relative) else SourceLayer
+        make = FusedLayer if is_packed(model.config.block.attention, encoder.relative) else UnpackedLayer
         self.layers = nn.ModuleList(make(layer) for layer in encoder.layers if isinstance(layer, EncoderLayer))
 
     def forward(self, source: Tensor, lengths: Tensor, offsets: Tensor | None = None) -> Tensor:
@@ -111,22 +111,6 @@ class SourceEncoder(nn.Module):
         for layer in self.layers:
             x = layer(x, lengths) if isinstance(layer, FusedLayer) else layer(x, lengths, bias)
         return self.norm(x)
-
-
-class SourceLayer(nn.Module):
-    """Encoder layer for attention that the packed operator does not support: with a bias, or another head size."""
-
-    def __init__(self, layer: EncoderLayer) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
-        """`[B, S, E]` -> `[B, S, E]`; `lengths` `[B]` int32, `bias` `[1, H, S, S]`."""
-        frame, attention = self.layer.attention_residual, self.layer.attention
-        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
-        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
-        x = frame.leave(x, attention.output(context))
-        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
 
 
 class CachedDecoder(nn.Module):

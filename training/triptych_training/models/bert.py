@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018): a bidirectional encoder, and the pre-training and fine-tuning heads of the BERT family.
 
-RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019) are other configurations of this encoder. ModernBERT is another
-encoder with the same heads.
+RoBERTa (Liu et al. 2019), DistilBERT (Sanh et al. 2019), MPNet (Song et al. 2020) and ELECTRA (Clark et al. 2020) are other
+configurations of this encoder. ModernBERT is another encoder with the same heads.
 
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 """
@@ -17,7 +17,7 @@ from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
 from triptych_training.models.elmo import Elmo
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
-from triptych_training.models.positions import sinusoid_table
+from triptych_training.models.positions import check_relative, make_relative_bias, sinusoid_table
 from triptych_training.models.word2vec import StaticEmbedding
 
 DEVIATION = 0.02  # standard deviation of initial weights
@@ -50,12 +50,16 @@ class BertConfig:
     sep_id: int = 3
     mask_id: int = 4
     head_activation: str = "gelu"  # in the masked-token head
-    pooler_activation: str = "tanh"  # between the pooled state and the classifier; DistilBERT: "relu"
+    pooler_activation: str = "tanh"  # between the pooled state and the classifier; DistilBERT: "relu", ELECTRA: "gelu"
     tied: bool = True  # the masked-token head's output matrix is the token embedding
+    embedding_dim: int = 0  # of ELECTRA's embeddings, which are then projected to model_dim; 0: model_dim
+    relative_buckets: int = 0  # of a bias on attention scores that all layers share, in MPNet; 0: none
+    relative_distance: int = 128  # tokens from which on all distances share one bucket
 
     def __post_init__(self) -> None:
         at_least(1, self, "vocabulary_size", "layers")
-        at_least(0, self, "segments")
+        at_least(0, self, "segments", "embedding_dim")
+        check_relative(self)
         one_of(DENSE_ACTIVATIONS, self, "head_activation", "pooler_activation")
         if self.max_positions < 4:
             raise ValueError(f"max_positions: {self.max_positions} is below 4: [CLS], a token, [SEP] twice")
@@ -69,15 +73,17 @@ class BertConfig:
 
 
 class BertEmbedding(nn.Module):
-    """Sum of token, position and segment vectors, normalised."""
+    """Sum of token, position and segment vectors, normalised; projected if it is not as wide as the model."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim, padding_idx=config.pad_id)
-        self.positions = nn.Embedding(config.max_positions, config.model_dim)
-        self.segments = nn.Embedding(config.segments, config.model_dim) if config.segments else None
-        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon)
+        width = config.embedding_dim or config.model_dim
+        self.tokens = nn.Embedding(config.vocabulary_size, width, padding_idx=config.pad_id)
+        self.positions = nn.Embedding(config.max_positions, width)
+        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.norm = nn.LayerNorm(width, eps=config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
+        self.projection = nn.Identity() if width == config.model_dim else nn.Linear(width, config.model_dim)
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` ids and segment numbers -> `[B, T, E]`."""
@@ -88,7 +94,7 @@ class BertEmbedding(nn.Module):
         total = self.tokens(ids) + positions
         if self.segments is not None:
             total = total + (self.segments(segments) if self.segments.num_embeddings > 1 else self.segments.weight[0])
-        return self.dropout(self.norm(total))
+        return self.projection(self.dropout(self.norm(total)))
 
 
 class Bert(nn.Module):
@@ -98,12 +104,15 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = BertEmbedding(config)
+        self.relative = make_relative_bias(config, config.heads, bidirectional=True)
         self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon) if config.norm == "pre" else nn.Identity()
 
     def forward(self, ids: Tensor, segments: Tensor) -> Tensor:
         """`[B, T]` ids and segment numbers -> hidden states `[B, T, E]`; padding is masked out."""
         mask = (ids != self.config.pad_id)[:, None, None, :]
+        if self.relative is not None:
+            mask = self.relative(ids.shape[1], ids.shape[1]).masked_fill(~mask, float("-inf"))  # [B, H, T, T]
         x = self.embedding(ids, segments)
         for layer in self.layers:
             x = layer(x, mask)
@@ -127,10 +136,10 @@ class MaskedTokenHead(nn.Module):
 
     def __init__(self, config: EncoderConfig, tokens: nn.Embedding) -> None:
         super().__init__()
-        self.transform = nn.Linear(config.model_dim, config.model_dim, config.head_bias)
+        self.transform = nn.Linear(config.model_dim, tokens.embedding_dim, config.head_bias)
         self.activation = DENSE_ACTIVATIONS[config.head_activation]
-        self.norm = nn.LayerNorm(config.model_dim, eps=config.norm_epsilon, bias=config.norm_bias)
-        self.projection = nn.Linear(config.model_dim, config.vocabulary_size, config.projection_bias)
+        self.norm = nn.LayerNorm(tokens.embedding_dim, eps=config.norm_epsilon, bias=config.norm_bias)
+        self.projection = nn.Linear(tokens.embedding_dim, config.vocabulary_size, config.projection_bias)
         if config.tied:
             self.projection.weight = tokens.weight
 

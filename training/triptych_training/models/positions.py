@@ -1,9 +1,12 @@
 """Position information: sinusoids (Vaswani et al. 2017, section 3.5), learned tables, T5's relative bias."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from triptych_training.checks import at_least
 
 FAIRSEQ_FIRST = 2  # fairseq's number of the first text position
 MIN_BUCKETS = 4  # of a relative bias: one single and one ranged bucket in each direction
@@ -75,6 +78,22 @@ def make_positions(kind: str, positions: int, model_dim: int) -> SinusoidalPosit
     if kind in TABLES:
         return SinusoidalPositions(TABLES[kind](positions, model_dim))
     return LearnedPositions(positions, model_dim) if kind == "learned" else None
+
+
+def check_relative(config: Any) -> None:
+    """Raise ValueError if a model configuration's `relative_buckets` or `relative_distance` is out of range."""
+    if not config.relative_buckets:
+        return
+    at_least(MIN_BUCKETS, config, "relative_buckets")
+    if config.relative_distance <= (half := config.relative_buckets // 2):
+        raise ValueError(f"relative_distance: {config.relative_distance} is not above {half}, half of the relative_buckets")
+
+
+def make_relative_bias(config: Any, heads: int, bidirectional: bool) -> "RelativeBias | None":
+    """Build the bias of a model with such a configuration; None if it has no `relative_buckets`."""
+    if not config.relative_buckets:
+        return None
+    return RelativeBias(heads, config.relative_buckets, config.relative_distance, bidirectional)
 
 
 class RelativeBias(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.attention import CrossAttention, KeyValues, SelfAttention
 from triptych_training.models.blocks import BlockConfig, EncoderLayer, FeedForward, Residual, make_norm
-from triptych_training.models.positions import MIN_BUCKETS, POSITIONS, RelativeBias, make_positions
+from triptych_training.models.positions import POSITIONS, check_relative, make_positions, make_relative_bias
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,7 @@ class TransformerConfig:
         one_of(POSITIONS, self, "positions")
         _ = self.block, self.decoder_block
         at_least(0, self, "source_vocabulary_size")
-        if self.relative_buckets:
-            at_least(MIN_BUCKETS, self, "relative_buckets")
-            if self.relative_distance <= (half := self.relative_buckets // 2):
-                raise ValueError(
-                    f"relative_distance: {self.relative_distance} is not above {half}, half of the relative_buckets"
-                )
+        check_relative(self)
         token_id(self.vocabulary_size, self, "pad_id", "bos_id", "eos_id")
         sources = self.source_vocabulary_size or self.vocabulary_size
         token_id(sources, self, "pad_id", "eos_id", vocabulary="sources' vocabulary")
@@ -162,7 +157,7 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config, config.source_vocabulary_size or config.vocabulary_size)
-        self.relative = _relative_bias(config, config.heads, bidirectional=True)
+        self.relative = make_relative_bias(config, config.heads, bidirectional=True)
         self.layers = nn.ModuleList(EncoderLayer(config.block) for _ in range(config.encoder_layers))
         self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
 
@@ -181,7 +176,7 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config, config.vocabulary_size)
-        self.relative = _relative_bias(config, config.decoder_block.heads, bidirectional=False)
+        self.relative = make_relative_bias(config, config.decoder_block.heads, bidirectional=False)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.norm = make_norm(config.block) if config.ends_with_norm else nn.Identity()
         self.output_scale = config.projection_scale
@@ -220,12 +215,6 @@ class Decoder(nn.Module):
 
     def _layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
-
-
-def _relative_bias(config: TransformerConfig, heads: int, bidirectional: bool) -> RelativeBias | None:
-    if not config.relative_buckets:
-        return None
-    return RelativeBias(heads, config.relative_buckets, config.relative_distance, bidirectional)
 
 
 class Transformer(nn.Module):

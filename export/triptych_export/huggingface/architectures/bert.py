@@ -1,7 +1,7 @@
-"""BERT, RoBERTa, DistilBERT and ModernBERT checkpoints.
+"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA and ModernBERT checkpoints.
 
-Devlin et al. 2018; Liu et al. 2019; Sanh et al. 2019; Warner et al. 2024. RoBERTa's mapping also serves XLM-R
-(Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Warner et al. 2024. RoBERTa's
+mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,9 @@ DISTILBERT_NEUTRAL = {
     **ENCODER,
     **neutral("dropout attention_dropout qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_"),
 }
+# Transformers computes 32 buckets, whatever this says.
+MPNET_NEUTRAL = {**BERT_NEUTRAL, **neutral("", relative_attention_num_buckets=(32,))}
+ELECTRA_NEUTRAL = {**BERT_NEUTRAL, **neutral("summary_activation summary_last_dropout summary_type summary_use_proj")}
 CLASSIFIER, SPAN, POOLER = Rule("classifier", "classifier"), Rule("span", "qa_outputs"), Rule("pooler.dense", "pooler.dense")
 BERT_PREDICTIONS = (
     Rule("masked_token.transform", "cls.predictions.transform.dense"),
@@ -64,6 +67,17 @@ def _unused_positions(config: EncoderConfig) -> int:
     return config.pad_id + 1
 
 
+def _mpnet_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    if special.pad != 1:
+        raise folder.config_error(f"pad_token_id: {special.pad} is not supported; supported: 1, from which positions count")
+    return replace(_roberta_config(folder, special), segments=0, relative_buckets=32)
+
+
+def _electra_config(folder: Folder, special: SpecialIds) -> BertConfig:
+    config = replace(_bert_config(folder, special), head_activation="gelu", pooler_activation="gelu")
+    return replace(config, embedding_dim=folder.config["embedding_size"])
+
+
 def _distilbert_config(folder: Folder, special: SpecialIds) -> BertConfig:
     return BertConfig(
         **encoder_members(folder, special, "dim", "n_heads", "hidden_dim", "n_layers"),
@@ -88,6 +102,8 @@ LAYERS = "bert.layers.{i}"
 BERT_BLOCK = ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
 BERT_INPUTS = [f"attention.self.{name}" for name in ("query", "key", "value")]
 BERT_LAYERS = block_rules(LAYERS, "encoder.layer.{i}", BERT_INPUTS, *BERT_BLOCK)
+MPNET_BLOCK = ("attention.attn.o", "attention.LayerNorm", *BERT_BLOCK[2:])
+MPNET_LAYERS = block_rules(LAYERS, "encoder.layer.{i}", [f"attention.attn.{name}" for name in "qkv"], *MPNET_BLOCK)
 DISTILBERT_BLOCK = ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm")
 DISTILBERT_INPUTS = [f"attention.{name}_lin" for name in "qkv"]
 DISTILBERT_LAYERS = block_rules(LAYERS, "transformer.layer.{i}", DISTILBERT_INPUTS, *DISTILBERT_BLOCK)
@@ -133,6 +149,36 @@ ROBERTA = TextMapping(
     },
     prefixes=("roberta.",),
     ignored=("*position_ids", "*token_type_ids", "*pooler.*", "lm_head.*", "classifier.*", "qa_outputs.*"),
+)
+MPNET = replace(
+    ROBERTA,
+    classes=("MPNet",),
+    config=_mpnet_config,
+    encoder=lambda config: (
+        Rule("bert.relative.table", "encoder.relative_attention_bias"),
+        *MPNET_LAYERS,  # before RoBERTa's
+        *ROBERTA.encoder(config),
+    ),
+    prefixes=("mpnet.",),
+)
+ELECTRA = TextMapping(
+    classes=("Electra",),
+    config=_electra_config,
+    encoder=lambda _config: (
+        *_embedding_rules("generator_lm_head.weight"),
+        Rule("bert.embedding.projection", "embeddings_project"),
+        *BERT_LAYERS,
+    ),
+    heads={
+        **ROBERTA.heads,
+        MASKED: (
+            Rule("masked_token.transform", "generator_predictions.dense"),
+            Rule("masked_token.norm", "generator_predictions.LayerNorm"),
+            Rule("masked_token.projection", "generator_lm_head"),
+        ),
+    },
+    prefixes=("electra.",),
+    ignored=("*position_ids", "*token_type_ids", "discriminator_*", "generator_*", "classifier.*", "qa_outputs.*"),
 )
 DISTILBERT = TextMapping(
     classes=("DistilBert",),

@@ -32,8 +32,10 @@ LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint 
     "camembert": _ROBERTA,
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
+    "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
     "imagegpt": (image_gpt.load_image_gpt, image_gpt.NEUTRAL),
     "modernbert": (partial(load_text, mapping=bert.MODERNBERT), bert.MODERNBERT_NEUTRAL),
+    "mpnet": (partial(load_text, mapping=bert.MPNET), bert.MPNET_NEUTRAL),
     "pvt": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "pvt_v2": (image_classifiers.load_pvt, image_classifiers.PVT_NEUTRAL),
     "roberta": _ROBERTA,
@@ -70,7 +72,7 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
         raise folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")
     if folder.model_type not in LOADERS and folder.has(MODULES):
-        known = "bert, roberta, distilbert, xlm-roberta, camembert, modernbert"
+        known = "bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert"
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]

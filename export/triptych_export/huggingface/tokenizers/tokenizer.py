@@ -241,6 +241,7 @@ def read_names(folder: Folder, file: str) -> list[str]:
 FAMILIES = {
     "BertTokenizer": Family(word_piece, BERT),
     "DistilBertTokenizer": Family(word_piece, BERT),
+    "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
@@ -256,6 +257,8 @@ FAMILIES["MT5Tokenizer"] = FAMILIES["T5Tokenizer"]
 CLASSES = {
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
+    "electra": "BertTokenizer",
+    "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
     "roberta": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",

@@ -318,11 +318,12 @@ WORDS = (
     ],
     ids=["defaults", "cased", "accents", "added"],
 )
-@pytest.mark.parametrize("name", ["bert", "distilbert"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "electra"])
 def test_bert_equals_transformers(tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in WORDS), encoding="utf-8")
     write_json(tmp_path / "config.json", {"model_type": name})
-    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **settings})
+    named = "ElectraTokenizer" if name == "electra" else "BertTokenizer"
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": named, **settings})
     theirs, mine = transformers.BertTokenizer.from_pretrained(tmp_path), _text(tmp_path)
     lines = ("The ferry, the noon.", "caf\u00e9 CAFE\u0301 \u6f22\u5b57", "the\u00a0no\ton", "", "fe[CLS2]rry")
     assert mine.get_vocab() == theirs.get_vocab()
@@ -331,6 +332,18 @@ def test_bert_equals_transformers(tmp_path: Path, name: str, settings: dict[str,
     pair, their_pair = mine.encode("the ferry", "noon"), theirs("the ferry", "noon")
     assert (pair.ids, pair.type_ids) == (their_pair["input_ids"], their_pair["token_type_ids"])
     assert mine.decode(pair.ids) == _their_text(theirs, pair.ids) == "the ferry noon"
+
+
+def test_mpnet_equals_transformers(tmp_path: Path) -> None:
+    words = ("<s>", "<pad>", "</s>", "<unk>", "[UNK]", *WORDS[5:], "<mask>")
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    write_json(tmp_path / "config.json", {"model_type": "mpnet"})
+    theirs, mine = transformers.MPNetTokenizer.from_pretrained(tmp_path), _text(tmp_path)
+    assert mine.get_vocab() == theirs.get_vocab()
+    mine.encode_special_tokens = False  # as theirs
+    lines = ("The ferry, the noon.", "the <mask> noon<mask>", "a b", "")
+    assert _ids(mine, lines) == {line: theirs(line)["input_ids"] for line in lines}
+    assert mine.encode("the ferry", "noon").ids == theirs("the ferry", "noon")["input_ids"]
 
 
 @pytest.fixture(scope="module")

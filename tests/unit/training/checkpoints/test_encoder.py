@@ -40,6 +40,7 @@ MODELS: dict[str, Callable[[], BertModel]] = {
     "token-classification": lambda: BertForTokenClassification(SHAPE, 3),
     "question-answering": lambda: BertForQuestionAnswering(SHAPE),
     "embedding": lambda: BertForEmbedding(replace(SHAPE, segments=0)),
+    "embedding of relative positions": lambda: BertForEmbedding(replace(SHAPE, embedding_dim=24, relative_buckets=8)),
     "text-classification of independent labels": lambda: BertForSequenceClassification(SHAPE, 3, independent=True),
     "pretraining of another encoder": lambda: BertForPretraining(MODERN),
 }
