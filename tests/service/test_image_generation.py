@@ -49,6 +49,13 @@ def test_completions_keep_the_upper_part_and_are_reproducible(served: Served) ->
     assert served.client.complete_image(noise(6, 6), rows=2).rows == 2
 
 
+def test_repeated_colours_can_be_penalized(served: Served) -> None:
+    """The graph has no logit of the start token, which occurs in every image."""
+    plain = served.client.complete_image(served.half, sampling_topk=1).image
+    for options in ({"repetition_penalty": 5.0}, {"repetition_penalty": 5.0, "beam_size": 2}, {"no_repeat_ngram_size": 1}):
+        assert served.client.complete_image(served.half, sampling_topk=1, **options).image != plain
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "not an image": ({"image": b"{}"}, r"images\[0\]: it is not an image"),
     "rows": ({"rows": 6}, "rows: 6 is out of range, it must be at least 0 and at most 5"),

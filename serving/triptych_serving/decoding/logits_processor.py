@@ -54,7 +54,7 @@ class LogitsProcessor:
         self, search: SearchParams, tokens: SpecialTokens, vocabulary: Vocabulary, forced: int = 0, begins: bool = True
     ) -> None:
         transformers = search.rules is SearchRules.TRANSFORMERS
-        self._start = np.array([tokens.start] if transformers else [], np.int64)
+        self._start = np.array([tokens.start] if transformers and tokens.start >= 0 else [], np.int64)
         sign = -1 if transformers and search.beam_size == 1 else 1
         self._penalty = sign * search.repetition_penalty
         self._penalizes = search.repetition_penalty != 1

@@ -18,7 +18,7 @@ from triptych_text.languages import primary_language, standard_tag
 SERVICE = "/triptych.v1.TranslationService"
 CHUNK_BYTES = 64 << 10
 AUTO = "auto"
-ZIP = b"PK"  # documents of office programs begin with it
+ZIP = b"PK\x03\x04"  # documents of office programs begin with it
 WAITING_PIECES = 4  # of HTML of one request that run or wait for a place: those of other requests get their turn
 Options = translation_pb2.DecodingOptions | None
 INDEX = re.compile(r"(?<=^contents)\[(\d+)]")  # of the text that an error names

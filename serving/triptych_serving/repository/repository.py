@@ -149,7 +149,7 @@ def _list(root: Path) -> list[VersionFolder]:
         )
         return list({(entry.name, entry.version): entry for entry in found}.values())  # of 01 and 1 the latter
     except OSError as error:
-        raise RepositoryError(error.filename or root, [f"cannot be read: {error.strerror}"]) from error
+        raise RepositoryError(Path(error.filename or root), [f"cannot be read: {error.strerror}"]) from error
 
 
 def _empty(root: Path) -> RepositoryError:

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 import tracemalloc
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
 from triptych_serving.gateway.openai import Answer
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
-from triptych_serving.gateway.translation import TranslatedDocument, language_names
+from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
 from triptych_serving.rpc.limits import MessageLimit
 
@@ -157,6 +158,16 @@ def test_tags_are_found_in_linear_time() -> None:
 
 def test_peers_are_named_as_grpc_names_them() -> None:
     assert [peer_of(("1.2.3.4", 5)), peer_of(("::1", 5)), peer_of(None)] == ["ipv4:1.2.3.4:5", "ipv6:%5B::1%5D:5", "unix:"]
+
+
+@in_loop
+async def test_characters_are_counted_unless_a_document_is_compressed() -> None:
+    async def stream(*_: object) -> AsyncIterator[translation_pb2.TranslateDocumentResponse]:
+        yield translation_pb2.TranslateDocumentResponse(chunk=b"x")
+
+    call: Any = SimpleNamespace(stream=stream)
+    for content, characters in (("PK café".encode(), 7), (b"PK\x03\x04\x14", 0)):
+        assert (await translate_document(call, content, translation_pb2.DocumentConfig())).characters == characters
 
 
 @in_loop

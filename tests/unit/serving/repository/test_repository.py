@@ -82,5 +82,6 @@ def test_an_unreadable_folder_is_left_out(
         assert list(list_models(repository)) == ["a"]
     assert caplog.messages == [f"{unreadable} cannot be read and is left out: Permission denied"]
     unreadable = repository
-    with pytest.raises(RepositoryError, match=f"{repository}: cannot be read: Permission denied"):
+    with pytest.raises(RepositoryError, match=f"{repository}: cannot be read: Permission denied") as failed:
         newest_versions(repository)
+    assert failed.value.where == repository  # a path: callers see its name alone
