@@ -1,5 +1,6 @@
 """`triptych generate`, `complete-image`, `generate-image`, `reconstruct-image` and `interpolate-images`."""
 
+import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,21 @@ Prompt = str | Sequence[Message]
 Generate = Callable[..., Iterator[Any]]
 
 
+def _variables(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> dict[str, bool | float | str]:
+    """Parse names and values: true, false, a number, or else a text."""
+    found: dict[str, bool | float | str] = {}
+    for each in given or ():
+        name, sign, text = each.partition("=")
+        if not (name and sign):
+            raise click.BadParameter(f"{each!r} is not a name, = and a value")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        found[name] = value if isinstance(value, bool | int | float) else text
+    return found
+
+
 @click.command(name="generate")
 @click.argument("text", required=False)
 @options.model_choice
@@ -43,6 +59,15 @@ Generate = Callable[..., Iterator[Any]]
 @click.option("--echo", is_flag=True, help="Begin with the prompt.")
 @click.option("--chat", is_flag=True, help="Answer TEXT as a message of a chat; without TEXT, each line of the input.")
 @options.optional("--system", default="", metavar="TEXT", help="System message at the start of a chat.")
+@options.optional(
+    "--template-variable",
+    "template_variables",
+    type=TextLines(),
+    multiple=True,
+    callback=_variables,
+    metavar="NAME=VALUE",
+    help="Variable of the model's chat template, such as enable_thinking=false; repeatable.",
+)
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
 def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:
@@ -60,6 +85,8 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
     text = None if text == STDIN else text
     if text is None and not chat:
         check_pipe("nothing to read: give TEXT or a pipe")
+    if values["template_variables"] and not chat:
+        raise click.UsageError("--template-variable is for --chat")
     arguments = {"options": take_decoding(values), **values}
     with _open(choice) as run, open_writer() as output:
         if not chat:

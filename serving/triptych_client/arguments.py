@@ -234,6 +234,8 @@ class GenerateArguments(OptionsArguments, total=False):
     """Return the log-probability of each token, and as many of the likeliest tokens, 0 to 20; None returns nothing."""
     echo: bool
     """The text begins with the prompt."""
+    template_variables: Mapping[str, bool | float | str]
+    """Variables of the model's chat template, such as `{"enable_thinking": False}`; for chats alone."""
 
 
 class CompleteImageArguments(OptionsArguments, total=False):

@@ -174,6 +174,41 @@ def test_a_chat_is_rendered_by_the_models_template(served: Served) -> None:
     assert found.text.startswith(served.tokenizer.decode([token]).rstrip("\ufffd"))
 
 
+def test_a_chat_may_set_variables_of_the_template(
+    served: Served, openai_client: openai.OpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "template").write_text("{{ messages[0].content }}{% if think is false %} no{% endif %}{{ steps }}")
+    monkeypatch.setattr(served.generator, "_chat", ChatEncoder(ChatTemplate(tmp_path / "template", {}), served.tokenizer))
+    chat: Any = [{"role": "user", "content": "Hi"}]
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "Hi"),
+        ({"think": True}, "Hi"),
+        ({"think": False}, "Hi no"),
+        ({"think": 0, "steps": 20}, "Hi20"),
+        ({"steps": "<|im_end|>"}, "Hi<|im_end|>"),
+    ]
+    served.tokenizer.encode_special_tokens = True
+    for variables, prompt in cases:
+        found = served.client.generate(chat, template_variables=variables, max_tokens=1)
+        answer = openai_client.chat.completions.create(
+            model="llama", messages=chat, max_tokens=1, extra_body={"chat_template_kwargs": variables}
+        )
+        assert answer.usage
+        assert found.prompt_token_count == answer.usage.prompt_tokens == len(served.ids(prompt))
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"messages": 1}, "template_variables.messages: is set by the server"),
+        ({"x": None}, "template_variables.x: must be a boolean, a number or a text"),
+        ({"x": [1]}, "template_variables.x: must be a boolean, a number or a text"),
+        ({"x": "x" * 1_001}, "template_variables.x: 1,001 characters, at most 1,000 are allowed"),
+        (dict.fromkeys("abcdefghijklmnopq", 1), "template_variables: 17 variables are too many, at most 16 are allowed"),
+    ]
+    for variables, message in bad:
+        with pytest.raises(InvalidArgumentError, match=message):
+            served.client.generate(chat, template_variables=variables)
+    with pytest.raises(InvalidArgumentError, match="template_variables: apply to messages only"):
+        served.client.generate("Hi", template_variables={"think": False})
+
+
 def test_a_cancelled_stream_frees_its_row(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     before = served.generator.engine.counters
     Pace(monkeypatch).slow.set()

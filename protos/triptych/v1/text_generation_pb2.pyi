@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from triptych.v1 import common_pb2 as _common_pb2
 from triptych.v1 import translation_pb2 as _translation_pb2
@@ -59,6 +60,7 @@ class GenerateRequest(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
+    TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
@@ -93,6 +95,12 @@ class GenerateRequest(_message.Message):
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts that end the generation, and are not part of its text: at most 16, each of 1 to 256 characters. Not with beam search."""
 
+    @_builtins.property
+    def template_variables(self) -> _struct_pb2.Struct:
+        """Variables of the model's chat template, such as {"enable_thinking": false}: at most 16, each a boolean, a number or a text of at
+        most 1,000 characters. Only with `messages`; the names that the server sets itself are rejected.
+        """
+
     def __init__(
         self,
         *,
@@ -106,10 +114,11 @@ class GenerateRequest(_message.Message):
         stop: _abc.Iterable[_builtins.str] | None = ...,
         top_logprobs: _builtins.int | None = ...,
         echo: _builtins.bool = ...,
+        template_variables: _struct_pb2.Struct | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -285,6 +294,7 @@ class GenerateStreamRequest(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
+    TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     max_tokens: _builtins.int
@@ -301,6 +311,8 @@ class GenerateStreamRequest(_message.Message):
     def options(self) -> _translation_pb2.DecodingOptions: ...
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def template_variables(self) -> _struct_pb2.Struct: ...
     def __init__(
         self,
         *,
@@ -314,10 +326,11 @@ class GenerateStreamRequest(_message.Message):
         stop: _abc.Iterable[_builtins.str] | None = ...,
         top_logprobs: _builtins.int | None = ...,
         echo: _builtins.bool = ...,
+        template_variables: _struct_pb2.Struct | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015

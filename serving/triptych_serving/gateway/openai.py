@@ -45,7 +45,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "add_generation_prompt": (True,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
 }
 CALLS: Mapping[str, tuple[Any, ...]] = {"tool_calls": ([],), "function_call": ()}  # of tools, in a message
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
@@ -171,7 +170,8 @@ async def chat_completions(call: HttpCall) -> Response:
     top = {"top_logprobs": given.take("top_logprobs", int, 0)}
     if not given.take("logprobs", bool, False) and top.pop("top_logprobs"):
         raise invalid("top_logprobs: needs logprobs: true")
-    return await _answer(call, given, True, messages=messages, **top)
+    variables = given.take("chat_template_kwargs", dict, {})
+    return await _answer(call, given, True, messages=messages, template_variables=variables, **top)
 
 
 async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:

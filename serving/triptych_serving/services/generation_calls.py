@@ -54,7 +54,8 @@ class GenerationQuery:
         messages = [astuple(message) for message in request.messages]
         inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop)
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
-        return RequestContent((*inputs, *options), request.work)
+        variables = sorted((name, repr(value)) for name, value in request.template_variables.items())  # True is not 1
+        return RequestContent((*inputs, *options, variables), request.work)
 
     def outputs(self, generator: Generator, prepared: PreparedGeneration) -> tuple[int, Steps[list[Any]]]:
         """Convert rows, which all have ended, in small steps; the first number is roughly their characters."""

@@ -3,9 +3,12 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
+
+from triptych_serving.models.generation.chat import ChatTemplate
 
 from ...fixtures.toy import TEXT_GENERATION_MODELS
 from .conftest import Run
@@ -24,6 +27,17 @@ def test_each_line_of_a_piped_chat_gets_one_line_of_json(run: Run) -> None:
     chat = ("generate", "--models", TEXT_GENERATION_MODELS, "--model", "llama", "--chat", "--json", "--max-tokens", "2")
     lines = run(*chat, stdin=b"one\ntwo\n").success.splitlines()
     assert [len(json.loads(line)["choices"]) for line in lines] == [1, 1]
+
+
+def test_variables_of_a_template(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    render = ChatTemplate.render
+    monkeypatch.setattr(ChatTemplate, "render", lambda self, *arguments: given.append(arguments[1]) or render(self, *arguments))
+    chat = ("generate", "--models", TEXT_GENERATION_MODELS, "--model", "llama", "--chat", "--max-tokens", "1", "Hi")
+    assert run(*chat, *(f"--template-variable={each}" for each in ("a=false", "b=2", "c=[1]", "d=x=y", "e="))).success
+    assert given == [{"a": False, "b": 2, "c": "[1]", "d": "x=y", "e": ""}]
+    assert "'a' is not a name, = and a value" in run(*chat, "--template-variable", "a").err
+    assert "--template-variable is for --chat" in run("generate", "--template-variable", "a=1", "Hi").err
 
 
 def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Template, TemplateError, nodes
@@ -27,6 +28,9 @@ SPARE_CHARACTERS = 65_536
 STAND_INS = range(0xF0000, 0x10FFFE)
 # Variables of transformers that templates test for None.
 ABSENT: Mapping[str, None] = {"tools": None, "documents": None}
+TemplateValue = bool | int | float | str | None
+NO_VARIABLES: Mapping[str, TemplateValue] = MappingProxyType({})
+MAX_VARIABLES, MAX_VARIABLE_CHARACTERS = 16, 1_000
 
 
 @dataclass(frozen=True)
@@ -57,18 +61,24 @@ class ChatTemplate:
         self._variables = dict(variables)
         self.may_write_time = "strftime_now" in source  # equal chats may then become different prompts
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage], variables: Mapping[str, TemplateValue] = NO_VARIABLES) -> str:
         """Return the prompt, up to where the assistant's answer begins.
 
+        Args:
+            variables: of the caller, for this template alone.
+
         Raises:
-            InvalidInputError: the template rejects the messages, or takes too long for them.
+            InvalidInputError: the template rejects the messages, or takes too long for them; a variable is one of the server's.
         """
+        own: dict[str, Any] = {**self._variables, **ABSENT, "add_generation_prompt": True}
+        if taken := sorted(variables.keys() & {*own, "messages"}):
+            raise InvalidInputError(f"template_variables.{taken[0]}", "is set by the server")
         until = time.monotonic() + RENDER_SECONDS
         left = SPARE_CHARACTERS + GROWTH * sum(len(message.content) + GROWTH for message in messages)
         given = [{"role": message.role, "content": message.content} for message in messages]
         parts: list[str] = []
         try:
-            for part in self._template.generate(**self._variables, **ABSENT, messages=given, add_generation_prompt=True):
+            for part in self._template.generate({**variables, **own, "messages": given}):
                 parts.append(part)
                 left -= len(part)
                 if left < 0 or time.monotonic() > until:
@@ -125,28 +135,34 @@ class ChatEncoder:
         unknown = getattr(tokenizer.model, "unk_token", None)  # which stands for other texts, too
         self._watched = {id for token, (id, _) in self._added.items() if token != unknown}
 
-    def encode(self, messages: Sequence[ChatMessage]) -> list[int]:
+    def encode(self, messages: Sequence[ChatMessage], variables: Mapping[str, TemplateValue] = NO_VARIABLES) -> list[int]:
         """Render and tokenize a chat.
 
         Raises:
             InvalidInputError: as for ChatTemplate.render.
         """
-        text = "".join(message.content for message in messages)
+        texts = [value for value in variables.values() if isinstance(value, str)]
+        text = "".join([*(message.content for message in messages), *texts])
         found, taken = set(self._pattern.findall(text)), set(text)
         stand_ins = dict(zip(found, (chr(code) for code in STAND_INS if chr(code) not in taken), strict=False))
         if len(stand_ins) < len(found):
             raise InvalidInputError("messages", "too many different private characters")
         if not found:
-            prompt = self._template.render(messages)
+            prompt = self._template.render(messages, variables)
             ids = self._ids(self._aware, prompt)
             written = [self._added[token][0] for token in self._pattern.findall(prompt)]
             if [id for id in ids if id in self._watched] == [id for id in written if id in self._watched]:
                 return ids
             return self._split(prompt, {})  # a normalizer has made a special token of a message's text
-        hidden = [
-            replace(each, content=self._pattern.sub(lambda match: stand_ins[match[0]], each.content)) for each in messages
-        ]
-        return self._split(self._template.render(hidden), {ord(stand_in): token for token, stand_in in stand_ins.items()})
+
+        def hide(text: str) -> str:
+            return self._pattern.sub(lambda match: stand_ins[match[0]], text)
+
+        prompt = self._template.render(
+            [replace(each, content=hide(each.content)) for each in messages],
+            {name: hide(value) if isinstance(value, str) else value for name, value in variables.items()},
+        )
+        return self._split(prompt, {ord(stand_in): token for token, stand_in in stand_ins.items()})
 
     def _split(self, prompt: str, shown: Mapping[int, str]) -> list[int]:
         """Tokenize the texts between the special tokens, with the characters of `shown` replaced, as text."""
@@ -191,6 +207,23 @@ def check_messages(messages: Sequence[ChatMessage]) -> None:
         if message.role not in ROLES:
             known = ", ".join(ROLES)
             raise InvalidInputError(f"messages[{index}].role", f"{message.role[:40]!r} is unknown, it must be one of: {known}")
+
+
+def check_variables(variables: Mapping[str, TemplateValue]) -> None:
+    """Check the variables of a caller for a template.
+
+    Raises:
+        InvalidInputError: there are too many, or one has another type or is too long.
+    """
+    if len(variables) > MAX_VARIABLES:
+        problem = f"{len(variables):,} variables are too many, at most {MAX_VARIABLES} are allowed"
+        raise InvalidInputError("template_variables", problem)
+    for name, value in variables.items():
+        if value is None:
+            raise InvalidInputError(f"template_variables.{name[:40]}", "must be a boolean, a number or a text")
+        if isinstance(value, str) and len(value) > MAX_VARIABLE_CHARACTERS:
+            problem = f"{len(value):,} characters, at most {MAX_VARIABLE_CHARACTERS:,} are allowed"
+            raise InvalidInputError(f"template_variables.{name[:40]}", problem)
 
 
 def _raise(message: str) -> None:

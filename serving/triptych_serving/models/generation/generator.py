@@ -17,7 +17,7 @@ from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import InvalidInputError, UnsupportedError
 from triptych_serving.models.capabilities import describe
 from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
-from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages
+from triptych_serving.models.generation.chat import ChatEncoder, ChatTemplate, check_messages, check_variables
 from triptych_serving.models.generation.options import GenerationRequest, ResolvedGeneration, resolve_generation
 from triptych_serving.models.generation.text import (
     TAIL,
@@ -189,6 +189,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         check_results("top_logprobs", size, f"{tokens:,} tokens", self._limits, "lower top_logprobs, n or max_tokens")
 
     def _prepare_steps(self, request: GenerationRequest, resolved: ResolvedGeneration) -> Steps[PreparedGeneration]:
+        if request.template_variables and not request.messages:
+            raise InvalidInputError("template_variables", "apply to messages only")
         prompts = []
         if request.messages:
             ids = self._encode_chat(request)
@@ -210,7 +212,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         check_messages(request.messages)
         for index, message in enumerate(request.messages):
             self._check_text(f"messages[{index}].content", message.content)
-        return self._begun("messages", self._chat.encode(request.messages))
+        check_variables(request.template_variables)
+        return self._begun("messages", self._chat.encode(request.messages, request.template_variables))
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
@@ -261,5 +264,6 @@ class Generator(DecodeModel[PromptLaneFactory]):
             scored=request.echo and request.top_logprobs is not None,
             is_stopped=StopCheck(request.stop, prompt, vocabulary, begins) if request.stop else None,
         )
-        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=ids[0]), vocabulary, begins)
+        start = ids[0] if ids[0] < self.manifest.vocabulary_size else -1  # that of images has no logit
+        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=start), vocabulary, begins)
         return row

@@ -1,15 +1,15 @@
 """A request to continue texts: its options, checked and with the model's defaults."""
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams, SearchRules
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.generation.chat import ChatMessage
+from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
 from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
 MAX_STOP = 16
@@ -35,6 +35,7 @@ class GenerationRequest:
     stop: Sequence[str] = ()
     top_logprobs: int | None = None
     echo: bool = False
+    template_variables: Mapping[str, TemplateValue] = field(default_factory=dict)  # of a chat's template
 
     @property
     def characters(self) -> int:

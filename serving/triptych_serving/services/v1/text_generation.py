@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
 
+from google.protobuf import struct_pb2
+
 from triptych.v1 import text_generation_pb2 as pb
 from triptych.v1 import text_generation_pb2_grpc, translation_pb2
 from triptych_serving.errors import InvalidInputError
-from triptych_serving.models.generation.chat import ChatMessage
+from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.options import GenerationRequest
 from triptych_serving.models.generation.text import GeneratedChoice, Generation
@@ -60,7 +62,16 @@ def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> Gen
         stop=tuple(request.stop),
         top_logprobs=optional_from(request, "top_logprobs"),
         echo=request.echo,
+        template_variables={name: _variable_from(value) for name, value in request.template_variables.fields.items()},
     )
+
+
+def _variable_from(value: struct_pb2.Value) -> TemplateValue:
+    """Convert a value; of another type than those that are allowed to None."""
+    kind = value.WhichOneof("kind")
+    if kind == "number_value":  # JSON has one type for all
+        return int(value.number_value) if value.number_value.is_integer() else value.number_value
+    return value.bool_value if kind == "bool_value" else value.string_value if kind == "string_value" else None
 
 
 def _packed(generator: Generator, generation: Generation) -> bytes:
