@@ -91,6 +91,8 @@ def _until(row: list[int], ends: Any) -> list[int]:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx: True is not supported"),
         ("gpt2", {"n_layer": 3}, "missing h.2."),
         ("qwen2 window", {"layer_types": ["chunked_attention"] * 2}, "do not fit 2 layers"),
+        ("qwen3 window", {"use_sliding_window": False}, "do not fit 2 layers with a sliding_window of 0"),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers: [1] do not fit 2 layers"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
@@ -100,6 +102,15 @@ def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[st
     with pytest.raises(SourceError) as caught:
         load_decoder(tmp_path)
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("variant", ["qwen2 window", "qwen3 window", "smollm3"])
+def test_layers_that_older_files_do_not_list_are_known(variant: str, tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path)
+    expected = load_decoder(tmp_path).model.config
+    edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None)
+    assert load_decoder(tmp_path).model.config == expected
+    assert expected.window_layers == (1,)
 
 
 def test_settings_come_from_the_files(tmp_path: Path) -> None:
@@ -116,10 +127,11 @@ def test_settings_come_from_the_files(tmp_path: Path) -> None:
     assert (source.template, source.variables) == ("{{ messages }}", {"eos_token": END, "bos_token": "<|im_start|>"})
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
 @torch.inference_mode()
-def test_a_gguf_file_is_read(tmp_path: Path) -> None:
+def test_a_gguf_file_is_read(family: str, tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
-    model = small_decoder("llama", tmp_path / "checkpoint")
+    model = small_decoder(family, tmp_path / "checkpoint")
     model.config.rope_parameters = {"rope_type": "default", "rope_theta": 10_000.0}
     model.config.max_position_embeddings = 512
     model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
@@ -138,17 +150,19 @@ def test_a_gguf_file_is_read(tmp_path: Path) -> None:
 
 
 def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
-    """Write a Llama in llama.cpp's form: float16 weights, pairs of neighbours in queries and keys."""
+    """Write a model in llama.cpp's form: float16 weights; of a Llama, pairs of neighbours in queries and keys."""
     config, path = model.config, folder / "model.gguf"
     content = json.loads((folder / "checkpoint/tokenizer.json").read_text(encoding="utf-8"))
     tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, config.model_type)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(10_000.0)
     writer.add_tokenizer_model("gpt2")
@@ -159,7 +173,7 @@ def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_chat_template("{{ messages }}")
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[config.model_type.upper()], config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
         stem, _, part = name.rpartition(".")
         values = tensor.half().float()
@@ -168,7 +182,7 @@ def write_gguf(gguf: Any, model: Any, folder: Path) -> Path:
             continue  # tied
         if "embed_tokens" in name:
             values = values[: len(tokens)]
-        if stem.endswith(("q_proj", "k_proj")):
+        if stem.endswith(("q_proj", "k_proj")) and config.model_type == "llama":
             heads = config.num_attention_heads if stem.endswith("q_proj") else config.num_key_value_heads
             values = torch.unflatten(values, 0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
         kind = np.float16 if values.dim() > 1 else np.float32

@@ -51,7 +51,7 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 NATIVE = pytest.mark.skipif(native_kernels() is None, reason="without native kernels, fp32 is equal but for the last bits")
 
 
-FAMILIES = ["llama", *(pytest.param(each, marks=pytest.mark.full) for each in ("gpt2", "llama odd"))]
+FAMILIES = ["qwen3", *(pytest.param(each, marks=pytest.mark.full) for each in ("gpt2", "llama", "llama odd", "smollm3"))]
 FILE = "decoder_model_merged.onnx"
 Exported = tuple[Any, Bundle]
 
@@ -83,7 +83,7 @@ def export_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Expor
     @cache
     def make(family: str) -> Exported:
         folder: Path = tmp_path_factory.mktemp("decoder")
-        layers = {"num_hidden_layers": 1} if family == "llama" else {}  # test_huggingface_decoders has two
+        layers = {"num_hidden_layers": 1} if family == "qwen3" else {}  # test_huggingface_decoders has two
         model = save_file(folder / "checkpoint") if family == "file" else small_decoder(family, folder / "checkpoint", **layers)
         (folder / "texts.txt").write_text("\n\n".join(SENTENCES[:40]))
         options = ExportOptions(folder, allow_inexact=True)
@@ -178,7 +178,7 @@ def test_scores_are_equal_in_any_company_and_chunks(
     assert generate(prompts, 7, 1 << 26) == alone
 
 
-@pytest.mark.parametrize("family", FAMILIES[:2])
+@pytest.mark.parametrize("family", FAMILIES[:3])
 def test_fp16_graphs_over_device_memory_are_near_fp32(
     family: str, export_of: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
 ) -> None:

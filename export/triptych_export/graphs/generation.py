@@ -73,8 +73,16 @@ class CachedGpt(nn.Module):
     def _attend(layer: GptLayer, x: Tensor, past: KeyValues, chunk: Chunk) -> tuple[Tensor, Tensor, Tensor]:
         own = layer.attention
         rotary = (own.rotary.cosines, own.rotary.sines) if isinstance(own, RotaryAttention) else None
-        heads = own.heads, own.kv_heads
-        return causal_attention(own.query_key_value(x), past, chunk.positions, chunk.total, heads, rotary, layer.window)
+        heads, new = (own.heads, own.kv_heads), [own.query_key_value(x)]
+        if own.query_norm is not None and own.key_norm is not None:  # before the rotation, which the operator computes
+            query, key, value = new[0].split(own.parts, dim=-1)
+            new = [_norm_heads(query, own.query_norm, own.heads), _norm_heads(key, own.key_norm, own.kv_heads), value]
+        return causal_attention(new, past, chunk.positions, chunk.total, heads, rotary, layer.window)
+
+
+def _norm_heads(x: Tensor, norm: nn.Module, heads: int) -> Tensor:
+    """Normalise each head of `[B, S, H*D]`."""
+    return norm(torch.unflatten(x, -1, (heads, -1))).flatten(2)
 
 
 class GenerationGraph(nn.Module):

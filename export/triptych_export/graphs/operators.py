@@ -65,7 +65,7 @@ def cached_attention(
 
 
 def causal_attention(
-    packed: Tensor,
+    new: Sequence[Tensor],
     past: KeyValues,
     positions: Tensor,
     total: Tensor,
@@ -76,7 +76,7 @@ def causal_attention(
     """Compute self-attention of new tokens over a static cache: one token of each row, a part of one row, or whole rows.
 
     Args:
-        packed: `[B, S, (H+2K)*D]` query, key, value; the query carries the 1/sqrt(D).
+        new: query `[B, S, H*D]`, key and value `[B, S, K*D]`, or one tensor of all three; the query carries the 1/sqrt(D).
         past: `[B, K, T, D]`; the new keys and values are written at their positions.
         positions: `[B]` int32, position of each row's last token.
         total: `[1]` int32: T, or S for whole rows.
@@ -87,7 +87,7 @@ def causal_attention(
     Returns:
         Context `[B, S, H*D]` and the caches, to be bound to the memory of the past ones.
     """
-    batch, length, width = packed.shape
+    batch, length, _ = new[0].shape
     own, shared = heads
     attributes: Attributes = {"num_heads": own, "kv_num_heads": shared, "scale": 1.0}
     if rotary is not None:
@@ -96,10 +96,10 @@ def causal_attention(
         attributes["local_window_size"] = window
     context, key, value = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::GroupQueryAttention",
-        (packed, None, None, past.key, past.value, positions, total, *(rotary or ())),
+        (*new, *([None] * (3 - len(new))), past.key, past.value, positions, total, *(rotary or ())),
         attrs=attributes,
-        dtypes=(packed.dtype,) * 3,
-        shapes=((batch, length, width // (own + 2 * shared) * own), past.key.shape, past.value.shape),
+        dtypes=(new[0].dtype,) * 3,
+        shapes=((batch, length, own * past.key.shape[-1]), past.key.shape, past.value.shape),
         version=1,
     )
     return context, key, value
@@ -262,6 +262,22 @@ def bidirectional_rnn(cell: str, x: Tensor, weight: Tensor, recurrent: Tensor, b
     arguments = (x, weight, recurrent, bias, lengths)
     states = _operator(cell.upper(), arguments, x, attributes, (x.shape[0], 2, x.shape[1], size), version=14)
     return states.transpose(1, 2).flatten(2)
+
+
+def heads_of(x: Tensor, heads: int) -> Tensor:
+    """`[B, T, H*D]` -> `[B, H, T, D]`, without numbers that are computed from a shape."""
+    shape = (*x.shape[:2], heads, x.shape[2] // heads)
+    return _operator("Reshape", (x, torch.tensor([0, 0, heads, -1])), x, shape=shape, version=14).transpose(1, 2)
+
+
+def gather_elements(x: Tensor, places: Tensor, axis: int) -> Tensor:
+    """Look up elements of `x` as torch.gather does, which would need int64 `places`."""
+    return _operator("GatherElements", (x, places), x, {"axis": axis}, places.shape, version=13)
+
+
+def look_up(table: Tensor, places: Tensor) -> Tensor:
+    """Look up elements of a vector at int32 `places` of any shape."""
+    return _operator("Gather", (table, places), table, {"axis": 0}, places.shape, version=13)
 
 
 def top_k(values: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

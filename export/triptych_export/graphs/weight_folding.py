@@ -82,8 +82,12 @@ def fold_gpt(model: Gpt) -> Gpt:
     size, missing = model.config.attention.head_dim, cache_head_dim(model) - model.config.attention.head_dim
     for layer in model.blocks:
         own = layer.attention
-        rotated = isinstance(own, RotaryAttention)
-        _fold(own, own.query_key_value, own.parts, missing, halves=1 + rotated)
+        halves = 1 + isinstance(own, RotaryAttention)
+        if own.query_norm is not None and own.key_norm is not None:
+            own.query_norm = _fold_head_norm(own.query_norm, own.scale, missing, halves)
+            own.key_norm = _fold_head_norm(own.key_norm, 1.0, missing, halves)
+            own.scale = 1.0
+        _fold(own, own.query_key_value, own.parts, missing, halves)
         if isinstance(own, RotaryAttention) and missing and own.rotary.cosines.shape[1] == size // 2:  # one for all layers
             own.rotary.cosines = functional.pad(own.rotary.cosines, (0, missing // 2))
             own.rotary.sines = functional.pad(own.rotary.sines, (0, missing // 2))
@@ -173,6 +177,16 @@ def _fold(
         if isinstance(attention, SelfAttention):
             query, key, value = (part // size * (size + missing) for part in attention.parts)
             attention.parts = query, key, value
+
+
+def _fold_head_norm(norm: nn.RMSNorm, scale: float, missing: int, halves: int) -> nn.RMSNorm:
+    """Copy a norm of heads with a scale and padded dimensions, as in `_fold`; zeros that pad a head lower its mean square."""
+    size = len(norm.weight)
+    share = size / (size + missing)
+    folded = nn.RMSNorm(size + missing, (norm.eps or torch.finfo(torch.float32).eps) * share)
+    weight = torch.unflatten(norm.weight * (scale * share**0.5), 0, (halves, -1))
+    folded.weight = frozen(functional.pad(weight, (0, missing // halves)).flatten())
+    return folded
 
 
 def _widen(projection: nn.Linear, size: int, missing: int) -> None:

@@ -36,6 +36,8 @@ LLAMA_NAMES = {
     "blk.{i}.attn_q": "model.layers.{i}.self_attn.q_proj",
     "blk.{i}.attn_k": "model.layers.{i}.self_attn.k_proj",
     "blk.{i}.attn_v": "model.layers.{i}.self_attn.v_proj",
+    "blk.{i}.attn_q_norm": "model.layers.{i}.self_attn.q_norm",  # of Qwen3
+    "blk.{i}.attn_k_norm": "model.layers.{i}.self_attn.k_norm",
     "blk.{i}.attn_output": "model.layers.{i}.self_attn.o_proj",
     "blk.{i}.ffn_norm": "model.layers.{i}.post_attention_layernorm",
     "blk.{i}.ffn_gate": "model.layers.{i}.mlp.gate_proj",
@@ -45,6 +47,7 @@ LLAMA_NAMES = {
 FAMILIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "llama": ("LlamaForCausalLM", LLAMA_NAMES),
     "qwen2": ("Qwen2ForCausalLM", LLAMA_NAMES),
+    "qwen3": ("Qwen3ForCausalLM", LLAMA_NAMES),
 }
 # Metadata of the architecture, and the members of config.json that they become.
 MEMBERS = {

@@ -47,6 +47,7 @@ class AttentionShape:
     scaled: bool = True  # divide the scores by sqrt(head_dim)
     input_bias: bool | None = None  # bias of the projection to queries, keys and values; None: as `bias`
     kv_heads: int = 0  # heads of keys and values, each for several of the queries' (Ainslie et al. 2023); 0: `heads`
+    norm_epsilon: float | None = None  # of the RMS norm of each head's queries and keys (Henry et al. 2020); None: no norm
 
     @property
     def inner_dim(self) -> int:
@@ -77,11 +78,17 @@ class SelfAttention(nn.Module):
         bias = shape.bias if shape.input_bias is None else shape.input_bias
         self.query_key_value = nn.Linear(shape.model_dim, sum(shape.parts), bias)
         self.output = nn.Linear(shape.inner_dim, shape.model_dim, shape.bias)
+        normed, epsilon = shape.norm_epsilon is not None, shape.norm_epsilon
+        self.query_norm = nn.RMSNorm(shape.head_dim, epsilon) if normed else None
+        self.key_norm = nn.RMSNorm(shape.head_dim, epsilon) if normed else None
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[B, T, E]` -> queries, keys, values, each `[B, H, T, D]`, with `kv_heads` heads of keys and values."""
         query, key, value = self.query_key_value(x).split(self.parts, dim=-1)
-        return split_heads(query, self.heads), split_heads(key, self.kv_heads), split_heads(value, self.kv_heads)
+        query, key = split_heads(query, self.heads), split_heads(key, self.kv_heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return query, key, split_heads(value, self.kv_heads)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """Attend within `x` `[B, T, E]`; with `causal`, which excludes a mask, to positions up to the own only.

@@ -46,6 +46,7 @@ class GptConfig:
     positions: str = ROTARY
     theta: float = 10_000.0  # base of the rotary frequencies
     scaling: RotaryScaling | None = None
+    unrotated_layers: tuple[int, ...] = ()  # layers without rotary positions
     window: int = 0  # positions that the layers of `window_layers` attend to, their own included; 0: all
     window_layers: tuple[int, ...] = ()
     norm_kind: str = "rms"
@@ -55,12 +56,12 @@ class GptConfig:
     bias: bool = False  # of the feed-forward network
     input_bias: bool = False  # of the projection to queries, keys and values
     output_bias: bool = False  # of attention's other projection
+    qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
     tied: bool = True  # embedding and output share one matrix
     outputs: int = 0  # tokens that can follow, the first ones of the vocabulary; 0: all
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "window_layers", tuple(self.window_layers))
         if isinstance(self.scaling, Mapping):  # as in a checkpoint's config.json
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
         at_least(1, self, "vocabulary_size", "layers")
@@ -71,8 +72,10 @@ class GptConfig:
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
         if self.outputs > self.vocabulary_size or (self.tied and self.outputs not in (0, self.vocabulary_size)):
             raise ValueError(f"outputs: {self.outputs} does not fit a vocabulary of {self.vocabulary_size}")
-        if wrong := [layer for layer in self.window_layers if not 0 <= layer < self.layers]:
-            raise ValueError(f"window_layers: {wrong[0]} is none of the {self.layers} layers")
+        for name in ("window_layers", "unrotated_layers"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+            if wrong := [layer for layer in getattr(self, name) if not 0 <= layer < self.layers]:
+                raise ValueError(f"{name}: {wrong[0]} is none of the {self.layers} layers")
         _ = self.block
 
     @property
@@ -83,9 +86,14 @@ class GptConfig:
     @property
     def attention(self) -> AttentionShape:
         """Shape of a layer's attention."""
-        head_dim = self.head_dim or self.model_dim // self.heads
         return AttentionShape(
-            self.model_dim, self.heads, head_dim, self.output_bias, input_bias=self.input_bias, kv_heads=self.kv_heads
+            self.model_dim,
+            self.heads,
+            self.head_dim or self.model_dim // self.heads,
+            self.output_bias,
+            input_bias=self.input_bias,
+            kv_heads=self.kv_heads,
+            norm_epsilon=self.norm_epsilon if self.qk_norm else None,
         )
 
     @property
@@ -123,7 +131,8 @@ class Gpt(nn.Module):
         self.positions = LearnedPositions(config.max_positions, config.model_dim) if rotary is None else None
         self.dropout = nn.Dropout(config.dropout)
         windows = [config.window if layer in config.window_layers else 0 for layer in range(config.layers)]
-        self.layers = nn.ModuleList(GptLayer(config, rotary, window) for window in windows)
+        rotations = [None if layer in config.unrotated_layers else rotary for layer in range(config.layers)]
+        self.layers = nn.ModuleList(GptLayer(config, *each) for each in zip(rotations, windows, strict=True))
         self.norm = make_norm(config.block)
         self.projection = nn.Linear(config.model_dim, config.output_count, bias=False)
         if config.tied:

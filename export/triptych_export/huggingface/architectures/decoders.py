@@ -1,6 +1,6 @@
-"""Decoder-only checkpoints: GPT-2, Llama, Qwen2, Mistral.
+"""Decoder-only checkpoints: GPT-2, Llama, Mistral, Qwen2, Qwen3, SmolLM3.
 
-Radford et al. 2019; Touvron et al. 2023; Yang et al. 2024; Jiang et al. 2023.
+Radford et al. 2019; Touvron et al. 2023; Jiang et al. 2023; Yang et al. 2024; Yang et al. 2025; Bakouch et al. 2025.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +50,7 @@ class DecoderMapping:
     rules: Sequence[Rule]
     prefix: str  # optional leading part of the weights' names
     ignored: Sequence[str]  # patterns of weights that are constants
+    tied: bool = False  # embedding and output share one matrix if config.json does not say it
 
 
 def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
@@ -65,7 +66,7 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
-    tied = folder.config.get("tie_word_embeddings", mapping is GPT2_MAPPING) is not False
+    tied = folder.config.get("tie_word_embeddings", mapping.tied) is not False
     common = {"vocabulary_size": integer(folder, "vocab_size"), "tied": tied}
     model = make_model(folder, lambda: Gpt(GptConfig(**{**common, **mapping.members(folder)})))
     ignored = (*mapping.ignored, *(["lm_head.weight"] if model.config.tied else []))
@@ -119,9 +120,9 @@ def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[s
     }
 
 
-def _llama_members(folder: Folder) -> dict[str, Any]:
+def _llama_members(folder: Folder, default_theta: float = 10_000.0) -> dict[str, Any]:
     heads, width = integer(folder, "num_attention_heads"), integer(folder, "hidden_size")
-    theta, scaling = _rotary(folder)
+    theta, scaling = _rotary(folder, default_theta)
     biased = bool(folder.config.get("attention_bias", False))
     return {
         "model_dim": width,
@@ -148,16 +149,41 @@ def _mistral_members(folder: Folder) -> dict[str, Any]:
 
 
 def _qwen2_members(folder: Folder) -> dict[str, Any]:
-    members = {**_llama_members(folder), "input_bias": True, "output_bias": False}
-    layers, used = members["layers"], folder.config.get("use_sliding_window", False)
-    window = integer(folder, "sliding_window", 0) if used else 0
+    return {**_qwen_members(folder), "input_bias": True, "output_bias": False}
+
+
+def _qwen3_members(folder: Folder) -> dict[str, Any]:
+    return {**_qwen_members(folder), "head_dim": integer(folder, "head_dim", 128), "qk_norm": True}
+
+
+def _qwen_members(folder: Folder) -> dict[str, Any]:
+    members = _llama_members(folder)
+    layers = range(members["layers"])
+    return {**members, **_windows(folder, len(layers), layers[integer(folder, "max_window_layers", 28) :])}
+
+
+def _smollm3_members(folder: Folder) -> dict[str, Any]:
+    members = _llama_members(folder, 2_000_000.0)
+    layers, interval = members["layers"], integer(folder, "no_rope_layer_interval", 4)
+    rotated = folder.config.get("no_rope_layers")
+    if rotated is None and interval < 1:
+        raise ValueError(f"no_rope_layer_interval: {interval} is below 1")
+    rotated = [(layer + 1) % interval for layer in range(layers)] if rotated is None else rotated
+    if len(rotated) < layers:
+        raise ValueError(f"no_rope_layers: {rotated} do not fit {layers} layers")
+    unrotated = [layer for layer in range(layers) if not rotated[layer]]
+    return {**members, **_windows(folder, layers, unrotated), "unrotated_layers": unrotated}
+
+
+def _windows(folder: Folder, layers: int, default: Sequence[int]) -> dict[str, Any]:
+    """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
+    window = integer(folder, "sliding_window", 0) if folder.config.get("use_sliding_window", False) else 0
     kinds = folder.config.get("layer_types")
-    if kinds is None:  # older files: all layers from a number on
-        first = integer(folder, "max_window_layers", 28)
-        kinds = [LOCAL if window and layer >= first else GLOBAL for layer in range(layers)]
+    if kinds is None:
+        kinds = [LOCAL if window and layer in default else GLOBAL for layer in range(layers)]
     if len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL} or (LOCAL in kinds and not window):
         raise ValueError(f"layer_types: {kinds} do not fit {layers} layers with a sliding_window of {window}")
-    return {**members, "window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
+    return {"window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
 
 
 # Members of rope_parameters (formerly rope_scaling) by kind: their name in RotaryScaling.
@@ -173,13 +199,13 @@ SCALINGS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _rotary(folder: Folder) -> tuple[float, RotaryScaling | None]:
+def _rotary(folder: Folder, default_theta: float) -> tuple[float, RotaryScaling | None]:
     """Read the base of the rotary frequencies and their scaling."""
     given = dict(folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {})
     old, kind = given.pop("type", "default"), given.pop("rope_type", None)
     kind = old if kind is None else kind
     theta = given.pop("rope_theta", None)
-    theta = folder.config.get("rope_theta", 10_000.0) if theta is None else theta
+    theta = folder.config.get("rope_theta", default_theta) if theta is None else theta
     if kind not in SCALINGS:
         raise folder.config_error(f"rope_type: {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
     if given.get("partial_rotary_factor") == 1.0:
@@ -213,13 +239,15 @@ GPT2_RULES = (
 LLAMA_BLOCK = ("self_attn.o_proj", "input_layernorm", "mlp.up_proj", "mlp.down_proj", "post_attention_layernorm")
 LLAMA_RULES = (
     *block_rules(LAYERS, LAYERS, [f"self_attn.{name}_proj" for name in "qkv"], *LLAMA_BLOCK),
+    Rule(f"{LAYERS}.attention.query_norm", f"{LAYERS}.self_attn.q_norm"),
+    Rule(f"{LAYERS}.attention.key_norm", f"{LAYERS}.self_attn.k_norm"),
     Rule(f"{LAYERS}.feedforward.gate", f"{LAYERS}.mlp.gate_proj"),
     Rule("tokens", "embed_tokens"),
     Rule("norm", "norm"),
     Rule("projection", "lm_head"),
 )
 GPT2_MAPPING = DecoderMapping(
-    "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("*h.*.attn.bias", "*h.*.attn.masked_bias")
+    "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("*h.*.attn.bias", "*h.*.attn.masked_bias"), tied=True
 )
 CONSTANTS = ("*.rotary_emb.inv_freq",)
 DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {
@@ -227,4 +255,9 @@ DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {
     "llama": (DecoderMapping("LlamaForCausalLM", _llama_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
     "mistral": (DecoderMapping("MistralForCausalLM", _mistral_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
     "qwen2": (DecoderMapping("Qwen2ForCausalLM", _qwen2_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "qwen3": (DecoderMapping("Qwen3ForCausalLM", _qwen3_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
+    "smollm3": (
+        DecoderMapping("SmolLM3ForCausalLM", _smollm3_members, LLAMA_RULES, "model.", CONSTANTS, tied=True),
+        LLAMA_NEUTRAL,
+    ),
 }

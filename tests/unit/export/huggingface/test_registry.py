@@ -27,7 +27,8 @@ from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.toy import HERE
 
 SUPPORTED = (
-    "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; decoders: gpt2, llama, mistral, qwen2; encoders: "
+    "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
+    "decoders: gpt2, llama, mistral, qwen2, qwen3, smollm3; encoders: "
 )
 
 

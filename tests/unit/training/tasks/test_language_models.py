@@ -20,7 +20,8 @@ from triptych_training.tasks.language_models import LanguageTask, PackedCorpus, 
 from ....fixtures.sentences import SENTENCES
 
 SHAPE: dict[str, Any] = {"vocabulary_size": 1, "model_dim": 32, "heads": 4, "layers": 2, "feedforward_dim": 48}
-STYLES: dict[str, dict[str, Any]] = {"modern": {"kv_heads": 2}, "gpt2": dict(GPT2)}
+MODERN: dict[str, Any] = {"kv_heads": 2, "qk_norm": True, "unrotated_layers": (1,)}
+STYLES: dict[str, dict[str, Any]] = {"modern": MODERN, "gpt2": dict(GPT2)}
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_model_learns_and_is_read_again(style: str, text: str, tmp_path: Path)
     assert checkpoint.samples
     first = checkpoint.samples[0]
     assert checkpoint.tokenizer.decode(checkpoint.tokenizer.encode(first).ids) == first
-    assert checkpoint.model.config.kv_heads == STYLES[style].get("kv_heads", 0)
+    assert {name: getattr(checkpoint.model.config, name) for name in STYLES[style]} == STYLES[style]
 
 
 def test_a_diverging_training_has_a_perplexity_that_is_a_number() -> None:
@@ -110,6 +111,8 @@ def test_texts_and_shapes_that_do_not_fit_are_refused(text: str, tmp_path: Path)
         train_gpt(recipe(text, **options), GptConfig(**SHAPE, max_positions=10_000), tmp_path / "two")
     with pytest.raises(ValueError, match="kv_heads: 3 does not divide heads 4"):
         GptConfig(**SHAPE, kv_heads=3)
+    with pytest.raises(ValueError, match="unrotated_layers: 2 is none of the 2 layers"):
+        GptConfig(**SHAPE, unrotated_layers=[0, 2])
 
 
 def test_a_training_can_begin_with_word_vectors(text: str, tmp_path: Path) -> None:

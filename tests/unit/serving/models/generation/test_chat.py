@@ -76,6 +76,55 @@ def test_tools_and_documents_are_none(tmp_path: Path) -> None:
     assert tokens(make(tmp_path, template), "") == "a"
 
 
+# As Qwen3's template, but shorter: only answers after the last question keep their thoughts.
+THOUGHTS = """
+{%- set ns = namespace(searching=true, last_query_index=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.searching and message.role == "user" and message.content is string
+        and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.searching = false %}
+        {%- set ns.last_query_index = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- set content = message.content %}
+    {%- if (message.role == "user") or (message.role == "system" and loop.first) %}
+        {{- message.role + ': ' + content + '\\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set thoughts = message.reasoning_content if message.reasoning_content is string else '' %}
+        {%- if '</think>' in content %}
+            {%- set thoughts = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last_query_index and (loop.last or (not loop.last and thoughts)) %}
+            {{- 'assistant: <think>' + thoughts.strip('\\n') + '</think>' + content }}
+        {%- else %}
+            {{- 'assistant: ' + content }}
+        {%- endif %}
+        {%- if message.tool_calls %}{{- message.tool_calls | tojson }}{%- endif %}
+        {{- '\\n' }}
+    {%- elif message.role == "tool" %}
+        {{- '' if loop.previtem.role == messages[loop.index0 - 1].role == "tool" else 'tool: ' }}
+        {{- {"answer": content} | tojson }}
+        {{- '\\n' if loop.last or messages[loop.index0 + 1].role != "tool" }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- 'assistant: ' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think></think>' }}{%- endif %}
+{%- endif %}"""
+
+
+def test_a_template_may_look_at_other_messages_and_cut_their_texts(tmp_path: Path) -> None:
+    answer = "<think>\nWhy?\n</think>\n\nSo."
+    chat = [("system", "Be brief."), *[("user", "How?"), ("assistant", answer)] * 2, ("tool", "ä"), ("tool", "b")]
+    rendered = ChatTemplate(write(tmp_path, THOUGHTS), {}).render([ChatMessage(*each) for each in chat])
+    first, second = "assistant: So.\n", "assistant: <think>Why?</think>So.\n"
+    tools = 'tool: {"answer": "ä"}{"answer": "b"}\n'
+    assert rendered == f"system: Be brief.\nuser: How?\n{first}user: How?\n{second}{tools}assistant: "
+
+
 @pytest.mark.parametrize(
     "template",
     [
