@@ -168,7 +168,8 @@ class _SegmentBuilder:
             self.tags.append(InlineTag(self._at, code, code.role, space=True))
             self._add_text(" ")
         else:
-            self.protected.append(ProtectedSpan(self._at, self._at + len(code.shown), ProtectedKind.NAME, (code,)))
+            kind = ProtectedKind.AMOUNT if code.shown.isdecimal() else ProtectedKind.NAME
+            self.protected.append(ProtectedSpan(self._at, self._at + len(code.shown), kind, (code,)))
             self._add_text(code.shown)
 
     def _add_tag(self, place: int, tag: re.Match[str]) -> None:

@@ -17,6 +17,7 @@ class ProtectedKind(Enum):
 
     NAME = "name"  # replaces words: {user}, a URL, a code sample
     COUNT = "count"  # replaces a number: %d
+    AMOUNT = "amount"  # a code that is shown as a number
     NUMBER = "number"
     KEEP = "keep"  # a coined name, or another word that must not be translated
     ACRONYM = "acronym"  # may be translated, but must not lose or gain letters

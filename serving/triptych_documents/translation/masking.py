@@ -32,6 +32,7 @@ class Substitution(Enum):
 SUBSTITUTIONS = {
     ProtectedKind.NAME: (Substitution.NAME, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.COUNT: (Substitution.NUMBER, Substitution.NAME, Substitution.OUT),
+    ProtectedKind.AMOUNT: (Substitution.NUMBER, Substitution.OUT, Substitution.OUT),  # another one may need another plural
     ProtectedKind.NUMBER: (Substitution.UNCHANGED, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.KEEP: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
     ProtectedKind.ACRONYM: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
@@ -110,16 +111,18 @@ class _Writer:
 
     def write_item(self, item: ProtectedSpan, substitution: Substitution) -> None:
         original = self._segment.text[item.start : item.end]
+        is_amount = item.kind is ProtectedKind.AMOUNT and substitution is Substitution.NUMBER
         free = self._words.get(substitution)
-        stand_in = (
-            original if substitution is Substitution.UNCHANGED or (not free and item.term) else free.pop(0) if free else ""
-        )
+        if is_amount or substitution is Substitution.UNCHANGED or (not free and item.term):
+            stand_in = original
+        else:
+            stand_in = free.pop(0) if free else ""
         if not stand_in:
             self._leave_out(item)
             return
         begin = self._length
         self._write(stand_in)
-        used = substitution if stand_in != original else Substitution.UNCHANGED
+        used = substitution if is_amount or stand_in != original else Substitution.UNCHANGED
         self._spans.append(MaskedSpan(item, used, stand_in, (begin, self._length)))
         self._at = item.end
 

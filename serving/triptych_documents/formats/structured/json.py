@@ -16,6 +16,7 @@ from triptych_documents.errors import DamagedDocumentError
 from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.text_document import Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
+from triptych_documents.formats.structured.messages import MessageDocument, with_messages
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _ESCAPED = re.compile(r"\\u00[89a-fA-F]|\\u(?!00)")
@@ -58,7 +59,7 @@ def _string(text: str, start: int, strict: bool) -> tuple[_String, int]:
     return _String(value, (start - 1, end)), end
 
 
-def read(data: bytes, options: ReadOptions) -> TextDocument:
+def read(data: bytes, options: ReadOptions) -> TextDocument | MessageDocument:
     """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",", b":")
@@ -72,7 +73,7 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
         for trail, found in _strings(_parsed(text), choice.root)
         if trail.takes(found.text)
     )
-    return choice.checked(collected(text, encoding, units, bound))
+    return with_messages(choice.checked(collected(text, encoding, units, bound)), bound)
 
 
 def _parsed(text: str) -> Any:

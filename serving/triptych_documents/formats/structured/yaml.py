@@ -19,6 +19,7 @@ from triptych_documents.format import ReadOptions
 from triptych_documents.formats.shared.text_document import Span, TextDocument, UnitLimit, collected
 from triptych_documents.formats.shared.wrapping import wrapped
 from triptych_documents.formats.structured.keys import KeyPath, KeySelection
+from triptych_documents.formats.structured.messages import MessageDocument, with_messages
 from triptych_documents.unit import Piece, Unit, raw_text
 
 _STRING = "tag:yaml.org,2002:str"
@@ -169,7 +170,7 @@ class _Inside:
         return self.trail.within(self.name if self.names else str(self.count))
 
 
-def read(data: bytes, options: ReadOptions) -> TextDocument:
+def read(data: bytes, options: ReadOptions) -> TextDocument | MessageDocument:
     """See FormatInfo.read."""
     choice, bound = KeySelection(options), UnitLimit(options)
     bound.check_marks(data, b",")
@@ -179,7 +180,7 @@ def read(data: bytes, options: ReadOptions) -> TextDocument:
         for trail, place, value in _scalars(text, choice.root)
         if place is not None and trail.takes(value)
     )
-    return choice.checked(collected(text, encoding, units, bound))
+    return with_messages(choice.checked(collected(text, encoding, units, bound)), bound)
 
 
 def _scalars(text: str, root: KeyPath) -> Iterator[tuple[KeyPath, Scalar | Block | None, str]]:
