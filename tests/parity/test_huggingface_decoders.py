@@ -16,6 +16,7 @@ from triptych_export.errors import SourceError
 from triptych_export.families.generation import generation_manifest, write_generation
 from triptych_export.families.image import ImageFamily
 from triptych_export.generation_source import GenerationSource
+from triptych_export.huggingface.architectures.decoders import LOCAL
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
@@ -93,6 +94,13 @@ def _until(row: list[int], ends: Any) -> list[int]:
         ("qwen2 window", {"layer_types": ["chunked_attention"] * 2}, "do not fit 2 layers"),
         ("qwen3 window", {"use_sliding_window": False}, "do not fit 2 layers with a sliding_window of 0"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers: [1] do not fit 2 layers"),
+        ("gemma3", {"final_logit_softcapping": 30.0}, "final_logit_softcapping: 30.0 is not supported"),
+        ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: 50.0 is not supported"),
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention: True is not supported"),
+        ("gemma3", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar: 0 is below 1"),
+        ("gemma3", {"sliding_window": None}, "do not fit 2 layers with a sliding_window of 0"),
+        ("gemma3", {"rope_parameters": {"rope_theta": 9.0}}, "rope_parameters: 'rope_theta' is no kind of layers"),
+        ("gemma3", {"rope_parameters": {LOCAL: {"type": "linear", "factor": 2.0}}}, "sliding_attention: rope_type: 'linear'"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[str, Any], fault: str, tmp_path: Path) -> None:
@@ -104,13 +112,22 @@ def test_what_is_not_supported_is_refused_by_name(variant: str, changes: dict[st
     assert fault in str(caught.value)
 
 
-@pytest.mark.parametrize("variant", ["qwen2 window", "qwen3 window", "smollm3"])
-def test_layers_that_older_files_do_not_list_are_known(variant: str, tmp_path: Path) -> None:
+OLD_ROPE = {"rope_theta": 500.0, "rope_local_base_freq": 50.0, "rope_scaling": {"type": "linear", "factor": 2.0}}
+
+
+@pytest.mark.parametrize(
+    ("variant", "members"),
+    [
+        *(("qwen2 window", {}), ("qwen3 window", {}), ("smollm3", {})),
+        ("gemma3 tied", {**OLD_ROPE, "rope_parameters": None, "cache_implementation": "hybrid"}),
+    ],
+)
+def test_layers_that_older_files_do_not_list_are_known(variant: str, members: dict[str, Any], tmp_path: Path) -> None:
     small_decoder(variant, tmp_path)
     expected = load_decoder(tmp_path).model.config
-    edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None)
+    edit_json(tmp_path / "config.json", layer_types=None, no_rope_layers=None, tie_word_embeddings=None, **members)
     assert load_decoder(tmp_path).model.config == expected
-    assert expected.window_layers == (1,)
+    assert expected.window_layers == ((0,) if variant == "gemma3 tied" else (1,))
 
 
 def test_settings_come_from_the_files(tmp_path: Path) -> None:

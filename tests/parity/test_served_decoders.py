@@ -51,7 +51,8 @@ SEARCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 NATIVE = pytest.mark.skipif(native_kernels() is None, reason="without native kernels, fp32 is equal but for the last bits")
 
 
-FAMILIES = ["qwen3", *(pytest.param(each, marks=pytest.mark.full) for each in ("gpt2", "llama", "llama odd", "smollm3"))]
+MORE = ("gpt2", "llama", "llama odd", "qwen3", "smollm3", "gemma3 tied")
+FAMILIES = ["gemma3", *(pytest.param(each, marks=pytest.mark.full) for each in MORE)]
 FILE = "decoder_model_merged.onnx"
 Exported = tuple[Any, Bundle]
 
@@ -83,7 +84,7 @@ def export_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Expor
     @cache
     def make(family: str) -> Exported:
         folder: Path = tmp_path_factory.mktemp("decoder")
-        layers = {"num_hidden_layers": 1} if family == "qwen3" else {}  # test_huggingface_decoders has two
+        layers = {"num_hidden_layers": 1} if family == "gemma3" else {}  # test_huggingface_decoders has two
         model = save_file(folder / "checkpoint") if family == "file" else small_decoder(family, folder / "checkpoint", **layers)
         (folder / "texts.txt").write_text("\n\n".join(SENTENCES[:40]))
         options = ExportOptions(folder, allow_inexact=True)

@@ -49,7 +49,7 @@ class CachedGpt(nn.Module):
         model = self.model
         if isinstance(model, OnnxGpt):
             return model.trace(chunk.tokens, chunk.starts, cache)
-        x = model.tokens(chunk.tokens)
+        x = model.embed(chunk.tokens)
         if model.positions is not None:
             places = chunk.starts[:, None] + torch.arange(chunk.tokens.shape[1], dtype=torch.int32)
             x = x + functional.embedding(places, model.positions.weight)

@@ -46,6 +46,7 @@ class BlockConfig:
     gated: bool = False  # multiply the feed-forward's activations by a second projection (Shazeer 2020)
     scaled: bool = True  # divide attention scores by sqrt(head_dim); T5 does not
     input_bias: bool = True  # bias of self-attention's projection to queries, keys and values; ignored without `bias`
+    output_norm: bool = False  # normalise the outputs of sub-layers, too, before they are added (Gemma Team 2024)
 
     def __post_init__(self) -> None:
         at_least(1, self, "model_dim", "heads", "feedforward_dim")
@@ -137,6 +138,7 @@ class Residual(nn.Module):
         super().__init__()
         self.pre_norm = config.norm == "pre"
         self.norm = make_norm(config)
+        self.output_norm = make_norm(config) if config.output_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.drop_path = config.drop_path
 
@@ -146,6 +148,7 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the sub-layer's output `y` to its input `x`."""
+        y = y if self.output_norm is None else self.output_norm(y)
         total = x + self._drop_samples(self.dropout(y))
         return total if self.pre_norm else self.norm(total)
 

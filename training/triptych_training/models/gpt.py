@@ -46,6 +46,7 @@ class GptConfig:
     positions: str = ROTARY
     theta: float = 10_000.0  # base of the rotary frequencies
     scaling: RotaryScaling | None = None
+    local_theta: float = 0.0  # base in the layers of `window_layers`, without scaling; 0: `theta`, with scaling
     unrotated_layers: tuple[int, ...] = ()  # layers without rotary positions
     window: int = 0  # positions that the layers of `window_layers` attend to, their own included; 0: all
     window_layers: tuple[int, ...] = ()
@@ -57,6 +58,9 @@ class GptConfig:
     input_bias: bool = False  # of the projection to queries, keys and values
     output_bias: bool = False  # of attention's other projection
     qk_norm: bool = False  # RMS norm of each head's queries and keys, before their rotation
+    attention_scale: float = 0.0  # factor on the attention scores; 0: 1 / sqrt(head_dim)
+    output_norm: bool = False  # normalise the outputs of sub-layers, too
+    embedding_scale: float = 1.0  # factor on the embeddings, but not on the output matrix
     tied: bool = True  # embedding and output share one matrix
     outputs: int = 0  # tokens that can follow, the first ones of the vocabulary; 0: all
     dropout: float = 0.0
@@ -66,7 +70,7 @@ class GptConfig:
             object.__setattr__(self, "scaling", RotaryScaling(**self.scaling))
         at_least(1, self, "vocabulary_size", "layers")
         at_least(2, self, "max_positions")
-        at_least(0, self, "kv_heads", "window", "outputs")
+        at_least(0, self, "kv_heads", "window", "outputs", "local_theta", "attention_scale")
         one_of((ROTARY, LEARNED), self, "positions")
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads: {self.kv_heads} does not divide heads {self.heads}")
@@ -110,6 +114,7 @@ class GptLayer(EncoderLayer):
         shape = config.attention
         self.attention = SelfAttention(shape) if rotary is None else RotaryAttention(shape, rotary)
         self.attention.dropout = config.dropout
+        self.attention.scale = config.attention_scale or shape.scale
         self.window = window
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -124,14 +129,18 @@ class Gpt(nn.Module):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        rotary = None
+        rotary = local = None
         if config.positions == ROTARY:
-            rotary = Rotary(config.max_positions, config.attention.head_dim, config.theta, config.scaling)
+            sizes = config.max_positions, config.attention.head_dim
+            rotary = local = Rotary(*sizes, config.theta, config.scaling)
+            if config.local_theta:
+                local = Rotary(*sizes, config.local_theta)
         self.tokens = nn.Embedding(config.vocabulary_size, config.model_dim)
         self.positions = LearnedPositions(config.max_positions, config.model_dim) if rotary is None else None
         self.dropout = nn.Dropout(config.dropout)
         windows = [config.window if layer in config.window_layers else 0 for layer in range(config.layers)]
-        rotations = [None if layer in config.unrotated_layers else rotary for layer in range(config.layers)]
+        rotations = [local if layer in config.window_layers else rotary for layer in range(config.layers)]
+        rotations = [None if layer in config.unrotated_layers else each for layer, each in enumerate(rotations)]
         self.layers = nn.ModuleList(GptLayer(config, *each) for each in zip(rotations, windows, strict=True))
         self.norm = make_norm(config.block)
         self.projection = nn.Linear(config.model_dim, config.output_count, bias=False)
@@ -139,10 +148,15 @@ class Gpt(nn.Module):
             self.projection.weight = self.tokens.weight
         self._initialise()
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """`[B, T]` ids -> scaled embeddings `[B, T, E]`."""
+        x: Tensor = self.tokens(ids)
+        return x if self.config.embedding_scale == 1.0 else x * self.config.embedding_scale
+
     def hidden(self, ids: Tensor) -> Tensor:
         """`[B, T]` ids -> states `[B, T, E]`."""
         length = ids.shape[1]
-        x = self.tokens(ids)
+        x = self.embed(ids)
         if self.positions is not None:
             x = x + self.positions.weight[:length]
         x = self.dropout(x)

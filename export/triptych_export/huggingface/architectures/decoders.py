@@ -1,6 +1,7 @@
-"""Decoder-only checkpoints: GPT-2, Llama, Mistral, Qwen2, Qwen3, SmolLM3.
+"""Decoder-only checkpoints: GPT-2, Llama, Mistral, Qwen2, Qwen3, SmolLM3, Gemma 3.
 
-Radford et al. 2019; Touvron et al. 2023; Jiang et al. 2023; Yang et al. 2024; Yang et al. 2025; Bakouch et al. 2025.
+Radford et al. 2019; Touvron et al. 2023; Jiang et al. 2023; Yang et al. 2024; Yang et al. 2025; Bakouch et al. 2025;
+Gemma Team 2025.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,10 @@ GPT2_NEUTRAL = {
     ),
 }
 LLAMA_NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers")}
+GEMMA3_NEUTRAL = {
+    **DECODER,
+    **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
+}
 
 
 @dataclass(frozen=True)
@@ -120,9 +125,9 @@ def gpt2_members(folder: Folder, default_activation: str = "gelu_new") -> dict[s
     }
 
 
-def _llama_members(folder: Folder, default_theta: float = 10_000.0) -> dict[str, Any]:
+def _llama_members(folder: Folder, default_theta: float = 10_000.0, layers: str = "") -> dict[str, Any]:
     heads, width = integer(folder, "num_attention_heads"), integer(folder, "hidden_size")
-    theta, scaling = _rotary(folder, default_theta)
+    theta, scaling = _rotary(folder, default_theta, layers)
     biased = bool(folder.config.get("attention_bias", False))
     return {
         "model_dim": width,
@@ -175,12 +180,39 @@ def _smollm3_members(folder: Folder) -> dict[str, Any]:
     return {**members, **_windows(folder, layers, unrotated), "unrotated_layers": unrotated}
 
 
-def _windows(folder: Folder, layers: int, default: Sequence[int]) -> dict[str, Any]:
+def _gemma3_members(folder: Folder) -> dict[str, Any]:
+    if wrong := sorted(set(folder.config.get("rope_parameters") or ()) - {GLOBAL, LOCAL}):
+        raise ValueError(f"rope_parameters: {wrong[0]!r} is no kind of layers; expected {GLOBAL!r} and {LOCAL!r}")
+    members = _llama_members(folder, 1_000_000.0, GLOBAL)
+    local_theta, scaling = _rotary(folder, 10_000.0, LOCAL, "rope_local_base_freq")
+    if scaling is not None:
+        raise ValueError(f"rope_parameters: {LOCAL}: rope_type: {scaling.kind!r} is not supported")
+    layers, interval = members["layers"], _positive(folder, "sliding_window_pattern", 6)
+    return {
+        **members,
+        **_windows(folder, layers, [layer for layer in range(layers) if (layer + 1) % interval], always=True),
+        "head_dim": integer(folder, "head_dim", 256),
+        "activation": activation(folder, "hidden_activation", "gelu_pytorch_tanh"),
+        "local_theta": local_theta,
+        "attention_scale": _positive(folder, "query_pre_attn_scalar", 256) ** -0.5,
+        "qk_norm": True,
+        "output_norm": True,
+        "embedding_scale": members["model_dim"] ** 0.5,
+    }
+
+
+def _positive(folder: Folder, name: str, default: int) -> int:
+    if (value := integer(folder, name, default)) < 1:
+        raise ValueError(f"{name}: {value} is below 1")
+    return value
+
+
+def _windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:
     """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
-    window = integer(folder, "sliding_window", 0) if folder.config.get("use_sliding_window", False) else 0
+    window = integer(folder, "sliding_window", 0) if always or folder.config.get("use_sliding_window", False) else 0
     kinds = folder.config.get("layer_types")
     if kinds is None:
-        kinds = [LOCAL if window and layer in default else GLOBAL for layer in range(layers)]
+        kinds = [LOCAL if (always or window) and layer in default else GLOBAL for layer in range(layers)]
     if len(kinds) != layers or set(kinds) - {GLOBAL, LOCAL} or (LOCAL in kinds and not window):
         raise ValueError(f"layer_types: {kinds} do not fit {layers} layers with a sliding_window of {window}")
     return {"window": window, "window_layers": [layer for layer, kind in enumerate(kinds) if kind == LOCAL]}
@@ -199,13 +231,15 @@ SCALINGS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def _rotary(folder: Folder, default_theta: float) -> tuple[float, RotaryScaling | None]:
-    """Read the base of the rotary frequencies and their scaling."""
-    given = dict(folder.config.get("rope_parameters") or folder.config.get("rope_scaling") or {})
+def _rotary(folder: Folder, default: float, layers: str = "", base: str = "rope_theta") -> tuple[float, RotaryScaling | None]:
+    """Read the base of the rotary frequencies and their scaling; if kinds of layers have their own, those of `layers`."""
+    given = folder.config.get("rope_parameters") or {}
+    given = given.get(layers) if layers else given
+    given = dict(given or (layers != LOCAL and folder.config.get("rope_scaling")) or {})
     old, kind = given.pop("type", "default"), given.pop("rope_type", None)
     kind = old if kind is None else kind
     theta = given.pop("rope_theta", None)
-    theta = folder.config.get("rope_theta", default_theta) if theta is None else theta
+    theta = folder.config.get(base, default) if theta is None else theta
     if kind not in SCALINGS:
         raise folder.config_error(f"rope_type: {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
     if given.get("partial_rotary_factor") == 1.0:
@@ -221,6 +255,11 @@ def _rotary(folder: Folder, default_theta: float) -> tuple[float, RotaryScaling 
 def _transposed(weight: Tensor) -> Tensor:
     """Turn a weight `[inputs, outputs]` of a "Conv1D"; biases stay."""
     return weight.T if weight.dim() == 2 else weight
+
+
+def _plus_one(weight: Tensor) -> Tensor:
+    """Turn a norm's weight, of which 1 was subtracted, into its factor."""
+    return weight + 1
 
 
 LAYERS = "layers.{i}"
@@ -246,11 +285,25 @@ LLAMA_RULES = (
     Rule("norm", "norm"),
     Rule("projection", "lm_head"),
 )
+GEMMA3_NORMS = {
+    f"{LAYERS}.attention_residual.norm": f"{LAYERS}.input_layernorm",
+    f"{LAYERS}.attention_residual.output_norm": f"{LAYERS}.post_attention_layernorm",
+    f"{LAYERS}.attention.query_norm": f"{LAYERS}.self_attn.q_norm",
+    f"{LAYERS}.attention.key_norm": f"{LAYERS}.self_attn.k_norm",
+    f"{LAYERS}.feedforward_residual.norm": f"{LAYERS}.pre_feedforward_layernorm",
+    f"{LAYERS}.feedforward_residual.output_norm": f"{LAYERS}.post_feedforward_layernorm",
+    "norm": "norm",
+}
+GEMMA3_RULES = (*(Rule(ours, theirs, change=_plus_one) for ours, theirs in GEMMA3_NORMS.items()), *LLAMA_RULES)
 GPT2_MAPPING = DecoderMapping(
     "GPT2LMHeadModel", gpt2_members, GPT2_RULES, "transformer.", ("*h.*.attn.bias", "*h.*.attn.masked_bias"), tied=True
 )
 CONSTANTS = ("*.rotary_emb.inv_freq",)
 DECODERS: Mapping[str, tuple[DecoderMapping, Neutral]] = {
+    "gemma3_text": (
+        DecoderMapping("Gemma3ForCausalLM", _gemma3_members, GEMMA3_RULES, "model.", CONSTANTS, tied=True),
+        GEMMA3_NEUTRAL,
+    ),
     "gpt2": (GPT2_MAPPING, GPT2_NEUTRAL),
     "llama": (DecoderMapping("LlamaForCausalLM", _llama_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),
     "mistral": (DecoderMapping("MistralForCausalLM", _mistral_members, LLAMA_RULES, "model.", CONSTANTS), LLAMA_NEUTRAL),

@@ -28,7 +28,7 @@ from ....fixtures.toy import HERE
 
 SUPPORTED = (
     "supported are encoder-decoders: bart, m2m_100, marian, mbart, mt5, t5; "
-    "decoders: gpt2, llama, mistral, qwen2, qwen3, smollm3; encoders: "
+    "decoders: gemma3_text, gpt2, llama, mistral, qwen2, qwen3, smollm3; encoders: "
 )
 
 

@@ -20,7 +20,10 @@ from triptych_training.tasks.language_models import LanguageTask, PackedCorpus, 
 from ....fixtures.sentences import SENTENCES
 
 SHAPE: dict[str, Any] = {"vocabulary_size": 1, "model_dim": 32, "heads": 4, "layers": 2, "feedforward_dim": 48}
-MODERN: dict[str, Any] = {"kv_heads": 2, "qk_norm": True, "unrotated_layers": (1,)}
+MODERN: dict[str, Any] = {
+    **{"kv_heads": 2, "qk_norm": True, "unrotated_layers": (1,), "window": 8, "window_layers": (0,), "local_theta": 50.0},
+    **{"attention_scale": 0.5, "output_norm": True, "embedding_scale": 2.0},
+}
 STYLES: dict[str, dict[str, Any]] = {"modern": MODERN, "gpt2": dict(GPT2)}
 
 

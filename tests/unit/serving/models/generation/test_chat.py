@@ -125,6 +125,39 @@ def test_a_template_may_look_at_other_messages_and_cut_their_texts(tmp_path: Pat
     assert rendered == f"system: Be brief.\nuser: How?\n{first}user: How?\n{second}{tools}assistant: "
 
 
+# As Gemma 3's template, but shorter: the system message is a prefix of the first question.
+TURNS = """{{ bos_token }}
+{%- if messages[0]['role'] == 'system' -%}
+    {%- if messages[0]['content'] is string -%}{%- set prefix = messages[0]['content'] + '\n\n' -%}
+    {%- else -%}{%- set prefix = messages[0]['content'][0]['text'] + '\n\n' -%}{%- endif -%}
+    {%- set loop_messages = messages[1:] -%}
+{%- else -%}
+    {%- set prefix = "" -%}
+    {%- set loop_messages = messages -%}
+{%- endif -%}
+{%- for message in loop_messages -%}
+    {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}{{ raise_exception("roles must alternate") }}{%- endif -%}
+    {%- set role = "model" if message['role'] == 'assistant' else message['role'] -%}
+    {{ '<start>' + role + '\n' + (prefix if loop.first else "") }}
+    {%- if message['content'] is string -%}{{ message['content'] | trim }}
+    {%- elif message['content'] is iterable -%}
+        {%- for item in message['content'] -%}{{ item['text'] | trim }}{%- endfor -%}
+    {%- else -%}{{ raise_exception("Invalid content type") }}{%- endif -%}
+    {{ '<end>\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<start>model\n' }}{%- endif -%}"""
+
+
+def test_a_template_may_move_the_system_message_and_demand_turns(tmp_path: Path) -> None:
+    template = ChatTemplate(write(tmp_path, TURNS), {"bos_token": "<s>"})
+    chat = [ChatMessage("user", " How? \n"), ChatMessage("assistant", "So."), ChatMessage("user", "Why?")]
+    turns = "How?<end>\n<start>model\nSo.<end>\n<start>user\nWhy?<end>\n<start>model\n"
+    assert template.render(chat) == f"<s><start>user\n{turns}"
+    assert template.render([ChatMessage("system", "Be brief."), *chat]) == f"<s><start>user\nBe brief.\n\n{turns}"
+    with pytest.raises(InvalidInputError, match="roles must alternate"):
+        template.render(chat[1:])
+
+
 @pytest.mark.parametrize(
     "template",
     [
