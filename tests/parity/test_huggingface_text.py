@@ -16,6 +16,7 @@ import torch
 import transformers
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
@@ -38,10 +39,20 @@ from triptych_serving.models.text.text_model import TextModel
 from triptych_serving.runtime.external_data import external_files
 from triptych_serving.runtime.session import Session
 from triptych_training.checkpoints.encoder import TextCheckpoint
+from triptych_training.models.deberta import Deberta, DebertaConfig
 
 from ..fixtures.json_files import edit_json
 from ..fixtures.sentences import SENTENCES
-from .text_checkpoints import byte_pieces, enlarge, modern_pieces, mpnet_pieces, save_checkpoint, sentence_pieces, word_pieces
+from .text_checkpoints import (
+    byte_pieces,
+    deberta_pieces,
+    enlarge,
+    modern_pieces,
+    mpnet_pieces,
+    save_checkpoint,
+    sentence_pieces,
+    word_pieces,
+)
 
 TOLERANCE = 1e-4
 SENTENCES_FILE = str(Path(__file__).parents[1] / "fixtures" / "sentences.txt")
@@ -70,6 +81,16 @@ ROBERTA_SIZES = {**SIZES, **ROBERTA_IDS, "max_position_embeddings": POSITIONS + 
 DISTIL_SIZES = {"dim": 48, "n_heads": 3, "hidden_dim": 80, "n_layers": 2, "max_position_embeddings": POSITIONS}
 MPNET_SIZES = {**SIZES, "max_position_embeddings": POSITIONS + 2, "layer_norm_eps": 1e-5}
 ELECTRA_SIZES = {**SIZES, "embedding_size": 32, "max_position_embeddings": POSITIONS}
+DEBERTA_SIZES: dict[str, Any] = {
+    **SIZES,
+    "max_position_embeddings": POSITIONS,
+    "position_buckets": 32,
+    "relative_attention": True,
+    "share_att_key": True,
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+    "norm_rel_ebd": "layer_norm",
+}
 MODERN_SIZES = {**SIZES, **MODERN_IDS, "num_hidden_layers": 3, "max_position_embeddings": POSITIONS, "local_attention": 8}
 
 BERT = Family("Bert", word_pieces, {**SIZES, "max_position_embeddings": POSITIONS})
@@ -80,6 +101,7 @@ CAMEMBERT = Family("Camembert", sentence_pieces, {**ROBERTA_SIZES, "num_hidden_l
 MPNET = Family("MPNet", mpnet_pieces, MPNET_SIZES)
 ELECTRA = Family("Electra", word_pieces, ELECTRA_SIZES)
 MODERNBERT = Family("ModernBert", modern_pieces, MODERN_SIZES)
+DEBERTA = Family("DebertaV2", deberta_pieces, DEBERTA_SIZES)
 ROPE = {"full_attention": 1_000.0, "sliding_attention": 100.0}
 
 VARIANTS = {
@@ -96,6 +118,12 @@ VARIANTS = {
     "mpnet relu, untied": MPNET.variant(3, hidden_act="relu", tie_word_embeddings=False),
     "electra of one width": ELECTRA.variant(embedding_size=48, hidden_act="relu"),
     "electra untied, wide embeddings": ELECTRA.variant(3, embedding_size=64, tie_word_embeddings=False, type_vocab_size=1),
+    "deberta of v3's head": DEBERTA.variant(3, legacy=False, tie_word_embeddings=False),
+    "deberta untied, narrow embeddings": DEBERTA.variant(
+        embedding_size=32, tie_word_embeddings=False, hidden_act="relu", pos_att_type=["c2p", "p2c"]
+    ),
+    "deberta of many buckets": DEBERTA.variant(position_buckets=128, num_attention_heads=4),
+    "deberta of far distances": DEBERTA.variant(position_buckets=9, max_relative_positions=40),
     "modernbert with biases": MODERNBERT.variant(attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True),
     "modernbert mixed biases": MODERNBERT.variant(attention_bias=True, decoder_bias=False, tie_word_embeddings=False),
     "modernbert other layers": MODERNBERT.variant(
@@ -313,7 +341,13 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
 # test_original compares weights and outputs of the others.
 @pytest.mark.parametrize(
     "family",
-    [BERT, MPNET, MODERNBERT, *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT, ELECTRA))],
+    [
+        BERT,
+        MPNET,
+        MODERNBERT,
+        DEBERTA,
+        *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT, ELECTRA)),
+    ],
     ids=lambda family: family.name,
 )
 def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> None:
@@ -322,6 +356,7 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
         BERT.name: {"num_hidden_layers": 1},
         MPNET.name: {"num_hidden_layers": 1},
         MODERNBERT.name: {"num_hidden_layers": 2},
+        DEBERTA.name: {"num_hidden_layers": 1},
     }.get(family.name, {})
     with imported(tmp_path, family, head, **layers) as model:
         check_masks(model)
@@ -333,7 +368,9 @@ def test_masks_are_filled_as_in_transformers(tmp_path: Path, family: Family) -> 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("family", "precision"), [(BERT, "int8-weights"), (MPNET, "fp16"), (MODERNBERT, "fp16")])
+@pytest.mark.parametrize(
+    ("family", "precision"), [(BERT, "int8-weights"), (MPNET, "fp16"), (MODERNBERT, "fp16"), (DEBERTA, "fp16")]
+)
 def test_attention_in_other_precisions(tmp_path: Path, family: Family, precision: str) -> None:
     theirs = build(family, "ForMaskedLM", num_hidden_layers=2)
     save_checkpoint(theirs, family.tokenizer(), tmp_path / "theirs")
@@ -351,7 +388,8 @@ def test_variants_fill_masks(tmp_path: Path, family: Family) -> None:
         check_vectors(model)
 
 
-EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, MODERNBERT, VARIANTS["modernbert other layers"]]
+EVERY = [BERT, ROBERTA, DISTILBERT, XLM_ROBERTA, CAMEMBERT, MPNET, ELECTRA, DEBERTA, MODERNBERT]
+EVERY += [VARIANTS["modernbert other layers"]]
 IDS = [f"{family.name} {index}" for index, family in enumerate(EVERY)]
 
 
@@ -539,14 +577,28 @@ def test_unsupported_members_are_named_with_the_supported_ones(
             "ElectraForPreTraining is not supported; supported: ElectraMod",
         ),
         ("Electra", {"embedding_size": 48}, r"misshapen embeddings.LayerNorm.weight \[32\], expected \[48\]"),
+        ("DebertaV2", {"conv_kernel_size": 3, "conv_act": "gelu"}, "conv_kernel_size: 3 is not supported; supported: 0"),
+        ("DebertaV2", {"share_att_key": None}, "share_att_key: False is not supported; supported: True"),
+        ("DebertaV2", {"pos_att_type": ["c2p"]}, r"pos_att_type: \['c2p'\] is not supported; supported: 'p2c|c2p' or "),
+        ("DebertaV2", {"position_buckets": None}, "position_buckets: -1 is below 4"),
+        ("DebertaV2", {"type_vocab_size": 2}, "type_vocab_size: 2 is not supported; supported: 0"),
+        ("DebertaV2", {"architectures": ["DebertaV2ForMultipleChoice"]}, "is not supported; supported: DebertaV2Model, "),
     ],
 )
-def test_unsupported_members_of_mpnet_and_electra(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
-    made = {"MPNet": MPNET, "Electra": ELECTRA}[family]
+def test_unsupported_members_of_other_families(tmp_path: Path, family: str, members: dict[str, Any], message: str) -> None:
+    made = {"MPNet": MPNET, "Electra": ELECTRA, "DebertaV2": DEBERTA}[family]
     save_checkpoint(build(made, "Model", num_hidden_layers=1), made.tokenizer(), tmp_path)
     edit_json(tmp_path / "config.json", **members)
     with pytest.raises(SourceError, match=message):
         load(Folder(tmp_path))
+
+
+@pytest.mark.parametrize(("buckets", "distance"), [(256, 512), (32, 160), (9, 40), (128, 160)])
+def test_deberta_s_buckets_are_those_of_transformers(buckets: int, distance: int) -> None:
+    distances = torch.arange(-2_000, 2_001)
+    config = DebertaConfig(9, 8, 1, 8, 1, position_buckets=buckets, max_distance=distance, mask_id=3)
+    wanted = make_log_bucket_position(distances, buckets, distance).long() + buckets
+    assert Deberta(config).rows(distances).tolist() == wanted.clamp(0, 2 * buckets - 1).tolist()
 
 
 def test_old_configurations_of_modernbert(tmp_path: Path) -> None:

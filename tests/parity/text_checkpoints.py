@@ -102,6 +102,23 @@ def sentence_pieces() -> Tokenizer:
     return made
 
 
+@cache
+def deberta_pieces() -> Tokenizer:
+    """DeBERTa's: a unigram model under BERT's special tokens."""
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Strip(left=False)])
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=special, unk_token="[UNK]", show_progress=False)
+    made.train_from_iterator(SENTENCES, trainer)
+    made.add_special_tokens(["[MASK]"])
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    return made
+
+
 def save_checkpoint(model: PreTrainedModel, tokenizer: Tokenizer, folder: Path) -> PreTrainedTokenizerFast:
     """Write weights, config.json and tokenizer files; returns the tokenizer as transformers has it."""
     names: dict[str, Any] = ROBERTA_NAMES if tokenizer.token_to_id("<s>") is not None else BERT_NAMES

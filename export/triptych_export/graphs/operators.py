@@ -264,10 +264,11 @@ def bidirectional_rnn(cell: str, x: Tensor, weight: Tensor, recurrent: Tensor, b
     return states.transpose(1, 2).flatten(2)
 
 
-def heads_of(x: Tensor, heads: int) -> Tensor:
-    """`[B, T, H*D]` -> `[B, H, T, D]`, without numbers that are computed from a shape."""
-    shape = (*x.shape[:2], heads, x.shape[2] // heads)
-    return _operator("Reshape", (x, torch.tensor([0, 0, heads, -1])), x, shape=shape, version=14).transpose(1, 2)
+def by_heads(x: Tensor, heads: int, order: Sequence[int] = (0, 2, 1, 3)) -> Tensor:
+    """`[B, T, H*D]` -> `[B, H, T, D]`, or another order of B, T, H and D, without numbers that are computed from a shape."""
+    sizes = (*x.shape[:2], heads, x.shape[2] // heads)
+    parts = _operator("Reshape", (x, torch.tensor([0, 0, heads, -1])), x, shape=sizes, version=14)
+    return _operator("Transpose", (parts,), parts, {"perm": order}, [sizes[axis] for axis in order], version=13)
 
 
 def gather_elements(x: Tensor, places: Tensor, axis: int) -> Tensor:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from triptych_export.graphs.layers import DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
-from triptych_export.graphs.operators import bidirectional_rnn, top_k
+from triptych_export.graphs.layers import DisentangledLayer, DistanceBias, FusedLayer, RotaryLayer, UnpackedLayer
+from triptych_export.graphs.operators import bidirectional_rnn, look_up, top_k
 from triptych_export.graphs.recurrent import direction_weights
 from triptych_training.models.bert import (
     Bert,
@@ -27,6 +27,7 @@ from triptych_training.models.bert import (
     BertModel,
 )
 from triptych_training.models.blocks import EncoderLayer
+from triptych_training.models.deberta import Deberta
 from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.modernbert import ModernBert, ModernBertLayer
 from triptych_training.models.word2vec import StaticEmbedding
@@ -74,13 +75,45 @@ class ModernBertStates(nn.Module):
         return self.norm(x)
 
 
+class DebertaStates(nn.Module):
+    """Hidden states of a DeBERTa; unless `counted`, tokens are compared with the distances of a batch's longest text only."""
+
+    rows: Tensor  # numbers of the vectors of all distances
+
+    def __init__(self, bert: Deberta, counted: bool) -> None:
+        super().__init__()
+        self.config = bert.config
+        self.embedding = bert.embedding
+        layers = [layer for layer in bert.layers if isinstance(layer, EncoderLayer)]
+        self.layers = nn.ModuleList(DisentangledLayer(layer, *bert.project_distances(layer.attention)) for layer in layers)
+        distances = torch.arange(1 - self.config.max_positions, self.config.max_positions)
+        self.register_buffer("rows", bert.rows(distances).int())
+        # With few tokens for many buckets, a bucket may be further from the middle than its distances.
+        self.whole = counted or bool(((self.rows - self.config.position_buckets).abs() > distances.abs()).any())
+
+    def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor, numbers: Tensor) -> Tensor:
+        """Compute hidden states `[B, T, E]`; `numbers` holds the positions, `[1, T]`."""
+        span = self.config.position_buckets
+        reach = span if self.whole else torch.sym_min(ids.shape[1], span)  # type: ignore[no-untyped-call]
+        rows = look_up(self.rows, numbers.t() - numbers + (self.config.max_positions - 1)) - (span - reach)  # [T, T]
+        # Not by `expand`, which needs a shape on the host.
+        rows = rows + ids[:, :1, None, None] * 0 + torch.zeros(self.config.heads, 1, 1, dtype=torch.int32)
+        x = self.embedding(ids, segments)
+        for layer in self.layers:
+            x = layer(x, lengths, rows, reach)
+        return x
+
+
 class TextEncoder(nn.Module):
     """Hidden states and pooled vectors; `counted` avoids shape arithmetic on the host, so that a GPU can capture the graph."""
 
-    def __init__(self, bert: Bert | ModernBert, counted: bool = False) -> None:
+    def __init__(self, bert: Bert | ModernBert | Deberta, counted: bool = False) -> None:
         super().__init__()
         self.counted = counted
-        self.states = BertStates(bert, counted) if isinstance(bert, Bert) else ModernBertStates(bert)
+        if isinstance(bert, ModernBert):
+            self.states: nn.Module = ModernBertStates(bert)
+        else:
+            self.states = BertStates(bert, counted) if isinstance(bert, Bert) else DebertaStates(bert, counted)
 
     def forward(self, ids: Tensor, segments: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute hidden states `[B, T, E]` in the layers' type, their mean and the first state, both float32 `[B, E]`."""

@@ -92,8 +92,9 @@ def command(
 
     CHECKPOINT is a folder that `triptych train` wrote; or one of Hugging Face's libraries, with config.json, weights and
     tokenizer, or a model's name on their hub: MarianMT, BART, mBART, M2M100, NLLB and T5; BERT, RoBERTa, DistilBERT, XLM-R,
-    CamemBERT, MPNet, ELECTRA and ModernBERT; ViT, DeiT, Swin, PVT and ImageGPT; GPT-2, Llama, SmolLM3, Qwen2, Qwen3
-    and Mistral; Model2Vec. The fp32 graphs must give the same results as PyTorch, or nothing is written.
+    CamemBERT, MPNet, ELECTRA, ModernBERT and DeBERTa; ViT, DeiT, Swin, PVT and ImageGPT; GPT-2, Llama, SmolLM3,
+    Qwen2, Qwen3, Mistral and Gemma 3 (text); Model2Vec. The fp32 graphs must give the same results as PyTorch, or nothing is
+    written.
 
     CHECKPOINT may also be a GGUF file, a file of word vectors (word2vec, GloVe), an ONNX file, or a folder with model.onnx or
     onnx/model*.onnx: an encoder if config.json and a tokenizer or image processor are there, else a model of plain tensors,

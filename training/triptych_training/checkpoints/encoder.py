@@ -24,6 +24,7 @@ from triptych_training.models.bert import (
     EncoderConfig,
     EncoderModel,
 )
+from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.elmo import Elmo, ElmoConfig
 from triptych_training.models.image_gpt import ImageGpt
 from triptych_training.models.modernbert import ModernBertConfig
@@ -35,7 +36,7 @@ from triptych_training.models.word2vec import PAD, StaticEmbedding, Word2Vec, Wo
 
 BERT, VIT, WORD2VEC = "triptych-bert", "triptych-vit", "triptych-word2vec"
 ELMO = "triptych-elmo"
-ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig}
+ENCODERS: dict[str, type[EncoderConfig]] = {"bert": BertConfig, "modernbert": ModernBertConfig, "deberta": DebertaConfig}
 SAMPLE_IMAGES = "samples"
 
 Sample = str | tuple[str, str]

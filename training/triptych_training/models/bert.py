@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018): a bidirectional encoder, and the pre-training and fine-tuning heads of the BERT family.
 
 RoBERTa (Liu et al. 2019), DistilBERT (Sanh et al. 2019), MPNet (Song et al. 2020) and ELECTRA (Clark et al. 2020) are other
-configurations of this encoder. ModernBERT is another encoder with the same heads.
+configurations of this encoder. ModernBERT and DeBERTa are other encoders with the same heads.
 
 Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 """
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triptych_training.checks import at_least, one_of, token_id
 from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
+from triptych_training.models.deberta import Deberta, DebertaConfig
 from triptych_training.models.elmo import Elmo
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
 from triptych_training.models.positions import check_relative, make_relative_bias, sinusoid_table
@@ -119,7 +120,14 @@ class Bert(nn.Module):
         return self.norm(x)
 
 
-EncoderConfig = BertConfig | ModernBertConfig
+EncoderConfig = BertConfig | ModernBertConfig | DebertaConfig
+
+
+def make_encoder(config: EncoderConfig) -> Bert | ModernBert | Deberta:
+    """Make the encoder that the configuration describes."""
+    if isinstance(config, BertConfig):
+        return Bert(config)
+    return ModernBert(config) if isinstance(config, ModernBertConfig) else Deberta(config)
 
 
 class EncoderWithHead(nn.Module):
@@ -128,7 +136,7 @@ class EncoderWithHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.bert = Bert(config) if isinstance(config, BertConfig) else ModernBert(config)
+        self.bert = make_encoder(config)
 
 
 class MaskedTokenHead(nn.Module):

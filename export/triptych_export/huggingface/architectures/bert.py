@@ -1,10 +1,10 @@
-"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA and ModernBERT checkpoints.
+"""BERT, RoBERTa, MPNet, DistilBERT, ELECTRA, ModernBERT and DeBERTa (v2, v3) checkpoints.
 
-Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Warner et al. 2024. RoBERTa's
-mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
+Devlin et al. 2018; Liu et al. 2019; Song et al. 2020; Sanh et al. 2019; Clark et al. 2020; Warner et al. 2024; He et al. 2021.
+RoBERTa's mapping also serves XLM-R (Conneau et al. 2019) and CamemBERT (Martin et al. 2019).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,12 @@ from triptych_export.huggingface.checkpoint.text import (
     SpecialIds,
     TextMapping,
     encoder_members,
+    load_text,
 )
 from triptych_export.huggingface.folder import Folder, neutral
+from triptych_training.checkpoints.encoder import TextCheckpoint
 from triptych_training.models.bert import BertConfig, EncoderConfig
+from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBertConfig
 
 # The pooler's members are those of Google's first checkpoints.
@@ -282,3 +285,63 @@ MODERNBERT = TextMapping(
     prefixes=("model.",),
     ignored=("*position_ids", "head.*", "decoder.*", "classifier.*"),
 )
+
+# Members of config.json that must be there, or not: their default, and the supported values.
+DEBERTA_NEEDS: Mapping[str, tuple[object, Sequence[object]]] = {
+    "relative_attention": (False, [True]),
+    "pos_att_type": (None, ["p2c|c2p", "c2p|p2c", ["p2c", "c2p"], ["c2p", "p2c"]]),
+    "share_att_key": (False, [True]),
+    "norm_rel_ebd": ("none", ["layer_norm"]),
+    "position_biased_input": (True, [False]),
+}
+DEBERTA_NEUTRAL = {
+    **ENCODER,
+    **neutral("pooler_dropout pooler_hidden_size cls_dropout", type_vocab_size=(0,), conv_kernel_size=(0,)),
+}
+
+
+def _deberta_config(folder: Folder, special: SpecialIds) -> DebertaConfig:
+    config = folder.config
+    for name, (default, supported) in DEBERTA_NEEDS.items():
+        if (value := config.get(name, default)) not in supported:
+            raise folder.config_error(f"{name}: {value!r} is not supported; supported: {' or '.join(map(repr, supported))}")
+    members = encoder_members(folder, special)
+    distance = config.get("max_relative_positions", -1)
+    return DebertaConfig(
+        **{**members, "tied": members["tied"] or not config.get("legacy", True)},
+        position_buckets=config.get("position_buckets", -1),
+        max_distance=distance if distance > 0 else members["max_positions"],
+        embedding_dim=config.get("embedding_size", 0),
+        activation=activation(folder, "hidden_act"),
+        norm_epsilon=config.get("layer_norm_eps", 1e-7),
+        head_activation=activation(folder, "hidden_act"),
+        pooler_activation=activation(folder, "pooler_hidden_act"),
+    )
+
+
+DEBERTA = TextMapping(
+    classes=("DebertaV2",),
+    config=_deberta_config,
+    encoder=lambda _config: (
+        Rule("bert.embedding.tokens.weight", "embeddings.word_embeddings.weight", others=["cls.predictions.decoder.weight"]),
+        Rule("bert.embedding.projection", "embeddings.embed_proj"),
+        Rule("bert.embedding.norm", "embeddings.LayerNorm"),
+        Rule("bert.distances", "encoder.rel_embeddings"),
+        Rule("bert.distance_norm", "encoder.LayerNorm"),
+        *block_rules(LAYERS, "encoder.layer.{i}", [f"{name}_proj" for name in BERT_INPUTS], *BERT_BLOCK),
+    ),
+    heads={BARE: (), MASKED: BERT_PREDICTIONS, TEXT: (POOLER, CLASSIFIER), TOKENS: (CLASSIFIER,), ANSWER: (SPAN,)},
+    prefixes=("deberta.",),
+    ignored=("*embeddings.position_*", "*pooler.*", "*_predictions.*", "cls.*", "classifier.*", "qa_outputs.*"),
+)
+DEBERTA_V3_PREDICTIONS = (
+    Rule("masked_token.transform", "lm_predictions.lm_head.dense"),
+    Rule("masked_token.norm", "lm_predictions.lm_head.LayerNorm"),
+    Rule("masked_token.projection", "lm_predictions.lm_head"),
+)
+
+
+def load_deberta(folder: Folder) -> TextCheckpoint:
+    """Load a DeBERTa, like `load_text`; `legacy` of config.json says which weights its masked-token head has."""
+    predictions = BERT_PREDICTIONS if folder.config.get("legacy", True) else DEBERTA_V3_PREDICTIONS
+    return load_text(folder, replace(DEBERTA, heads={**DEBERTA.heads, MASKED: predictions}))

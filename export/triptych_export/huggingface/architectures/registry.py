@@ -30,6 +30,7 @@ _ROBERTA = partial(load_text, mapping=bert.ROBERTA), bert.BERT_NEUTRAL
 LOADERS: Mapping[str, tuple[Callable[[Folder], TextCheckpoint | ImageCheckpoint | GenerationSource], Neutral]] = {
     "bert": (partial(load_text, mapping=bert.BERT), bert.BERT_NEUTRAL),
     "camembert": _ROBERTA,
+    "deberta-v2": (bert.load_deberta, bert.DEBERTA_NEUTRAL),
     "deit": (image_classifiers.load_deit, image_classifiers.VIT_NEUTRAL),
     "distilbert": (partial(load_text, mapping=bert.DISTILBERT), bert.DISTILBERT_NEUTRAL),
     "electra": (partial(load_text, mapping=bert.ELECTRA), bert.ELECTRA_NEUTRAL),
@@ -72,7 +73,7 @@ def _loader(folder: Folder, source_language: str, target_language: str) -> tuple
         supported = "; ".join(f"{name}: {', '.join(sorted(loaders))}" for name, loaders in groups.items())
         raise folder.config_error(f"{_kind(folder)} is not supported; supported are {supported}")
     if folder.model_type not in LOADERS and folder.has(MODULES):
-        known = "bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert"
+        known = "bert, roberta, distilbert, xlm-roberta, camembert, mpnet, electra, modernbert, deberta-v2"
         raise folder.config_error(f"{_kind(folder)} is not supported as a sentence encoder ({MODULES}); supported: {known}")
     if folder.model_type in TRANSLATION_LOADERS:
         translate, neutral = TRANSLATION_LOADERS[folder.model_type]

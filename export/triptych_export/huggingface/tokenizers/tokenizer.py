@@ -149,6 +149,15 @@ def _camembert(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     return _tokenizer(folder, model, names, tokens, [tokens.name("mask_token")])
 
 
+def _deberta(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
+    for name in ("do_lower_case", "split_by_punct"):
+        if folder.members(CONFIG).get(name):
+            remedy = f"save the tokenizer with transformers, which writes {FAST}"
+            raise SourceError(f"{folder.path / CONFIG}: {name}: true is not supported without {FAST}; {remedy}")
+    model = _read(folder, "spm.model")
+    return _tokenizer(folder, model, [piece.text for piece in model.pieces], tokens, [tokens.name("mask_token")])
+
+
 def _t5(folder: Folder, tokens: SpecialTokens) -> Tokenizer:
     model = _read(folder, "spiece.model")
     config = folder.members(CONFIG)
@@ -242,6 +251,7 @@ FAMILIES = {
     "BertTokenizer": Family(word_piece, BERT),
     "DistilBertTokenizer": Family(word_piece, BERT),
     "MPNetTokenizer": Family(word_piece, {**FAIRSEQ, "unk_token": "[UNK]"}),
+    "DebertaV2Tokenizer": Family(_deberta, BERT),
     "RobertaTokenizer": Family(byte_level, FAIRSEQ),
     "BartTokenizer": Family(byte_level, FAIRSEQ),
     "XLMRobertaTokenizer": Family(_fairseq(), FAIRSEQ),
@@ -260,6 +270,7 @@ CLASSES = {
     "electra": "BertTokenizer",
     "mpnet": "MPNetTokenizer",
     "modernbert": "BertTokenizer",  # whose special tokens it has; its vocabulary is in tokenizer.json
+    "deberta-v2": "DebertaV2Tokenizer",
     "roberta": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",

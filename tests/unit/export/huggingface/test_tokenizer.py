@@ -24,7 +24,17 @@ from triptych_serving.text.vocabulary import Vocabulary
 
 from ....fixtures.encoders import tokenizer as word_pieces
 from ....fixtures.json_files import edit_json, write_json
-from ....fixtures.piece_folders import CODES, T5_IDS, PieceFolder, pieces_of, train, write_folder, write_m2m100, write_marian
+from ....fixtures.piece_folders import (
+    CODES,
+    DEBERTA_IDS,
+    T5_IDS,
+    PieceFolder,
+    pieces_of,
+    train,
+    write_folder,
+    write_m2m100,
+    write_marian,
+)
 from ....fixtures.sentences import SENTENCES
 
 PLAIN = SENTENCES[:40]
@@ -45,12 +55,13 @@ ODD = (
     "zero\u200bwidth \ufeffmark \x07bell soft\u00adhyphen",
 )
 LINES = (*PLAIN, *ODD)
-TEXT = ("xlm-roberta", "camembert")
+TEXT = ("xlm-roberta", "camembert", "deberta")
 CLASSES = {
     "mbart": transformers.MBartTokenizer,
     "mbart50": transformers.MBart50Tokenizer,
     "xlm-roberta": transformers.XLMRobertaTokenizer,
     "camembert": transformers.CamembertTokenizer,
+    "deberta": transformers.DebertaV2Tokenizer,
     "t5": transformers.T5Tokenizer,
 }
 
@@ -109,6 +120,7 @@ def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
 
 FOLDERS: dict[str, tuple[int, dict[str, Any]]] = {  # size and options of the model
     **dict.fromkeys(("nllb", "mbart", "mbart50", *TEXT, "m2m100"), (300, {})),
+    "deberta": (300, DEBERTA_IDS),
     "t5": (500, T5_IDS),
     "mt5": (500, {**T5_IDS, "byte_fallback": True}),
 }
@@ -191,7 +203,8 @@ def test_marian_codes_are_special(tmp_path: Path, unigram: bytes, other: bytes) 
 
 @pytest.mark.parametrize("family", CLASSES)
 def test_families_equal_transformers(tmp_path: Path, unigram: bytes, family: str) -> None:
-    folder = write_folder(family, tmp_path, train(SENTENCES, 300, **T5_IDS) if family == "t5" else unigram)
+    options = {"t5": T5_IDS, "deberta": DEBERTA_IDS}.get(family)
+    folder = write_folder(family, tmp_path, train(SENTENCES, 300, **options) if options else unigram)
     theirs = CLASSES[family].from_pretrained(tmp_path)
     mine = _text(tmp_path) if family in TEXT else _source(folder)
     assert mine.get_vocab() == theirs.get_vocab()
@@ -479,6 +492,9 @@ def test_unusable_files_are_rejected(tmp_path: Path, bpe: bytes, unigram: bytes)
     rejected("SentencePiece model type char is not supported; supported: unigram, bpe")
     (tmp_path / "tokenizer.json").write_text("{}", encoding="utf-8")
     rejected(r"tokenizer\.json: not a tokenizer")
+    write_folder("deberta", tmp_path / "lower", unigram)
+    edit_json(tmp_path / "lower" / "tokenizer_config.json", do_lower_case=True)
+    rejected(r"do_lower_case: true is not supported without tokenizer\.json; save the tokenizer with", "lower")
     write_folder("mbart", tmp_path / "order", train(SENTENCES, 300, **T5_IDS))
     rejected(r"begins with \['<pad>', '</s>', '<unk>'\], expected <unk>, <s>, </s>", "order")
     write_m2m100(tmp_path / "gap", bpe)

@@ -27,6 +27,7 @@ from triptych_training.models.bert import (
     BertForTokenClassification,
     BertModel,
 )
+from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.vit import Vit, VitConfig
 
@@ -43,8 +44,10 @@ MODELS: dict[str, Callable[[], BertModel]] = {
     "embedding of relative positions": lambda: BertForEmbedding(replace(SHAPE, embedding_dim=24, relative_buckets=8)),
     "text-classification of independent labels": lambda: BertForSequenceClassification(SHAPE, 3, independent=True),
     "pretraining of another encoder": lambda: BertForPretraining(MODERN),
+    "embedding of relative distances": lambda: BertForEmbedding(DISENTANGLED),
 }
 MODERN = ModernBertConfig(SHAPE.vocabulary_size, 32, 2, 40, 3, 64, (1,), 2, pad_id=0, cls_id=2, sep_id=3, mask_id=4)
+DISENTANGLED = DebertaConfig(SHAPE.vocabulary_size, 32, 2, 40, 2, 64, 8, 64, 24, mask_id=4)
 IMAGE = ImagePreprocessing(8, 8, "shortest-edge", 10, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 VIT_SHAPE = VitConfig(3, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, stem="convolution")
 

@@ -139,7 +139,7 @@ def test_a_wrong_configuration_is_named(folder: Folder, edit: Callable[[Any, str
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda c: c.update(encoder="bart"), "encoder: 'bart' is unknown; supported: bert, modernbert"),
+        (lambda c: c.update(encoder="bart"), "encoder: 'bart' is unknown; supported: bert, modernbert, deberta"),
         (lambda c: c.update(head="summary"), "head: 'summary' is unknown; supported: pretraining, text-classification"),
         (lambda c: (c.pop("encoder"), c.pop("head"), c.update(pairs=1)), "missing or of the wrong type: encoder, head, pairs"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from triptych_training.models.bert import BertConfig
+from triptych_training.models.deberta import DebertaConfig
 from triptych_training.models.elmo import ElmoConfig
 from triptych_training.models.modernbert import ModernBertConfig
 from triptych_training.models.pvt import PvtConfig
@@ -21,6 +22,7 @@ ELMO = partial(ElmoConfig, vocabulary_size=50)
 MODERNBERT = partial(
     ModernBertConfig, 50, 16, 2, 24, layers=3, max_positions=32, global_layers=(0,), pad_id=0, cls_id=2, sep_id=3, mask_id=4
 )
+DEBERTA = partial(DebertaConfig, 50, 16, 2, 24, mask_id=4)
 VIT = partial(VitConfig, classes=10)
 SWIN = partial(SwinConfig, classes=3, image_size=32, model_dim=8, depths=(2, 2), heads=(2, 4), window_size=4)
 PVT = partial(PvtConfig, classes=3, image_size=32)
@@ -56,6 +58,11 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (MODERNBERT, {"pooling": "max"}, "pooling: 'max' is unknown; choose one of cls, mean"),
     (MODERNBERT, {"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
     (MODERNBERT, {"head_activation": "sin"}, "activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu,"),
+    (DEBERTA, {"position_buckets": 3}, "position_buckets: 3 is below 4"),
+    (DEBERTA, {"max_distance": 129}, "max_distance: 129 is not above 129, half of the position_buckets and one"),
+    (DEBERTA, {"embedding_dim": -1}, "embedding_dim: -1 is below 0"),
+    (DEBERTA, {"mask_id": 50}, "mask_id: 50 is outside the vocabulary of 50"),
+    (DEBERTA, {"pooler_activation": "sin"}, "activation: 'sin' is unknown; choose one of relu, gelu, gelu_tanh, silu,"),
     (VIT, {"classes": 0}, "classes: 0 is below 1"),
     (VIT, {"patch_size": 15}, "patch_size: 15 does not divide image_size 224"),
     (VIT, {"image_width": -1}, "image_width: -1 is below 0"),
