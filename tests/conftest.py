@@ -1,6 +1,9 @@
 """Property tests: no time limit, for a busy machine is no fault; the same examples in every run. Less garbage collection."""
 
 import gc
+import os
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import the runtime without triptych_serving, too
 
 import pytest
 from hypothesis import settings

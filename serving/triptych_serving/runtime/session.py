@@ -16,6 +16,9 @@ os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
 # On a GPU the runtime's own kernel for decoding is slow over short caches: 66 us at 256 rows of 8 heads, cuDNN's 20 us.
 os.environ.setdefault("ORT_ENABLE_XQA", "0")
 
+# Official builds would send events about models and sessions to Microsoft, and keep an identifier of the machine for that.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 import numpy as np
 import onnxruntime as ort  # type: ignore[import-untyped]
 from numpy.typing import NDArray

@@ -1,6 +1,7 @@
 """Sessions on the CPU and on a GPU; GPU sessions are fakes with real options."""
 
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -306,6 +307,13 @@ def test_the_cpu_accepts_numpy_and_device_arrays(doubling: Path, place: SessionP
         assert host_view(step).tolist() == [expected]
         np.testing.assert_array_equal(y, 2 * host_view(x)[1:3])
         host_view(x)[...] += 1
+
+
+def test_the_runtime_sends_nothing_about_its_use(tmp_path: Path) -> None:
+    """ONNX Runtime keeps the machine's identifier, and events to send, in the user's folder."""
+    program = "import time, triptych_serving.runtime.session; time.sleep(0.2)"
+    subprocess.run([sys.executable, "-c", program], env={"HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}, check=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_messages_of_the_loader_go_to_stderr(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
