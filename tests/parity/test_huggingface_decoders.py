@@ -130,6 +130,18 @@ def test_layers_that_older_files_do_not_list_are_known(variant: str, members: di
     assert expected.window_layers == ((0,) if variant == "gemma3 tied" else (1,))
 
 
+@pytest.mark.parametrize("variant", ["qwen3", "smollm3"])
+def test_members_that_are_null_or_switched_off_change_nothing(variant: str, tmp_path: Path) -> None:
+    small_decoder(variant, tmp_path, use_sliding_window=False, layer_types=None, tie_word_embeddings=variant == "smollm3")
+    edit_json(tmp_path / "config.json", sliding_window=None, tie_word_embeddings=None)
+    expected = load_decoder(tmp_path).model.config
+    members = json.loads((tmp_path / "config.json").read_text())
+    unused = {"sliding_window": 32_768, "use_mrope": False, "tie_word_embeddings": None}
+    write_json(tmp_path / "config.json", {**members, **unused})
+    assert load_decoder(tmp_path).model.config == expected
+    assert (expected.window, expected.window_layers, expected.tied) == (0, (), variant == "smollm3")
+
+
 def test_settings_come_from_the_files(tmp_path: Path) -> None:
     small_decoder("llama", tmp_path)
     sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_new_tokens": 20, "repetition_penalty": 1.2}

@@ -18,7 +18,7 @@ from triptych_export.errors import SourceError
 
 CONFIG = "config.json"
 # Files to download. Safetensors are preferred; pickles are fetched only if there are none.
-WANTED = ("*.json", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
+WANTED = ("*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.safetensors", "1_Pooling/*")
 PLACES = (f"*/{CONFIG}", f"snapshots/*/{CONFIG}")  # in folders of Trainer's, and of the hub's cache
 ADAPTER = "adapter_config.json"
 REMEDIES = {  # of folders without weights, by a file

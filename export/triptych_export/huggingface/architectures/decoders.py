@@ -38,7 +38,10 @@ GPT2_NEUTRAL = {
         scale_attn_by_inverse_layer_idx=(False,),
     ),
 }
-LLAMA_NEUTRAL = {**DECODER, **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers")}
+LLAMA_NEUTRAL = {
+    **DECODER,
+    **neutral("pretraining_tp rope_interleaved is_llama_config max_window_layers", use_mrope=(False,)),
+}
 GEMMA3_NEUTRAL = {
     **DECODER,
     **neutral("_sliding_window_pattern cache_implementation", use_bidirectional_attention=(False,)),  # soft caps are null
@@ -71,8 +74,8 @@ def load_decoder(folder: Folder, mapping: DecoderMapping) -> GenerationSource:
 
 def load_gpt(folder: Folder, mapping: DecoderMapping, weights: StoredWeights) -> Gpt:
     """Make the network of a folder."""
-    tied = folder.config.get("tie_word_embeddings", mapping.tied) is not False
-    common = {"vocabulary_size": integer(folder, "vocab_size"), "tied": tied}
+    tied = folder.config.get("tie_word_embeddings")
+    common = {"vocabulary_size": integer(folder, "vocab_size"), "tied": mapping.tied if tied is None else bool(tied)}
     model = make_model(folder, lambda: Gpt(GptConfig(**{**common, **mapping.members(folder)})))
     ignored = (*mapping.ignored, *(["lm_head.weight"] if model.config.tied else []))
     load_rules(model, weights, mapping.rules, ignored, (mapping.prefix,))
@@ -209,7 +212,8 @@ def _positive(folder: Folder, name: str, default: int) -> int:
 
 def _windows(folder: Folder, layers: int, default: Sequence[int], always: bool = False) -> dict[str, Any]:
     """Read the sliding window and its layers; older files do not list them: then they are those of `default`."""
-    window = integer(folder, "sliding_window", 0) if always or folder.config.get("use_sliding_window", False) else 0
+    window = integer(folder, "sliding_window", 0)  # Qwen's files have one that they do not use
+    window = window if always or folder.config.get("use_sliding_window", False) else 0
     kinds = folder.config.get("layer_types")
     if kinds is None:
         kinds = [LOCAL if (always or window) and layer in default else GLOBAL for layer in range(layers)]

@@ -64,7 +64,7 @@ def test_a_hub_model_is_downloaded_in_one_format(
     use(hub, monkeypatch, model.parent)
     assert open_folder(NAME).model_type == "bert"
     assert ("pytorch_model*.bin" in hub.patterns) is pickles
-    assert "*.safetensors" in hub.patterns
+    assert {"*.safetensors", "*.jinja"} <= set(hub.patterns)
 
 
 def test_without_a_network_the_cache_is_used(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
