@@ -395,6 +395,7 @@ def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None
         body = {"inputs": ["one", "two"], "parameters": {"candidate_labels": "one, two"}}
         assert [len(one) for one in served.post("/", body)[1]] == [2, 2]
         for parameters, message in (
+            ({"candidate_labels": " , "}, "candidate_labels: there are none"),
             ({"candidate_labels": ["one"], "hypothesis_template": "x"}, "hypothesis_template: x has no {}"),
             ({"candidate_labels": ["one"] * 1_000}, "candidate_labels: 1 texts x 1,000 labels make pairs of "),
         ):

@@ -205,6 +205,8 @@ def test_a_chat_may_set_variables_of_the_template(
     for variables, message in bad:
         with pytest.raises(InvalidArgumentError, match=message):
             served.client.generate(chat, template_variables=variables)
+    with pytest.raises(openai.BadRequestError, match=r"chat_template_kwargs\.x: must be a boolean"):
+        openai_client.chat.completions.create(model="llama", messages=chat, extra_body={"chat_template_kwargs": {"x": []}})
     with pytest.raises(InvalidArgumentError, match="template_variables: apply to messages only"):
         served.client.generate("Hi", template_variables={"think": False})
 

@@ -112,6 +112,9 @@ async def classify_zero_shot(query: Query) -> Any:
     candidates, is_list = query.parameters.take_texts("candidate_labels")
     labels = candidates if is_list else [label for part in candidates[0].split(",") if (label := part.strip())]
     template = query.parameters.take("hypothesis_template", str, "This example is {}.")
+    independent = query.parameters.take("multi_label", bool, False) or len(labels) == 1
+    if not labels:
+        raise invalid("candidate_labels: there are none")
     if "{}" not in template:
         raise invalid(f"hypothesis_template: {template:.40} has no {{}}, which stands for a label")
     texts, hypotheses = query.texts(), [template.replace("{}", label) for label in labels]
@@ -132,7 +135,6 @@ async def classify_zero_shot(query: Query) -> Any:
     if entailed is None or len(names) == 1:
         raise invalid(f"model: its labels are {', '.join(names.values()):.60}; zero-shot needs entailment and another one")
     contradicted = max(names) if entailed == 0 else 0
-    independent = query.parameters.take("multi_label", bool, False) or len(labels) == 1
 
     def rank() -> list[Any]:
         found = [{one.index: one.score for one in result.labels} for result in response.results]

@@ -182,6 +182,7 @@ async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Respon
     try:
         return await _generate(call, given, chat, values)
     except RpcError as error:
+        error = error.with_message(error.message.replace("template_variables", "chat_template_kwargs"))
         raise renamed(error, names if chat else {**names, "top_logprobs": "logprobs"}) from None
 
 

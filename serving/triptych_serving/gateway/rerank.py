@@ -29,8 +29,8 @@ async def rerank(call: HttpCall, with_documents: bool) -> Response:
         raise invalid("documents: must be a list of strings, or of objects with a text, and not empty")
     texts = [one if isinstance(one, str) else _text(index, one) for index, one in enumerate(documents)]
     request = rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **given.take_given(OPTIONS))
-    response = await call.ask(request)
     with_documents = given.take("return_documents", bool, with_documents)
+    response = await call.ask(request)
     body = {
         "id": str(uuid.uuid4()),
         "model": response.model,
