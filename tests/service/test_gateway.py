@@ -375,7 +375,7 @@ def test_hugging_face_client_classifies_and_answers(tmp_path: Path) -> None:
 
 
 def test_hugging_face_client_classifies_without_training(tmp_path: Path) -> None:
-    """Scores are those of transformers: the softmax of entailments, or with several labels of each one and its contradiction."""
+    """Scores are those of transformers: the softmax of entailments, or with several, of each one and its contradiction."""
     labels = ["contradiction", "neutral", "Entailment"]
     write_text_bundle(tmp_path, "text-classification", "nli", labels=labels, pairs=True, logits=True)
     options: Any = {"hypothesis_template": "two {}"}
