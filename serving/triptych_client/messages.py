@@ -20,6 +20,8 @@ Result = TypeVar("Result")
 # The only arguments whose names differ from those on the wire.
 WIRE_NAMES = {"source_language": "source_language_code", "target_language": "target_language_code"}
 
+PROBLEMS = (TypeError, ValueError, OverflowError, AttributeError)  # of protobuf with a value; the last two with a Struct
+
 
 class ServedFields(TypedDict):
     """The fields of `triptych_client.results.Served`."""
@@ -42,12 +44,12 @@ def fill(kind: type[MessageType], values: Mapping[str, Any]) -> MessageType:
     wire = {name: _wire_value(known[name], value) for name, value in named.items()}
     try:
         return kind(**wire)
-    except (TypeError, ValueError):  # protobuf's own do not name the field
+    except PROBLEMS:  # protobuf's own do not name the field
         for name, value in wire.items():
             try:
                 kind(**{name: value})
-            except (TypeError, ValueError) as error:
-                problem = TypeError if isinstance(error, TypeError) else ValueError
+            except PROBLEMS as error:
+                problem = TypeError if isinstance(error, TypeError | AttributeError) else ValueError
                 raise problem(f"{name} is {named[name]!r:.40}: {error}") from None
         raise
 

@@ -205,8 +205,13 @@ def test_a_chat_may_set_variables_of_the_template(
     for variables, message in bad:
         with pytest.raises(InvalidArgumentError, match=message):
             served.client.generate(chat, template_variables=variables)
-    with pytest.raises(openai.BadRequestError, match=r"chat_template_kwargs\.x: must be a boolean"):
-        openai_client.chat.completions.create(model="llama", messages=chat, extra_body={"chat_template_kwargs": {"x": []}})
+    nested: list[Any] = []
+    for _ in range(500):
+        nested = [nested]
+    for value, message in (([], r"\.x: must be a boolean"), (10**400, ": .*too large"), (nested, ": .*recursion")):
+        extra = {"chat_template_kwargs": {"x": value}}
+        with pytest.raises(openai.BadRequestError, match=f"chat_template_kwargs{message}"):
+            openai_client.chat.completions.create(model="llama", messages=chat, extra_body=extra)
     with pytest.raises(InvalidArgumentError, match="template_variables: apply to messages only"):
         served.client.generate("Hi", template_variables={"think": False})
 

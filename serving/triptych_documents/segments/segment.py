@@ -9,7 +9,7 @@ from triptych_documents.rules import Term
 from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.unit import Code, Piece, Role, joined
 
-_TAIL = re.compile(r"['’]s(?!\w)")
+_TAIL = re.compile(r"['’]s(?!\w)|(?:st|nd|rd|th)(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Segment:
 
 
 def with_tail(segment: Segment, item: ProtectedSpan) -> ProtectedSpan:
-    """Extend a protected item by a following genitive ending, as in {name}'s."""
+    """Extend a protected item by a following ending, as in {name}'s, or of a code that is shown as a number: 25th."""
     match = _TAIL.match(segment.text, item.end)
     if match is None or any(item.end <= tag.at < match.end() for tag in segment.tags):
         return item

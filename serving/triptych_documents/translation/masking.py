@@ -1,6 +1,7 @@
 """Masking: the text of a segment as the model reads it, without tags, and with stand-ins for what must be kept."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -32,7 +33,7 @@ class Substitution(Enum):
 SUBSTITUTIONS = {
     ProtectedKind.NAME: (Substitution.NAME, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.COUNT: (Substitution.NUMBER, Substitution.NAME, Substitution.OUT),
-    ProtectedKind.AMOUNT: (Substitution.NUMBER, Substitution.OUT, Substitution.OUT),  # another one may need another plural
+    ProtectedKind.AMOUNT: (Substitution.UNCHANGED, Substitution.NUMBER, Substitution.OUT),  # others may need another plural
     ProtectedKind.NUMBER: (Substitution.UNCHANGED, Substitution.NUMBER, Substitution.OUT),
     ProtectedKind.KEEP: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
     ProtectedKind.ACRONYM: (Substitution.UNCHANGED, Substitution.NAME, Substitution.OUT),
@@ -92,6 +93,7 @@ class _Writer:
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         self._words = {Substitution.NAME: _free(NAMES, segment), Substitution.NUMBER: _free(NUMBERS, segment)}
+        self._counts = Counter(re.findall(r"\d+", segment.text))  # of two, a translation would not tell which one is which
         self._at = 0  # in the segment
         self._parts: list[str] = []
         self._length = 0
@@ -111,7 +113,9 @@ class _Writer:
 
     def write_item(self, item: ProtectedSpan, substitution: Substitution) -> None:
         original = self._segment.text[item.start : item.end]
-        is_amount = item.kind is ProtectedKind.AMOUNT and substitution is Substitution.NUMBER
+        is_amount = item.kind is ProtectedKind.AMOUNT and substitution is Substitution.UNCHANGED
+        if is_amount:
+            substitution, is_amount = Substitution.NUMBER, self._counts[original] == 1
         free = self._words.get(substitution)
         if is_amount or substitution is Substitution.UNCHANGED or (not free and item.term):
             stand_in = original

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.protobuf import json_format, struct_pb2
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from triptych.v1 import embedding_pb2, model_pb2, translation_pb2
@@ -170,7 +171,10 @@ async def chat_completions(call: HttpCall) -> Response:
     top = {"top_logprobs": given.take("top_logprobs", int, 0)}
     if not given.take("logprobs", bool, False) and top.pop("top_logprobs"):
         raise invalid("top_logprobs: needs logprobs: true")
-    variables = given.take("chat_template_kwargs", dict, {})
+    try:
+        variables = json_format.ParseDict(given.take("chat_template_kwargs", dict, {}), struct_pb2.Struct())
+    except (json_format.ParseError, OverflowError, RecursionError) as error:  # an integer or a list that is too large or deep
+        raise invalid(f"chat_template_kwargs: {error}") from None
     return await _answer(call, given, True, messages=messages, template_variables=variables, **top)
 
 

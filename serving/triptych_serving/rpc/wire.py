@@ -21,6 +21,8 @@ class ListField(NamedTuple):
 
 
 Lists = Mapping[int, ListField]  # by field number
+NO_LISTS: Mapping[str, Lists] = {}
+DEEPEST = 100  # messages within each other: the parser rejects more
 Parts = list[bytes]  # joined, a serialized message: so it is made bit by bit, and never exists as a message
 
 
@@ -57,14 +59,15 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def lists_of(descriptor: Descriptor, outer: tuple[str, ...] = ()) -> Lists:
-    """Return the lists of a message type; those of recursive types are not followed."""
-    found = {}
+def lists_of(descriptor: Descriptor, outer: Mapping[str, Lists] = NO_LISTS) -> Lists:
+    """Return the lists of a message type; a recursive type, such as Struct, contains itself."""
+    found: dict[int, ListField] = {}
+    outside = {**outer, descriptor.full_name: found}
     for field in descriptor.fields:
         kind = field.message_type
-        outside = (*outer, descriptor.full_name)
-        inner = {} if kind is None or kind.full_name in outside else lists_of(kind, outside)
-        if field.is_repeated or inner:
+        recursive = kind is not None and kind.full_name in outside
+        inner = {} if kind is None else outside[kind.full_name] if recursive else lists_of(kind, outside)
+        if field.is_repeated or recursive or inner:
             found[field.number] = ListField(field.name, field.is_repeated, inner)
     return found
 
@@ -88,7 +91,7 @@ class _Scan:
         self._message, self._most = message, most
         self._left = 4 * most
 
-    def scan(self, place: int, end: int, lists: Lists, path: str) -> None:
+    def scan(self, place: int, end: int, lists: Lists, path: str, depth: int = 0) -> None:
         counts, groups = dict.fromkeys(lists, 0), 0
         while place < end:
             tag, place = self._varint(place)
@@ -112,8 +115,8 @@ class _Scan:
                 self._left -= 1
                 if counts[tag >> 3] > self._most or self._left < 0:
                     raise LongListError(name)
-            if field.inner and tag & 7 == BYTES:
-                self.scan(start, min(place, end), field.inner, f"{name}.")
+            if field.inner and tag & 7 == BYTES and depth < DEEPEST:
+                self.scan(start, min(place, end), field.inner, f"{name}.", depth + 1)
 
     def _varint(self, place: int) -> tuple[int, int]:
         """Return a number and the place after it; a cut or endless one ends the message."""

@@ -279,6 +279,12 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.fill_mask("[MASK]", top_k=2**32), ValueError, "top_k is 4294967296, must be from 0"),
         (lambda client: client.fill_mask("[MASK]", top_k="5"), TypeError, "top_k is '5': "),
         (lambda client: client.translate("text", beam_size="4"), TypeError, "beam_size is '4': "),
+        (lambda client: client.generate("a", template_variables=["x"]), TypeError, r"template_variables is \['x'\]: "),
+        (
+            lambda client: client.generate("a", template_variables={"x": 10**400}),
+            ValueError,
+            "template_variables is .*too large",
+        ),
         (
             lambda client: client.translate("\ud800"),
             ValueError,

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 from triptych_documents.encoding import Encoding, reference
 from triptych_documents.formats.markdown.blocks import MarkdownBlocks, TextBlock
 from triptych_documents.formats.shared.inline_codes import ScannedTag
-from triptych_documents.formats.shared.text_document import Span, replaced
+from triptych_documents.formats.shared.text_document import LineIndex, Span, replaced
 
-LINK = re.compile(r"""(?:\]\(<?|\bhref=["']?)#([^\s()<>"']+)""")
+LINK = re.compile(r"""(?:\]\(<?|\]:\s*<?|\bhref=["']?)#([^\s()<>"']+)""")
 _OWN = re.compile(r"\{[^{}]*#([^{}\s]+)[^{}]*\}")  # an attribute list with an anchor
 _REMOVED = re.compile(r"[^\w\- ]")
 
@@ -23,11 +23,13 @@ def relinked(text: str, before: MarkdownBlocks, after: MarkdownBlocks, encoding:
     old, new = list(_anchors(before.contents)), list(_anchors(after.contents))
     if old == new or len(old) != len(new):
         return text
-    return replaced(text, _changes(text, dict(zip(reversed(old), reversed(new), strict=True)), after, encoding))
+    changes = _changes(text, dict(zip(reversed(old), reversed(new), strict=True)), after, encoding)
+    return replaced(text, dict(changes).items())  # once each
 
 
 def _changes(text: str, anchors: Mapping[str, str], blocks: MarkdownBlocks, encoding: Encoding) -> Iterator[tuple[Span, str]]:
-    spans = list(blocks.html)
+    lines = LineIndex(text)
+    spans = [*blocks.html, *(lines.span(*one["map"]) for one in blocks.references.get("references", {}).values())]
     for block in blocks.contents:
         for part in block.parts or ():
             if isinstance(part.content, ScannedTag) and part.content.raw.startswith(("](", "<a")):

@@ -67,7 +67,7 @@ def parsed(text: str) -> MarkdownBlocks:
     front = _FRONT.match(text)
     blank = _LINE_END.sub("\n", re.sub(r"[^\r\n]", "", front[0])) if front else ""  # keeps line numbers
     body = _TAB.sub(r"\1!!! tab", text[front.end() if front else 0 :])
-    tokens = _parser().parse(blank + body, references)
+    tokens = _parser().parse(f"{blank}{body}\n", references)  # a container that ends with "> " raises IndexError without
     finder = _Finder(text)
     contents = [found for before, token in pairwise(tokens) if token.type == "inline" for found in finder.found(before, token)]
     html = [finder.span(token) for token in tokens if token.type == "html_block" and not token.level]

@@ -22,6 +22,7 @@ _END = re.compile(r"\s*\}")
 _QUOTED = re.compile(r"'[{}#|]")
 _BRACE = re.compile(r"[{}]")
 NUMBERS = {"zero": "0", "one": "1", "two": "2", "few": "3"}  # that `#` stands for, by category
+ORDINALS = {"one": "21", "two": "22", "few": "23"}  # "1st" may become a word
 MANY = "25"  # for other categories
 
 
@@ -120,7 +121,8 @@ class _Parser:
             raise ValueError("too deep, no branches, or a number sign that would stand for another number")
         branches = []
         for name, branch in inner:
-            shown = NUMBERS.get(name, name[1:] if name[0] == "=" else MANY) if counts else number
+            numbers = ORDINALS if found[1] == "selectordinal" else NUMBERS
+            shown = numbers.get(name, name[1:] if name[0] == "=" else MANY) if counts else number
             whole = before + branch + after
             if counts and _CHOICE.search(whole):  # whose number the sign would be
                 if "offset" in found[0]:
@@ -173,4 +175,4 @@ def _pieces(text: str, number: str) -> tuple[Piece, ...]:
 
 def _escaped(pieces: Sequence[Piece], doubled: bool) -> str:
     """Write a text; apostrophes are doubled where they would quote, or everywhere if the source has them so."""
-    return re.sub("'" if doubled else r"'(?=[{}#|])", "''", raw_text(pieces))
+    return re.sub("'" if doubled else r"'(?=[{}#|']|\Z)", "''", raw_text(pieces))  # a brace follows the end

@@ -265,6 +265,10 @@ def test_links_that_refer_by_text_get_a_label() -> None:
     assert document.render({0: same}).decode().startswith("Siehe [the guide], or ![the guide].\n")
 
 
+def test_a_container_may_end_with_an_empty_quoted_line() -> None:
+    assert turned("markdown", "> ::: note\n> Text\n> ") == "> ::: note\n> tEXT\n> "
+
+
 def test_links_follow_the_anchors_of_headings() -> None:
     source = """\
 # *Old* `code`
@@ -284,6 +288,12 @@ Old {#own}
 ## Café
 
     [i](#old-code)
+
+[j] [k]
+
+[j]: <#old--new> "Old"
+> [k]:
+  #caf%C3%A9
 """
     document = read("markdown", source)
     german = {"Old": "Alt", "Old & new": "Alt & größer!", "Old ": "Alt ", "Café": "Old & new"}
@@ -309,6 +319,12 @@ Alt {#own}
 ## Old & new
 
     [i](#old-code)
+
+[j] [k]
+
+[j]: <#alt--größer> "Old"
+> [k]:
+  #old--new
 """
     assert document.render(changed).decode() == written
     latin = read("markdown", "[a](#old)\n\n# Old\n", ReadOptions(encoding="latin-1"))

@@ -62,6 +62,11 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Too   many\n spaces", ["Too many spaces"]),
         ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
         (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
+        (("Use ", alone("`1`", "1"), " of 11 or ", alone("`2`", "2"), " of 2"), ["Use 1 of 11 or 2013 of 2"]),
+        (
+            ("The ", alone("#", "23"), "rd try or ", alone("#", "5"), "MB"),
+            ["The 23rd try or Tom", "The 2013rd try or Tom", "The try or Tom"],
+        ),
         ("<ul><li>One</li><li>Two dogs</li></ul>Chapter 5<br>6 dogs", ["One", "Two dogs", "Chapter 5", "6 dogs"]),
         ("<0>Read</0> it<1/> or <2>", ["Read it or Tom"]),
         ("un\u00adable \u200fword\u200f 👋!", ["unable word!"]),

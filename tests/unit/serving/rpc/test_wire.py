@@ -5,9 +5,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 
 from triptych.inference import open_inference_pb2 as oip
-from triptych.v1 import embedding_pb2, translation_pb2
+from triptych.v1 import embedding_pb2, text_generation_pb2, translation_pb2
 from triptych_serving.rpc.wire import CHUNK, LongListError, check_lists, chunks, join, lists_of, nested
 
 MOST = 100
@@ -24,6 +25,10 @@ MESSAGES = [
     (lambda n: translation_pb2.ScoreTranslationsRequest(pairs=[translation_pb2.TranslationPair(source="a")] * n), "pairs"),
     (lambda n: oip.ModelInferRequest(inputs=[tensor(n), tensor(MOST)]), "inputs.contents.bytes_contents"),
     (lambda n: oip.ModelInferRequest(inputs=[tensor(n)] * 4), "inputs.contents.bytes_contents"),  # in all: 4 x 100 and 4 inputs
+    (
+        lambda n: text_generation_pb2.GenerateRequest(template_variables={"a": {"b": [[0] * n]}}),
+        "template_variables.fields.value.struct_value.fields.value.list_value.values.list_value.values",
+    ),
 ]
 
 
@@ -50,6 +55,16 @@ def test_elements_behind_an_unknown_group_are_counted(around: tuple[str, str]) -
         assert len(translation_pb2.TranslateRequest.FromString(message).contents) == count
         with pytest.raises(LongListError) if is_long else nullcontext():
             check_lists(message, lists_of(translation_pb2.TranslateRequest.DESCRIPTOR), MOST)
+
+
+def test_messages_that_are_nested_too_deep_are_left_to_the_parser() -> None:
+    message = b""
+    for _ in range(2_000):
+        message = join(nested(6, nested(1, [message])))  # a list in a list
+    message = join(nested(11, nested(1, nested(2, [message]))))
+    check_lists(message, lists_of(text_generation_pb2.GenerateRequest.DESCRIPTOR), MOST)
+    with pytest.raises(DecodeError):
+        text_generation_pb2.GenerateRequest.FromString(message)
 
 
 def test_messages_without_lists_and_packed_numbers_are_not_counted() -> None:
