@@ -39,13 +39,7 @@ BERT_NAMES = {
 @cache
 def word_pieces() -> Tokenizer:
     """BERT's: lower case, `##` before what goes on with a word."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    made.train_from_iterator(
-        SENTENCES, trainers.WordPieceTrainer(vocab_size=400, special_tokens=BERT_TOKENS, show_progress=False)
-    )
+    made = _word_pieces(BERT_TOKENS)
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
@@ -64,12 +58,7 @@ def byte_pieces() -> Tokenizer:
 @cache
 def mpnet_pieces() -> Tokenizer:
     """MPNet's: BERT's pieces under RoBERTa's special tokens."""
-    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    made.normalizer = normalizers.BertNormalizer(lowercase=True)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece()
-    special = [*ROBERTA_TOKENS, "[UNK]"]
-    made.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False))
+    made = _word_pieces([*ROBERTA_TOKENS, "[UNK]"])
     made.add_special_tokens([MASK_WITH_SPACE])
     made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False)
     return made
@@ -143,6 +132,15 @@ def enlarge(model: PreTrainedModel) -> PreTrainedModel:
             parameter.normal_(std=1.8 / parameter.shape[1] ** 0.5)
     model.train(False)
     return model
+
+
+def _word_pieces(tokens: list[str]) -> Tokenizer:
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    made.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=400, special_tokens=tokens, show_progress=False))
+    return made
 
 
 def _byte_level(tokens: list[str]) -> Tokenizer:

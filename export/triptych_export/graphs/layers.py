@@ -6,6 +6,8 @@ Swin's padding, roll and cut into windows move whole positions, so together they
 Shapes: `B` rows or images, `T` positions, `P` positions of a grid, `W` windows of `N` positions, `H` heads, `E` dimensions.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -48,11 +50,16 @@ class UnpackedLayer(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, bias: Tensor | None) -> Tensor:
         """`[B, T, E]` -> `[B, T, E]`; `lengths` `[B]` int32, `bias` `[1, H, T, T]`."""
-        frame, attention = self.layer.attention_residual, self.layer.attention
-        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
-        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
-        x = frame.leave(x, attention.output(context))
-        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+        return _with_bias(self.layer, x, lengths, lambda _query, _key: bias)
+
+
+def _with_bias(layer: EncoderLayer, x: Tensor, lengths: Tensor, bias: Callable[[Tensor, Tensor], Tensor | None]) -> Tensor:
+    """Run a layer; `bias` makes what is added to the scores of queries and keys, both `[B, T, H*D]`."""
+    frame, attention = layer.attention_residual, layer.attention
+    query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
+    context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias(query, key))
+    x = frame.leave(x, attention.output(context))
+    return layer.feedforward_residual.around(x, layer.feedforward)
 
 
 class FirstPositionLayer(nn.Module):
@@ -134,15 +141,14 @@ class DisentangledLayer(nn.Module):
 
         `rows` `[B, H, T, T]` int32 number the vectors of distances, from the first of the `2 * reach` in the middle.
         """
-        frame, attention = self.layer.attention_residual, self.layer.attention
-        query, key, value = attention.query_key_value(frame.enter(x)).chunk(3, dim=-1)
-        first, count = self.far_query.shape[1] // 2 - reach, 2 * reach
-        to_distances = by_heads(query, attention.heads) @ self.far_key.narrow(2, first, count)
-        from_distances = self.far_query.narrow(1, first, count) @ by_heads(key, attention.heads, (0, 2, 3, 1))
-        bias = gather_elements(to_distances, rows, 3) + gather_elements(from_distances, rows, 2)
-        context = fused_attention(query, key, value, attention.heads, lengths, attention.scale, bias)
-        x = frame.leave(x, attention.output(context))
-        return self.layer.feedforward_residual.around(x, self.layer.feedforward)
+        heads, first, count = self.layer.attention.heads, self.far_query.shape[1] // 2 - reach, 2 * reach
+
+        def bias(query: Tensor, key: Tensor) -> Tensor:
+            to_distances = by_heads(query, heads) @ self.far_key.narrow(2, first, count)
+            from_distances = self.far_query.narrow(1, first, count) @ by_heads(key, heads, (0, 2, 3, 1))
+            return gather_elements(to_distances, rows, 3) + gather_elements(from_distances, rows, 2)
+
+        return _with_bias(self.layer, x, lengths, bias)
 
 
 class WindowLayer(nn.Module):

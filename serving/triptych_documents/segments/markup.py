@@ -17,7 +17,7 @@ from triptych_documents.segments.protected import (
     is_word,
     merged,
 )
-from triptych_documents.segments.segment import InlineTag, ProtectedSpan, Segment
+from triptych_documents.segments.segment import ORDINALS, InlineTag, ProtectedSpan, Segment
 from triptych_documents.unit import Code, Piece, Role, joined, nests, partners
 
 _TAG = re.compile(
@@ -34,7 +34,6 @@ _EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an 
 _at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected items
 _MARK = re.compile(r"[^\w\s]{0,2}[\d*†‡®]{1,3}[^\w\s]{0,2}")
 _MARKED = re.compile(r"(?:[^\W\d_]{4}|[.,;:!?\"”’)\]])$")  # letters of a word that is no formula, or the end of a clause
-_ORDINAL = ("st", "nd", "rd", "th")  # endings of numbers in English, which have others in a translation
 _LONGEST_FORMULA, _FEW_LETTERS = 20, 3  # characters; letters of a formula that has no capitals
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
 
@@ -241,7 +240,7 @@ def _fitted(
     for one in found:
         inner = borders[bisect_right(borders, one.start) : bisect_left(borders, one.end)]
         for start, end in pairwise((one.start, *inner, one.end)):
-            if start not in covered and not (start in amounts and text[start:end] in _ORDINAL):
+            if start not in covered and not (start in amounts and text[start:end] in ORDINALS):
                 protected.append(ProtectedSpan(start, end, one.kind, (text[start:end],), None if inner else one.term))
     protected.sort(key=_start)
     return [item for item in protected if item.kind is not ProtectedKind.TERM or item.term is not None]

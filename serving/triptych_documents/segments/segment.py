@@ -9,7 +9,8 @@ from triptych_documents.rules import Term
 from triptych_documents.segments.protected import ProtectedKind
 from triptych_documents.unit import Code, Piece, Role, joined
 
-_TAIL = re.compile(r"['’]s(?!\w)|(?:st|nd|rd|th)(?!\w)")
+ORDINALS = ("st", "nd", "rd", "th")  # endings of numbers in English, which have others in a translation
+_TAIL = re.compile(rf"(?:['’]s|{'|'.join(ORDINALS)})(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)

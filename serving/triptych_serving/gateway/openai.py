@@ -186,7 +186,6 @@ async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Respon
     try:
         return await _generate(call, given, chat, values)
     except RpcError as error:
-        error = error.with_message(error.message.replace("template_variables", "chat_template_kwargs"))
         raise renamed(error, names if chat else {**names, "top_logprobs": "logprobs"}) from None
 
 
@@ -331,6 +330,7 @@ API = Api(
     names={
         "contents": "input",
         "prompts": "prompt",
+        "template_variables": "chat_template_kwargs",
         "options.sampling_temperature": "temperature",
         **{f"options.{field}": name for name, (field, _) in OPTIONS.items()},
     },

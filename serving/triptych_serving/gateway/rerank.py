@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from triptych.v1 import rerank_pb2
-from triptych_serving.gateway.call import HttpCall, Json, invalid
+from triptych_serving.gateway.call import HttpCall, as_object, invalid
 from triptych_serving.gateway.route import Api, ApiRoute
 from triptych_serving.rpc.direct_calls import RpcError
 
@@ -27,7 +27,10 @@ async def rerank(call: HttpCall, with_documents: bool) -> Response:
     documents = given.get("documents")
     if not isinstance(documents, list) or not documents:
         raise invalid("documents: must be a list of strings, or of objects with a text, and not empty")
-    texts = [one if isinstance(one, str) else _text(index, one) for index, one in enumerate(documents)]
+    texts = [
+        one if isinstance(one, str) else as_object(one, f"documents[{index}]").take("text", str)
+        for index, one in enumerate(documents)
+    ]
     request = rerank_pb2.RerankRequest(query=given.take("query", str), documents=texts, **given.take_given(OPTIONS))
     with_documents = given.take("return_documents", bool, with_documents)
     response = await call.ask(request)
@@ -45,12 +48,6 @@ async def rerank(call: HttpCall, with_documents: bool) -> Response:
         "usage": {"total_tokens": sum(one.token_count for one in response.results)},
     }
     return await call.offload(sum(map(len, texts)) * with_documents + 100 * len(texts), JSONResponse, body)
-
-
-def _text(index: int, document: object) -> str:
-    found = Json(document) if isinstance(document, dict) else Json()
-    found.path = f"documents[{index}]."
-    return found.take("text", str)
 
 
 def error_body(error: RpcError, _: int) -> Mapping[str, Any]:

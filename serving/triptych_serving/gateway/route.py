@@ -111,11 +111,15 @@ def http_status(error: RpcError) -> int:
 
 
 def renamed(error: RpcError, names: Mapping[str, str]) -> RpcError:
-    """Return an error that calls the field which its message begins with, and options further on, as `names` says."""
+    """Return an error that calls the field which its message begins with, and options further on, as `names` says.
+
+    The name of a field is also that of its members.
+    """
 
     def name(found: re.Match[str]) -> str:
         field = OPTIONS + found[0].removeprefix(OPTIONS) if found.start() else found[0]
-        return names.get(field, found[0])
+        outer, dot, member = field.partition(".")
+        return names.get(field) or (f"{names[outer]}{dot}{member}" if outer in names else found[0])
 
     return error.with_message(NAME.sub(name, error.message))
 

@@ -8,13 +8,12 @@ Shapes: `B` texts, `T` positions, `E` model dimensions, `V` tokens, `C` classes.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from triptych_training.checks import at_least, one_of, token_id
-from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer
+from triptych_training.models.blocks import ACTIVATIONS, BlockConfig, EncoderLayer, PlainHeads
 from triptych_training.models.deberta import Deberta, DebertaConfig
 from triptych_training.models.elmo import Elmo
 from triptych_training.models.modernbert import ModernBert, ModernBertConfig
@@ -26,14 +25,8 @@ DENSE_ACTIVATIONS = {**ACTIVATIONS, "tanh": torch.tanh}
 
 
 @dataclass(frozen=True)
-class BertConfig:
+class BertConfig(PlainHeads):
     """Shapes of weights and options of the arithmetic; defaults: BERT-base. Raises ValueError if a field is out of range."""
-
-    head_bias: ClassVar[bool] = True
-    norm_bias: ClassVar[bool] = True
-    projection_bias: ClassVar[bool] = True
-    dense_norm: ClassVar[bool] = False
-    pooling: ClassVar[str] = "cls"
 
     vocabulary_size: int
     model_dim: int = 768

@@ -7,7 +7,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -69,6 +69,16 @@ class BlockConfig:
         """Shape of the layer's attention modules."""
         head_dim = self.head_dim or self.model_dim // self.heads
         return AttentionShape(self.model_dim, self.heads, head_dim, self.bias, self.scaled, self.bias and self.input_bias)
+
+
+class PlainHeads:
+    """Options of the heads of text encoders that only ModernBERT varies; for the configurations of the others."""
+
+    head_bias: ClassVar[bool] = True
+    norm_bias: ClassVar[bool] = True
+    projection_bias: ClassVar[bool] = True
+    dense_norm: ClassVar[bool] = False
+    pooling: ClassVar[str] = "cls"
 
 
 @dataclass(frozen=True)

@@ -4,27 +4,20 @@ Shapes: `B` texts, `T` positions, `E` model dimensions, `R` vectors of distances
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from triptych_training.checks import at_least, token_id
 from triptych_training.models.attention import SelfAttention
-from triptych_training.models.blocks import BlockConfig, EncoderLayer, make_norm
+from triptych_training.models.blocks import BlockConfig, EncoderLayer, PlainHeads, make_norm
 
 TERMS = 3  # of a score: token to token, token to distance and distance to token
 
 
 @dataclass(frozen=True)
-class DebertaConfig:
+class DebertaConfig(PlainHeads):
     """Shapes of weights and options of arithmetic; defaults: DeBERTa-v3-base. Raises ValueError if a field is out of range."""
-
-    head_bias: ClassVar[bool] = True
-    norm_bias: ClassVar[bool] = True
-    projection_bias: ClassVar[bool] = True
-    dense_norm: ClassVar[bool] = False
-    pooling: ClassVar[str] = "cls"
 
     vocabulary_size: int
     model_dim: int = 768

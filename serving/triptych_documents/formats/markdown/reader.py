@@ -90,7 +90,7 @@ class MarkdownDocument:
         self.unwritten[:] = [Finding(FindingKind.FORMAT, Severity.ERROR, where, _UNWRITTEN) for where in left]
         text = self._with(sound)
         if sound and LINK.search(text):
-            text = relinked(text, self.blocks, _parsed(text, self.encoding).blocks, self.encoding)
+            text = relinked(text, self.blocks, parsed(text), self.encoding)
         return self.encoding.encode(text)
 
     def _with(self, written: Mapping[int, Written]) -> str:
