@@ -47,6 +47,10 @@ def _variables(_context: click.Context, _parameter: click.Parameter, given: Sequ
     return found
 
 
+def _text_of(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> str:
+    return read_binary(str(file)).decode(errors="replace") if file else ""
+
+
 @click.command(name="generate")
 @click.argument("text", required=False)
 @options.model_choice
@@ -68,6 +72,14 @@ def _variables(_context: click.Context, _parameter: click.Parameter, given: Sequ
     metavar="NAME=VALUE",
     help="Variable of the model's chat template, such as enable_thinking=false; repeatable.",
 )
+@options.optional(
+    "--json-schema",
+    type=options.EXISTING_FILE,
+    callback=_text_of,
+    metavar="FILE",
+    help="Write JSON by this schema.",
+)
+@options.optional("--regex", default="", metavar="REGEX", help="Write a text that matches this regular expression.")
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
 def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: bool, **values: Any) -> None:

@@ -234,6 +234,10 @@ class GenerateArguments(OptionsArguments, total=False):
     """Return the log-probability of each token, and as many of the likeliest tokens, 0 to 20; None returns nothing."""
     echo: bool
     """The text begins with the prompt."""
+    json_schema: str | Mapping[str, Any]
+    """A JSON schema, as text or as a dict: the text is JSON that is valid by it, or its beginning if `max_tokens` ends it."""
+    regex: str
+    """A regular expression, without look-around, that the whole text matches; not with `json_schema`."""
     template_variables: Mapping[str, bool | float | str]
     """Variables of the model's chat template, such as `{"enable_thinking": False}`; for chats alone."""
 

@@ -1,5 +1,6 @@
 """Conversion between the client's values and protobuf messages, by field name."""
 
+import json
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -61,6 +62,8 @@ def _wire_value(field: Any, value: Any) -> Any:
     most = {field.TYPE_UINT32: 2**32 - 1, field.TYPE_UINT64: 2**64 - 1}.get(field.type)
     if most and isinstance(value, int) and not 0 <= value <= most:
         raise ValueError(f"{field.name} is {value}, must be from 0 to {most:,}")
+    if field.name == "json_schema" and isinstance(value, Mapping):
+        return json.dumps(value)
     if field.enum_type is not None:
         numbers = {name: number for number, name in enum_names(field.enum_type).items()}
         if value not in numbers:

@@ -339,6 +339,8 @@ def test_hugging_face_client(served: Served) -> None:
     assert client("gpt-en").text_generation("I am", **given) == sampled
     best = served.client.generate("I am", max_tokens=5, sampling_topk=1, echo=True).text
     assert client("gpt-en").text_generation("I am", **given, do_sample=False, return_full_text=True) == best
+    for kind, value, allowed in (("json", {"enum": [5, 7]}, ("5", "7")), ("regex", "yes|no", ("yes", "no"))):
+        assert client("gpt-en").text_generation("I am", **given, grammar={"type": kind, "value": value}) in allowed  # type: ignore[arg-type]
     vectors = np.array([one.values for one in served.client.embed_many(TEXTS, normalize=True)])
     found = client("bert-en/pipeline/feature-extraction").feature_extraction(TEXTS, normalize=True, truncate=True)
     np.testing.assert_allclose(found, vectors, atol=0.05)
@@ -443,6 +445,9 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 
 
+BROKEN_RULES = {"grammar": {"type": "regex", "value": "("}}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
@@ -456,6 +461,8 @@ USUAL: dict[str, dict[str, Any]] = {
         (TRANSLATION, {"inputs": "a", "parameters": {"tgt_lang": "!"}}, "parameters.tgt_lang: "),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"max_new_tokens": 5000}}, "parameters.max_new_tokens: "),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"top_p": 2}}, "parameters.top_p: "),
+        ("/models/gpt-en", {"inputs": "a", "parameters": {"grammar": {"type": 1}}}, "parameters.grammar.type: int 1, "),
+        ("/models/gpt-en", {"inputs": "a", "parameters": BROKEN_RULES}, "parameters.grammar.value: unclosed group"),
         (COMPLETIONS, {"prompt": ["a", ""], "top_p": 2}, "top_p: "),
         (COMPLETIONS, {"temperature": -1}, "temperature: "),
         (COMPLETIONS, {"temperature": float("nan")}, "temperature: float nan, must be a finite number"),

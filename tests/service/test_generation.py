@@ -1,5 +1,7 @@
 """Text generation on a real port: gRPC, streams, chats, OpenAI's package, the Open Inference Protocol and the command line."""
 
+import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -248,6 +250,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "top_logprobs": ({"top_logprobs": 10**6}, "top_logprobs: 1,000,000 is out of range, it must be at least 0 and at most 20"),
     "n": ({"n": 2}, "n: 2 is above beam_size, which is 1"),
     "beams": ({"beam_size": 2, "stop": ["x"]}, "stop: is not for beam search, options.beam_size is 2"),
+    "rules of beams": ({"beam_size": 2, "json_schema": {}}, "json_schema: is not for beam search"),
+    "two rules": ({"json_schema": "{}", "regex": "a"}, "json_schema: is set beside regex; send one of them"),
+    "rules and length": ({"regex": "a", "min_length": 2}, "options.min_length: does not apply with regex"),
+    "rules against bans": ({"regex": "a", "suppress_sequences": ["a"]}, "regex: the text cannot follow it: other options"),
+    "schema": ({"json_schema": {"type": "odd"}}, "json_schema: Invalid type: odd; correct or simplify it"),
     "foreign": ({"coverage_penalty": 1.0}, "options.coverage_penalty: does not apply"),
     "contradiction": ({"max_tokens": 3, "max_length": 4}, "max_tokens: 3 contradicts options.max_length, which is 4"),
 }
@@ -314,6 +321,58 @@ def test_openai_chat(served: Served, openai_client: openai.OpenAI) -> None:
     ):
         with pytest.raises(openai.BadRequestError):
             openai_client.chat.completions.create(**{**shared, **refused}, stream=True)
+
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("options", [{"sampling_topk": 1}, {"sampling_topk": 0, "seed": 5, "repetition_penalty": 1.3}], ids=str)
+def test_texts_follow_a_schema_or_an_expression(served: Served, options: dict[str, Any]) -> None:
+    """Alone and in company, in streams and whole."""
+    for schema in (PERSON, json.dumps(PERSON)):
+        count = 1 if options["sampling_topk"] == 1 else 2
+        found = served.client.generate_many(PROMPTS[:3], json_schema=schema, n=count, max_tokens=100, **options)
+        for choice in (choice for one in found for choice in one.choices):
+            person = json.loads(choice.text)
+            assert choice.finish_reason is FinishReason.STOP
+            assert person.keys() == {"name", "age"}
+            assert len(person["name"]) <= 5
+            assert 0 <= person["age"] <= 99
+    whole = served.client.generate(PROMPTS[0], regex="(ab|ba){3}!", echo=True, **options)
+    assert re.fullmatch(re.escape(PROMPTS[0]) + "(ab|ba){3}!", whole.text)
+    with served.client.generate_stream(PROMPTS[0], regex="(ab|ba){3}!", echo=True, **options) as pieces:
+        assert "".join(pieces) == whole.text
+    cut = served.client.generate(PROMPTS[0], regex="a{50}", max_tokens=3, **options)
+    assert (set(cut.text), cut.finish_reason) == ({"a"}, FinishReason.LENGTH)
+
+
+def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI) -> None:
+    def ask(**rules: Any) -> str:
+        shared: dict[str, Any] = {"model": "llama", "prompt": "x", "temperature": 0, "max_tokens": 100}
+        return str(openai_client.completions.create(**shared, extra_body=rules).choices[0].text)
+
+    def shape(schema: Any) -> dict[str, Any]:
+        return {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": schema, "strict": True}}}
+
+    assert json.loads(ask(**shape(PERSON))).keys() == {"name", "age"}
+    assert json.loads(ask(structured_outputs={"json": PERSON})).keys() == {"name", "age"}
+    assert ask(structured_outputs={"regex": "yes|no"}) in ("yes", "no")
+    assert ask(response_format={"type": "json_object"}).startswith("{")
+    assert ask(response_format={"type": "text"}) == ask()
+    for rules, problem in (
+        (shape({"type": "odd"}), "response_format: Invalid type: odd"),
+        (shape(3), "response_format.json_schema.schema: int 3, must be an object"),
+        ({"response_format": {"type": "xml"}}, "response_format.type: 'xml' is not text, json_object or json_schema"),
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex: unclosed group"),
+        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice: "),
+    ):
+        with pytest.raises(openai.BadRequestError, match=re.escape(problem)):
+            ask(**rules)
 
 
 def test_open_inference_protocol(served: Served) -> None:

@@ -61,6 +61,8 @@ class GenerateRequest(_message.Message):
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model's name. May be empty where one model generates text."""
     model_version: _builtins.str
@@ -77,6 +79,12 @@ class GenerateRequest(_message.Message):
     """
     echo: _builtins.bool
     """The text begins with the prompt. With top_logprobs, the prompt's tokens have theirs too, except the first one."""
+    json_schema: _builtins.str
+    """A JSON schema, at most 16,384 characters: each text is JSON that is valid by it, or the beginning of it if max_tokens ends it.
+    `oneOf` is read as `anyOf`. Not with beam search, echo or min_length, nor with the next field.
+    """
+    regex: _builtins.str
+    """A regular expression, at most 16,384 characters, without look-around: each whole text matches it. As json_schema otherwise."""
     @_builtins.property
     def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Texts to continue, UTF-8. May be empty texts, if the model has a token that starts a text."""
@@ -115,10 +123,12 @@ class GenerateRequest(_message.Message):
         top_logprobs: _builtins.int | None = ...,
         echo: _builtins.bool = ...,
         template_variables: _struct_pb2.Struct | None = ...,
+        json_schema: _builtins.str = ...,
+        regex: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015
@@ -295,12 +305,16 @@ class GenerateStreamRequest(_message.Message):
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     ECHO_FIELD_NUMBER: _builtins.int
     TEMPLATE_VARIABLES_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     model_version: _builtins.str
     max_tokens: _builtins.int
     n: _builtins.int
     top_logprobs: _builtins.int
     echo: _builtins.bool
+    json_schema: _builtins.str
+    regex: _builtins.str
     @_builtins.property
     def prompts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """As in GenerateRequest."""
@@ -327,10 +341,12 @@ class GenerateStreamRequest(_message.Message):
         top_logprobs: _builtins.int | None = ...,
         echo: _builtins.bool = ...,
         template_variables: _struct_pb2.Struct | None = ...,
+        json_schema: _builtins.str = ...,
+        regex: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "max_tokens", b"max_tokens", "n", b"n", "options", b"options", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens", "_n", b"_n", "_top_logprobs", b"_top_logprobs", "echo", b"echo", "json_schema", b"json_schema", "max_tokens", b"max_tokens", "messages", b"messages", "model", b"model", "model_version", b"model_version", "n", b"n", "options", b"options", "prompts", b"prompts", "regex", b"regex", "stop", b"stop", "template_variables", b"template_variables", "top_logprobs", b"top_logprobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_tokens: _TypeAlias = _typing.Literal["max_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_tokens: _TypeAlias = _typing.Literal["_max_tokens", b"_max_tokens"]  # noqa: Y015

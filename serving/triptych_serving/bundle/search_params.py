@@ -56,6 +56,7 @@ class SearchParams:
     sample: int = 0  # number of the first sample among those with this seed
     scores: bool = False
     alignment: bool = False
+    follows_grammar: bool = False  # a grammar decides which tokens may follow
     top_log_probabilities: int | None = None  # number of likeliest tokens to return at each position; None: not even the chosen
     rules: SearchRules = SearchRules.CTRANSLATE2
     early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
@@ -80,7 +81,7 @@ class SearchParams:
         """True if the arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
         detailed = self.scores or self.alignment or self.top_log_probabilities is not None
-        return not (several or self.samples or self.constrained or detailed)
+        return not (several or self.samples or self.constrained or self.follows_grammar or detailed)
 
     @cached_property
     def slots(self) -> int:

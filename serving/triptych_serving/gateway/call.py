@@ -132,6 +132,11 @@ class Json(dict[str, Any]):
         """Return the members that are given, by other names; `fields` has the name and type of each. Raises as `take`."""
         return {field: self.take(name, kind) for name, (field, kind) in fields.items() if self.get(name) is not None}
 
+    def take_schema(self, name: str) -> str:
+        """Return a member that is a JSON schema, as an object or as its text. Raises RpcError: it is neither."""
+        value = self.get(name)
+        return value if isinstance(value, str) else json.dumps(self.take(name, dict))
+
     def refuse(self, values: Mapping[str, tuple[Any, ...]]) -> None:
         """Reject options that would change the result and are not supported; `values` are those without effect.
 

@@ -26,6 +26,7 @@ from triptych_serving.gateway import tei
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, renamed
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.event_loop import ANY_SIZE
 
 WINDOWS = ("align_to_words", "doc_stride", "max_question_len", "max_seq_len")  # options of long texts, which are errors here
 OUTSIDE = ["O"]  # the label of tokens of no entity
@@ -54,9 +55,10 @@ PARAMETERS = {
     "stop": "parameters.stop",
     "max_tokens": "parameters.max_new_tokens",
     "options.max_length": "parameters.max_new_tokens",
+    **dict.fromkeys(("json_schema", "regex"), "parameters.grammar.value"),
     **{f"options.{field}": f"parameters.{name}" for name, (field, _) in SAMPLING.items()},
 }
-GENERATED = {*SAMPLING, "do_sample", "max_new_tokens", "return_full_text", "stop"}  # all that are supported
+GENERATED = {*SAMPLING, "do_sample", "grammar", "max_new_tokens", "return_full_text", "stop"}  # all that are supported
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("details", "decoder_input_details", "watermark"), (False,)),
     **dict.fromkeys(("best_of", "num_beams", "num_return_sequences", "typical_p"), (1,)),
@@ -203,6 +205,8 @@ async def generate(query: Query) -> Any:
         options = {**{name: value for name, value in options.items() if name not in SAMPLED}, "sampling_topk": 1}
     elif given.get("do_sample") or not options.keys().isdisjoint(SAMPLED):  # otherwise the bundle's default
         options.setdefault("sampling_topk", 0)
+    # A schema may be as large as a body.
+    rules = {} if given.get("grammar") is None else await query.call.offload(ANY_SIZE, _rules, given)
     request = text_generation_pb2.GenerateRequest(
         prompts=query.texts(),
         model=query.model,
@@ -210,12 +214,23 @@ async def generate(query: Query) -> Any:
         echo=given.take("return_full_text", bool, False),
         options=options_of("parameters", options),
         **given.take_given({"max_new_tokens": ("max_tokens", int)}),
+        **rules,
     )
     try:
         response = await query.call.ask(request)
     except RpcError as error:
         raise renamed(error, PARAMETERS) from None
     return query.each([[{"generated_text": one.choices[0].text}] for one in response.generations])
+
+
+def _rules(given: Json) -> dict[str, Any]:
+    """Return the rules that texts follow, of the parameter `grammar`."""
+    grammar = as_object(given["grammar"], "parameters.grammar")
+    if (kind := grammar.take("type", str)) == "regex":
+        return {"regex": grammar.take("value", str)}
+    if kind not in ("json", "json_schema"):
+        raise invalid(f"parameters.grammar.type: {kind[:40]!r} is not json, json_schema or regex")
+    return {"json_schema": grammar.take_schema("value")}
 
 
 async def compare_sentences(query: Query) -> Any:

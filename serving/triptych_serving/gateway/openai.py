@@ -21,6 +21,7 @@ from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
+from triptych_serving.rpc.event_loop import ANY_SIZE
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 SERVICE = "/triptych.v1.TextGenerationService"
@@ -35,18 +36,19 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "best_of": (1,),
     "suffix": ("",),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     # Those of other servers.
     **dict.fromkeys(("ignore_eos", "include_stop_str_in_output", "use_beam_search", "continue_final_message"), (False,)),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"), ()),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
     "min_p": (0,),
     "typical_p": (1,),
     "stop_token_ids": ([],),
     "add_generation_prompt": (True,),
     "chat_template": (),
 }
+RULES = ("response_format", "structured_outputs")
+OTHER_RULES: Mapping[str, tuple[Any, ...]] = dict.fromkeys(("choice", "grammar", "json_object", "structural_tag"), ())
 CALLS: Mapping[str, tuple[Any, ...]] = {"tool_calls": ([],), "function_call": ()}  # of tools, in a message
 # OpenAI's names, and those that other servers have added -> fields of DecodingOptions.
 OPTIONS: Mapping[str, tuple[str, type]] = {
@@ -180,9 +182,12 @@ async def chat_completions(call: HttpCall) -> Response:
 
 async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
-    values = {**_values(given), **own}
+    # A schema may be as large as a body.
+    rules = {} if given.keys().isdisjoint(RULES) else await call.offload(ANY_SIZE, _rules, given)
+    values = {**_values(given), **rules, **own}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
-    names = {"max_tokens": limit, "options.max_length": limit}
+    schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"
+    names = {"max_tokens": limit, "options.max_length": limit, "json_schema": schema, "regex": "structured_outputs.regex"}
     try:
         return await _generate(call, given, chat, values)
     except RpcError as error:
@@ -271,6 +276,23 @@ def _values(given: Json) -> dict[str, Any]:
             options["sampling_temperature"] = temperature
             options.setdefault("sampling_topk", 0)
     return {**values, "options": options_of("body", options)}
+
+
+def _rules(given: Json) -> dict[str, Any]:
+    """Return the rules that texts follow: of `response_format`, or of vLLM's `structured_outputs`."""
+    shape, rules = (as_object(given.get(name) or {}, name) for name in RULES)
+    rules.refuse(OTHER_RULES)
+    found = rules.take_given({"regex": ("regex", str)})
+    kind = shape.take("type", str, "text")
+    if kind == "json_schema":
+        found["json_schema"] = as_object(shape.get("json_schema"), "response_format.json_schema").take_schema("schema")
+    elif rules.get("json") is not None:
+        found["json_schema"] = rules.take_schema("json")
+    elif kind == "json_object":
+        found["json_schema"] = '{"type": "object"}'
+    elif kind != "text":
+        raise invalid(f"response_format.type: {kind[:40]!r} is not text, json_object or json_schema")
+    return found
 
 
 def error_body(error: RpcError, status: int) -> Mapping[str, Any]:

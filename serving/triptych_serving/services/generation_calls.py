@@ -52,7 +52,7 @@ class GenerationQuery:
         if generator.may_vary(request):
             return None
         messages = [astuple(message) for message in request.messages]
-        inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop)
+        inputs = list(request.prompts), messages, list(request.images), request.rows, list(request.stop), request.grammar
         options = option_values(request.options), request.max_tokens, request.n, request.top_logprobs, request.echo
         variables = sorted((name, repr(value)) for name, value in request.template_variables.items())  # True is not 1
         return RequestContent((*inputs, *options, variables), request.work)

@@ -40,6 +40,14 @@ def test_variables_of_a_template(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert "--template-variable is for --chat" in run("generate", "--template-variable", "a=1", "Hi").err
 
 
+def test_texts_follow_rules(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 3}')
+    written = run("generate", "Once", "--json-schema", tmp_path / "schema.json").success
+    assert len(json.loads(written)) == 3
+    assert run("generate", "Once", "--regex", "x{3}").success == "xxx\n"
+    assert run("generate", "Once", "--regex", "(").err == "Error: regex: unclosed group; correct or simplify it\n"
+
+
 def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("triptych_cli.common.lines.sys", Mock(stdin=Mock(isatty=lambda: True), stdout=sys.stdout))
     assert "nothing to read: give TEXT or a pipe" in run("generate").err

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
-from triptych_serving.decoding.logits_processor import make_processor
+from triptych_serving.decoding.logits_processor import LogitsProcessor, make_processor
 from triptych_serving.decoding.prompt_cache import SCORES, PrefixCounters
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
 from triptych_serving.encoding.options import EncoderOptions
@@ -39,6 +39,9 @@ from triptych_serving.scheduling.wait_estimator import ExpectedCall
 from triptych_serving.text.tokenizers import is_unicode, read_tokenizer
 from triptych_serving.text.validation import NOT_UNICODE
 from triptych_text.steps import Steps, finish
+
+if TYPE_CHECKING:  # few requests need it, and its library takes 0.1 s to import
+    from triptych_serving.decoding.grammar import Grammar, GrammarCompiler
 
 CACHE_SHARE = 0.5  # of the memory, for the caches of all lanes
 SCORE_BYTES = 16 * SCORES  # between the operators of a chunk whose tokens are scored, at most
@@ -160,6 +163,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
         self.tokenizer = read_tokenizer(bundle.path("tokenizer.json"))
         self._longest = max(map(len, self.tokenizer.get_vocab()))
         self._chat = self._read_chat(bundle)
+        self._grammars: GrammarCompiler | None = None
 
     def _read_chat(self, bundle: Bundle) -> ChatEncoder | None:
         chat = self.manifest.chat
@@ -172,6 +176,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         builder = TextBuilder(self.tokenizer, row, prompt.stop)
         tokens = hypothesis.tokens[row.prompt :]
         builder.add(tokens, is_last=True)
+        if row.search.follows_grammar and hypothesis.finish is Finish.STOP and not builder.stopped:
+            row.processor.grammar.check(tokens)
         return GeneratedChoice(
             (prompt.echo or "") + builder.text,
             Finish.STOP if builder.stopped else hypothesis.finish,
@@ -191,6 +197,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
     def _prepare_steps(self, request: GenerationRequest, resolved: ResolvedGeneration) -> Steps[PreparedGeneration]:
         if request.template_variables and not request.messages:
             raise InvalidInputError("template_variables", "apply to messages only")
+        resolved = replace(resolved, grammar=self._grammar(*request.grammar))
+        yield
         prompts = []
         if request.messages:
             ids = self._encode_chat(request)
@@ -235,6 +243,20 @@ class Generator(DecodeModel[PromptLaneFactory]):
     def _room(self) -> str:
         return f"the model's context has {self.context:,} tokens"
 
+    def _grammar(self, field: str, rules: str) -> "Grammar | None":
+        """Compile the rules that a text follows, if there are any."""
+        if not rules:
+            return None
+        if not (ends := self.manifest.tokens.ends):
+            raise UnsupportedError(f"{field}: model {self.name!r} has no token that ends a text")
+        try:
+            from triptych_serving.decoding.grammar import GrammarCompiler
+        except ImportError as error:
+            raise UnsupportedError(f"{field}: needs a package that the server lacks; pip install llguidance") from error
+        if self._grammars is None:
+            self._grammars = GrammarCompiler(self.lanes.vocabulary, self.manifest.vocabulary_size, ends, self.tokenizer)
+        return self._grammars.compile(field, rules)
+
     def _prompt(
         self, field: str, ids: Sequence[int], echo: str | None, request: GenerationRequest, resolved: ResolvedGeneration
     ) -> PreparedPrompt:
@@ -246,10 +268,13 @@ class Generator(DecodeModel[PromptLaneFactory]):
         if resolved.max_tokens > left and not resolved.is_default:
             problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._room}"
             raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
-        rows = [self._row(ids, min(left, resolved.max_tokens), search, request) for search in resolved.searches()]
+        new, grammar = min(left, resolved.max_tokens), resolved.grammar
+        rows = [self._row(ids, new, search, request, grammar) for search in resolved.searches()]
         return PreparedPrompt(tuple(rows), tuple(request.stop), echo)
 
-    def _row(self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest) -> Row:
+    def _row(
+        self, ids: Sequence[int], new: int, search: SearchParams, request: GenerationRequest, grammar: "Grammar | None"
+    ) -> Row:
         prompt, vocabulary = len(ids) - 1, self.lanes.vocabulary
         begins = not any(map(vocabulary.bytes_of, ids[-TAIL:]))
         if search.min_length:
@@ -265,5 +290,9 @@ class Generator(DecodeModel[PromptLaneFactory]):
             is_stopped=StopCheck(request.stop, prompt, vocabulary, begins) if request.stop else None,
         )
         start = ids[0] if ids[0] < self.manifest.vocabulary_size else -1  # that of images has no logit
-        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=start), vocabulary, begins)
+        tokens = replace(self.lanes.spec.tokens, start=start)
+        if grammar is None:
+            row.processor = make_processor(row, tokens, vocabulary, begins)
+        else:
+            row.processor = grammar.processor(prompt, LogitsProcessor(search, tokens, vocabulary, prompt, begins))
         return row

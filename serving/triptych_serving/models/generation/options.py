@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from triptych.decoding import DecodingOptions
 from triptych_serving.bundle.manifest import IMAGE_GENERATION, TEXT_GENERATION, TextGenerationManifest
@@ -12,10 +12,14 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.generation.chat import ChatMessage, TemplateValue
 from triptych_serving.models.translation.options import DEFAULTS, ModelDefaults, check_phrases, resolve_options
 
+if TYPE_CHECKING:
+    from triptych_serving.decoding.grammar import Grammar
+
 MAX_STOP = 16
 MAX_TOP_LOGPROBS = 20
 IMAGE_WORK = 100_000
 CHAT_WORK = 4_000  # of a message: a template may be slow, and many empty messages are a long prompt
+RULES_WORK = 40_000  # of a JSON schema or a regular expression
 FOREIGN = ("coverage_penalty", "target_prefix", "return_alignment", "split_sentences")  # options of translations alone
 FOREIGN_TO_IMAGES = (*FOREIGN, "suppress_sequences", "min_length", "max_length")
 NAMES = {"options.max_length": "max_tokens", "options.num_hypotheses": "n"}
@@ -35,6 +39,8 @@ class GenerationRequest:
     stop: Sequence[str] = ()
     top_logprobs: int | None = None
     echo: bool = False
+    json_schema: str = ""
+    regex: str = ""
     template_variables: Mapping[str, TemplateValue] = field(default_factory=dict)  # of a chat's template
 
     @property
@@ -43,9 +49,15 @@ class GenerationRequest:
         return sum(map(len, self.prompts)) + sum(len(message.content) for message in self.messages)
 
     @property
+    def grammar(self) -> tuple[str, str]:
+        """The field with the rules that texts follow, and its value: empty if there are none."""
+        return ("json_schema", self.json_schema) if self.json_schema else ("regex", self.regex)
+
+    @property
     def work(self) -> int:
-        """Roughly the characters to process; many for a small image file, or for the template of a chat."""
-        return self.characters + sum(IMAGE_WORK + len(image) for image in self.images) + CHAT_WORK * len(self.messages)
+        """Roughly the characters to process; many for a small image file, the template of a chat, or rules."""
+        images, rules = sum(IMAGE_WORK + len(image) for image in self.images), bool(self.grammar[1])
+        return self.characters + images + CHAT_WORK * len(self.messages) + RULES_WORK * rules
 
     @property
     def task(self) -> str:
@@ -67,6 +79,7 @@ class ResolvedGeneration:
     is_default: bool  # max_tokens are the model's, fewer will do
 
     is_seeded: bool  # the request has a seed, from which each prompt begins
+    grammar: "Grammar | None" = None  # that texts follow
 
     def searches(self) -> list[SearchParams]:
         """Return the parameters of the rows of a prompt: one, or one for each sample."""
@@ -113,10 +126,18 @@ def resolve_generation(
         raise InvalidInputError(
             "top_logprobs", f"{top:,} is out of range, it must be at least 0 and at most {MAX_TOP_LOGPROBS}"
         )
-    for name, value in (("stop", request.stop), ("top_logprobs", top is not None)):
+    own = {"stop": request.stop, "top_logprobs": top is not None, "json_schema": request.json_schema, "regex": request.regex}
+    for name, value in own.items():
         if value and resolved.search.beam_size > 1:
             raise InvalidInputError(name, f"is not for beam search, options.beam_size is {resolved.search.beam_size}")
     search = replace(resolved.search, top_log_probabilities=top)
+    field, rules = request.grammar
+    if rules:
+        if request.json_schema and request.regex:
+            raise InvalidInputError(field, "is set beside regex; send one of them")
+        if request.options.min_length:
+            raise InvalidInputError("options.min_length", f"does not apply with {field}, which decides where a text may end")
+        search = replace(search, follows_grammar=True, min_length=0)
     return ResolvedGeneration(search, resolved.max_tokens, options.max_length is None, options.seed is not None)
 
 

@@ -62,6 +62,8 @@ def _request_from(request: pb.GenerateRequest | pb.GenerateStreamRequest) -> Gen
         stop=tuple(request.stop),
         top_logprobs=optional_from(request, "top_logprobs"),
         echo=request.echo,
+        json_schema=request.json_schema,
+        regex=request.regex,
         template_variables={name: _variable_from(value) for name, value in request.template_variables.fields.items()},
     )
 

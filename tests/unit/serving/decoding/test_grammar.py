@@ -1,0 +1,130 @@
+"""Rules for generated texts: which tokens may follow."""
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from triptych_serving.bundle.manifest import SpecialTokens
+from triptych_serving.bundle.search_params import SearchParams
+from triptych_serving.decoding.grammar import MOST_CHARACTERS, Grammar, GrammarCompiler
+from triptych_serving.decoding.logits_processor import BAN, Ints, LogitsProcessor
+from triptych_serving.errors import InvalidInputError
+from triptych_serving.text.vocabulary import Vocabulary
+
+END, PROMPT = 0, [65, 66, 67]
+SURFACES = [b"", *(bytes([byte]) for byte in range(1, 128)), b"ab", b'{"', b'":', b"]x"]
+PIECES = {"<end>": 0} | {surface.decode(): token for token, surface in enumerate(SURFACES) if token}
+VOCABULARY = Vocabulary(SURFACES)
+TOKENS = SpecialTokens(pad=-1, start=-1, end=END)
+
+
+@pytest.fixture(scope="module", params=["plain", "begins with a space"])
+def compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
+    tokenizer = Tokenizer(models.WordLevel(PIECES, unk_token="<end>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    if request.param != "plain":
+        tokenizer.normalizer = normalizers.Prepend(" ")
+    return GrammarCompiler(VOCABULARY, len(SURFACES), (END,), tokenizer)
+
+
+def next_of(grammar: Grammar, text: str) -> set[bytes]:
+    """Return the tokens that may follow a text, written byte by byte; empty for the end."""
+    processor = grammar.processor(len(PROMPT), LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
+    return allowed(processor.edits(np.array([*PROMPT, *text.encode()])).tokens)
+
+
+def allowed(banned: Ints) -> set[bytes]:
+    return {SURFACES[token] for token in set(range(len(SURFACES))).difference(banned.tolist())}
+
+
+def test_tokens_of_several_bytes_count_as_their_bytes(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("regex", "a(b|c{2})?")
+    assert next_of(grammar, "") == {b"a", b"ab"}
+    assert next_of(grammar, "a") == {b"b", b"c", b""}
+    assert next_of(grammar, "ac") == {b"c"}
+    assert next_of(grammar, "ab") == {b""}
+
+
+def test_json_follows_its_schema(compiler: GrammarCompiler) -> None:
+    schema = {"type": "object", "properties": {"x": {"enum": [1, 23]}}, "required": ["x"], "additionalProperties": False}
+    grammar = compiler.compile("json_schema", json.dumps(schema))
+    assert next_of(grammar, "") == {b"{", b'{"'}
+    assert next_of(grammar, '{"x": ') == {b"1", b"2"}
+    assert next_of(grammar, '{"x": 2') == {b"3"}
+    assert next_of(grammar, '{"x": 1}') == {b""}
+    grammar.check(list(b'{"x":\n    23}'))
+    with pytest.raises(InvalidInputError, match=r"^json_schema: the text cannot follow it: "):
+        grammar.check(list(b'{"x": 3}'))
+
+
+def test_one_of_is_any_of(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("json_schema", '{"oneOf": [{"type": "integer"}, {"type": "number"}]}')
+    grammar.check(list(b"12"))
+
+
+def test_white_space_ends(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("json_schema", '{"type": "array", "items": {"type": "null"}}')
+    assert {b" ", b"\n"} < next_of(grammar, "[")
+    assert next_of(grammar, "[ ") == {b"n", b"]"}
+    assert next_of(grammar, "[\n" + " " * 16) == {b"n", b"]"}
+
+
+def test_other_options_apply_to_tokens_that_may_follow(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("regex", "[a-c]+")
+    others = LogitsProcessor(SearchParams(suppressed=("c",), repetition_penalty=2.0), TOKENS, VOCABULARY)
+    edits = grammar.processor(len(PROMPT), others).edits(np.array([*PROMPT, *b"b"]))
+    assert allowed(edits.tokens[edits.offsets == np.float32(BAN)]) == {b"", b"a", b"b", b"ab"}
+    [penalized] = edits.tokens[edits.factors != 1]
+    assert SURFACES[penalized] == b"b"  # those of the prompt are banned, and have one edit
+
+
+def test_a_row_may_begin_again(compiler: GrammarCompiler) -> None:
+    processor = compiler.compile("regex", "abc|xyz").processor(0, LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
+    assert allowed(processor.edits(np.array([*b"ab"])).tokens) == {b"c"}
+    assert allowed(processor.edits(np.array([], np.int64)).tokens) == {b"a", b"ab", b"x"}
+    assert allowed(processor.edits(np.array([*b"x"])).tokens) == {b"y"}
+
+
+def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("json_schema", '{"const": {"abc": 1}}')
+    assert b'{"' in next_of(grammar, "")
+    assert b'":' in next_of(grammar, '{"abc')
+
+
+def test_rows_of_a_request_are_apart(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("regex", "ab|xy")
+    assert next_of(grammar, "a") == {b"b"}
+    assert next_of(grammar, "x") == {b"y"}
+
+
+@pytest.mark.parametrize(
+    ("field", "rules", "problem"),
+    [
+        ("json_schema", "{", "it is no JSON schema: EOF while parsing"),
+        ("json_schema", "[]", "it is no JSON schema: Expecting object"),
+        ("json_schema", '{"type": "text"}', "Invalid type: text; correct or simplify it"),
+        ("json_schema", '{"$ref": "file:///etc/passwd"}', "does not fetch resources"),
+        ("json_schema", '{"items":' * 500 + "{}" + "}" * 500, "recursion limit exceeded"),
+        ("regex", "(", "regex: unclosed group; correct or simplify it"),
+        ("regex", "(?=a)", "look-ahead"),
+        ("regex", "(" * 5_000 + "a" + ")" * 5_000, "exceed the maximum number of nested parentheses"),
+        ("regex", "a" * (MOST_CHARACTERS + 1), "16,385 characters are too long, at most 16,384; shorten it"),
+    ],
+)
+def test_rules_are_rejected(compiler: GrammarCompiler, field: str, rules: str, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem) as caught:
+        compiler.compile(field, rules)
+    assert caught.value.field == field
+    assert len(caught.value.problem) < 400
+    assert "\n" not in caught.value.problem
+
+
+def test_rules_that_cost_too_much_end_the_text(compiler: GrammarCompiler) -> None:
+    objects = [{"properties": {f"p{index}": {"pattern": f"a.*{index}"}}} for index in range(250)]
+    grammar = compiler.compile("json_schema", json.dumps({"anyOf": objects}))
+    processor = grammar.processor(0, LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
+    assert allowed(processor.edits(np.array([*b"{"])).tokens) == {b""}
+    with pytest.raises(InvalidInputError, match="Current row has"):
+        processor.grammar.check([*b"{"])
