@@ -382,6 +382,8 @@ def test_open_inference_protocol(served: Served) -> None:
     found = client.infer("llama", [tensor], parameters={"max_tokens": 12, "sampling_topk": 1})
     expected = [one.text for one in served.client.generate_many(PROMPTS[:2], **GREEDY)]
     assert [text.decode() for text in found.as_numpy("generated_text")] == expected
+    found = client.infer("llama", [tensor], parameters={"regex": "yes|no"})
+    assert {text.decode() for text in found.as_numpy("generated_text")} <= {"yes", "no"}
     tensor.set_data_from_numpy(np.array([b"x", b"w " * 150], np.object_))
     with pytest.raises(tritonclient.utils.InferenceServerException, match=r"text\[1\]: \d+ tokens are too long"):
         client.infer("llama", [tensor])

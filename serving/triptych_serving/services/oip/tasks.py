@@ -46,7 +46,7 @@ TASK_PARAMETER = "task"
 LANGUAGES = {"source_language_code": TEXT, "target_language_code": TEXT}
 OPTIONS = {option.name: type_of_option(option) for option in fields(DecodingOptions)}
 # Parameters of generation beside the options of decoding.
-GENERATION = {"max_tokens": INTEGER, "n": INTEGER, "stop": TEXTS, "echo": FLAG}
+GENERATION = {"max_tokens": INTEGER, "n": INTEGER, "stop": TEXTS, "echo": FLAG, "json_schema": TEXT, "regex": TEXT}
 COMPLETION = {"n": INTEGER, "rows": INTEGER}
 TEXT_INPUT = InputSpec("text")
 TOKEN_COUNT = OutputTensor("token_count", UINT32, lambda result: result.token_count, requested_by=None)
