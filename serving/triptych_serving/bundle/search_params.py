@@ -65,9 +65,14 @@ class SearchParams:
 
     # All rows of a request share these parameters, and each of them asks again and again.
     @cached_property
-    def samples(self) -> bool:
+    def varies(self) -> bool:
         """True if tokens are drawn at random."""
         return self.sampling_topk != 1 or self.sampling_topp < 1
+
+    @cached_property
+    def samples(self) -> bool:
+        """True if hypotheses are independent, and draw one token after the other."""
+        return self.varies or self.follows_grammar
 
     @cached_property
     def constrained(self) -> bool:
@@ -81,7 +86,7 @@ class SearchParams:
         """True if the arg-max alone is enough."""
         several = self.beam_size > 1 or self.num_hypotheses > 1
         detailed = self.scores or self.alignment or self.top_log_probabilities is not None
-        return not (several or self.samples or self.constrained or self.follows_grammar or detailed)
+        return not (several or self.samples or self.constrained or detailed)
 
     @cached_property
     def slots(self) -> int:

@@ -1,4 +1,4 @@
-"""Texts by a JSON schema or a regular expression: in every step, tokens that would break its rules are banned.
+"""Texts by a JSON schema or a regular expression: in every step, only tokens that keep its rules may be drawn.
 
 The library llguidance tells which tokens may follow (https://github.com/guidance-ai/llguidance).
 """
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
-from numpy.typing import NDArray
 
-from triptych_serving.decoding.logits_processor import BAN, Ints, LogitEdits, LogitsProcessor, ban
+from triptych_serving.decoding.logits_processor import Ints
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.text.tokenizers import Tokenizer
 from triptych_serving.text.vocabulary import Vocabulary
@@ -24,40 +23,39 @@ WHITE_SPACE = r" |\n {0,16}"
 
 
 class Grammar:
-    """Rules for a text. Each row has a copy."""
+    """Rules for a text, and how far a text has followed them."""
 
     def __init__(self, matcher: LLMatcher, field: str, size: int) -> None:
-        self._matcher, self.field, self._size = matcher, field, size
+        self._matcher, self._field, self._size = matcher, field, size
+        self._read = 0  # tokens of the text
 
-    def processor(self, prompt: int, others: LogitsProcessor) -> "GrammarProcessor":
-        """Return the processor of a row; see `GrammarProcessor`."""
-        return GrammarProcessor(self._copy(), prompt, others)
+    def copy(self) -> "Grammar":
+        """Return the same rules at the beginning of a text."""
+        copy = self._matcher.deep_copy()
+        copy.reset()
+        return Grammar(copy, self._field, self._size)
 
-    def advance(self, tokens: Sequence[int]) -> None:
-        """Read the next tokens of the text."""
-        self._matcher.consume_tokens(list(tokens))
+    def next_tokens(self, tokens: Sequence[int]) -> Ints:
+        """Return the tokens that may come next; after a fault those that end the text.
 
-    def reset(self) -> None:
-        """Begin again."""
-        self._matcher.reset()
-
-    def allowed(self) -> NDArray[np.bool_]:
-        """Return by token `[V]` whether it may come next; after a fault only those that end the text."""
+        Args:
+            tokens: all so far: those of the last call and what follows them, or those of a text that began again.
+        """
+        if len(tokens) < self._read:
+            self._matcher.reset()
+            self._read = 0
+        self._matcher.consume_tokens(list(tokens[self._read :]))
+        self._read = len(tokens)
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        return np.unpackbits(bits, count=self._size, bitorder="little").view(np.bool_)
+        return np.flatnonzero(np.unpackbits(bits, count=self._size, bitorder="little"))
 
     def check(self, tokens: Sequence[int]) -> None:
         """Check a whole text. Raises InvalidInputError: it broke the rules, or they took too long to follow."""
-        copy = self._copy()
-        copy.advance(tokens)
-        if not copy._matcher.is_accepting():
-            reason = _fault(self._matcher) or _fault(copy._matcher) or "other options left no token that may follow"
-            raise InvalidInputError(self.field, f"the text cannot follow it: {reason}")
-
-    def _copy(self) -> "Grammar":
-        copy = self._matcher.deep_copy()
-        copy.reset()
-        return Grammar(copy, self.field, self._size)
+        matcher = self._matcher.deep_copy()
+        matcher.reset()
+        if not (matcher.consume_tokens(list(tokens)) and matcher.is_accepting()):
+            reason = _fault(self._matcher) or _fault(matcher) or "other options left no token that may follow"
+            raise InvalidInputError(self._field, f"the text cannot follow it: {reason}")
 
 
 class GrammarCompiler:
@@ -128,33 +126,3 @@ def _fault(matcher: LLMatcher) -> str:
     text = matcher.get_error().partition("<state>")[0]
     found = re.search(r"^error: (.*)", text, re.MULTILINE)
     return " ".join((found[1] if found else text).split())[:ERROR_CHARACTERS]
-
-
-class GrammarProcessor:
-    """Computes the edits of one row with a grammar, and those of its other options; see `LogitsProcessor`.
-
-    Args:
-        grammar: a copy of its own.
-        prompt: number of tokens at the start that belong to the prompt.
-        others: the edits of the other options.
-    """
-
-    is_fixed = False
-
-    def __init__(self, grammar: Grammar, prompt: int, others: LogitsProcessor) -> None:
-        self.grammar, self._prompt, self._others = grammar, prompt, others
-        self._read = 0  # tokens that the grammar has read
-
-    def edits(self, history: Ints) -> LogitEdits:
-        """Return the edits for the next token, after `[T]` tokens."""
-        tokens = history[self._prompt :].tolist()
-        if len(tokens) < self._read:  # the row began again
-            self.grammar.reset()
-            self._read = 0
-        self.grammar.advance(tokens[self._read :])
-        self._read = len(tokens)
-        allowed, others = self.grammar.allowed(), self._others.edits(history)
-        kept = (others.offsets == BAN) | allowed[others.tokens]  # a banned token may occur again with the same edit alone
-        banned = ban(np.flatnonzero(~allowed))
-        pairs = ((banned.tokens, others.tokens), (banned.factors, others.factors), (banned.offsets, others.offsets))
-        return LogitEdits(*(np.concatenate((ours, theirs[kept])) for ours, theirs in pairs))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from triptych_serving.bundle.manifest import SpecialTokens
 from triptych_serving.decoding.hypotheses import Continuation, HypothesisGroup, SearchStep
 from triptych_serving.decoding.lane import encode_rows
-from triptych_serving.decoding.logits_processor import LogitEdits, make_processor
+from triptych_serving.decoding.logits_processor import BAN, Ints, LogitEdits, make_processor
 from triptych_serving.decoding.sampler import Sampler
 from triptych_serving.decoding.slots import SearchSlots
 from triptych_serving.scheduling.request import Row, TokenLogProbability
@@ -191,7 +191,11 @@ class SearchLane:
 
     def _draw(self, group: HypothesisGroup, sampler: Sampler, slot: int) -> Continuation:
         search, slots = group.search, self._slots
-        if 0 < group.candidates <= MAX_CANDIDATES:
+        if group.row.grammar is not None:
+            slots.cache.fetch(slots.log_probabilities)
+            tokens = self._allowed(group, slot)
+            log_probabilities = slots.log_probabilities[slot, tokens]
+        elif 0 < group.candidates <= MAX_CANDIDATES:
             log_probabilities, tokens = slots.best["top_log_probabilities"][slot], slots.best["top_tokens"][slot]
         else:
             slots.cache.fetch(slots.log_probabilities)
@@ -199,6 +203,13 @@ class SearchLane:
         index = sampler.choose(log_probabilities, search.temperature, search.sampling_topk, search.sampling_topp)
         token = index if tokens is None else int(tokens[index])
         return Continuation(slot, token, float(slots.so_far[slot] + log_probabilities[index]))
+
+    def _allowed(self, group: HypothesisGroup, slot: int) -> Ints:
+        """Return the tokens that the row's grammar allows next, without banned ones; the ends if there are no others."""
+        slots = self._slots
+        tokens: Ints = group.row.grammar.next_tokens(slots.history[slot, group.row.prompt : group.length].tolist())
+        tokens = tokens[slots.log_probabilities[slot, tokens] > BAN / 2]
+        return tokens if len(tokens) else slots.ends
 
     def _note(self, group: HypothesisGroup, step: SearchStep) -> None:
         """Add the log-probabilities of the next token of a row with one hypothesis; none of the end of the text."""

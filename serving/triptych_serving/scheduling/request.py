@@ -88,6 +88,7 @@ class Row(EngineRow):
     frame: FrameTokens = UNFRAMED
     shortlist: NDArray[np.int64] | None = None  # the only tokens that it may need, each once; None: any
     processor: Any = field(default=None, repr=False)  # edits its logits, one for all rows of a request; None: made by the lane
+    grammar: Any = field(default=None, repr=False)  # that its text follows; its own copy
     prompt: int = 0  # first tokens of `prefix` that are read before the first token is decoded, many at a time unless `scored`
     scored: bool = False  # the prompt's log-probabilities are wanted, too
     is_stopped: Callable[[Sequence[int]], bool] | None = None  # True if these tokens end with a stop sequence

@@ -10,7 +10,7 @@ from triptych_serving.bundle.manifest import TextGenerationManifest
 from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.decoding.lane_factory import SEARCH_SLOTS
-from triptych_serving.decoding.logits_processor import LogitsProcessor, make_processor
+from triptych_serving.decoding.logits_processor import make_processor
 from triptych_serving.decoding.prompt_cache import SCORES, PrefixCounters
 from triptych_serving.decoding.prompt_lane_factory import PromptLaneFactory, PromptOptions, PromptSpec
 from triptych_serving.encoding.options import EncoderOptions
@@ -124,7 +124,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
     def may_vary(self, request: GenerationRequest) -> bool:
         """Return True if a repeated request may get other results: drawn at random, or of a prompt with the time."""
         has_time = bool(request.messages) and self._chat is not None and self._chat.may_write_time
-        return has_time or resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.samples
+        return has_time or resolve_generation(request, self.manifest, self.context, self._engine_options.slots).search.varies
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of a token; none if it is not part of a text."""
@@ -176,8 +176,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         builder = TextBuilder(self.tokenizer, row, prompt.stop)
         tokens = hypothesis.tokens[row.prompt :]
         builder.add(tokens, is_last=True)
-        if row.search.follows_grammar and hypothesis.finish is Finish.STOP and not builder.stopped:
-            row.processor.grammar.check(tokens)
+        if row.grammar is not None and hypothesis.finish is Finish.STOP and not builder.stopped:
+            row.grammar.check(tokens)
         return GeneratedChoice(
             (prompt.echo or "") + builder.text,
             Finish.STOP if builder.stopped else hypothesis.finish,
@@ -287,12 +287,9 @@ class Generator(DecodeModel[PromptLaneFactory]):
             FrameTokens(forced=prompt),
             prompt=prompt,
             scored=request.echo and request.top_logprobs is not None,
+            grammar=None if grammar is None else grammar.copy(),
             is_stopped=StopCheck(request.stop, prompt, vocabulary, begins) if request.stop else None,
         )
         start = ids[0] if ids[0] < self.manifest.vocabulary_size else -1  # that of images has no logit
-        tokens = replace(self.lanes.spec.tokens, start=start)
-        if grammar is None:
-            row.processor = make_processor(row, tokens, vocabulary, begins)
-        else:
-            row.processor = grammar.processor(prompt, LogitsProcessor(search, tokens, vocabulary, prompt, begins))
+        row.processor = make_processor(row, replace(self.lanes.spec.tokens, start=start), vocabulary, begins)
         return row

@@ -2,22 +2,18 @@
 
 import json
 
-import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from triptych_serving.bundle.manifest import SpecialTokens
-from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.grammar import MOST_CHARACTERS, Grammar, GrammarCompiler
-from triptych_serving.decoding.logits_processor import BAN, Ints, LogitsProcessor
+from triptych_serving.decoding.logits_processor import Ints
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.text.vocabulary import Vocabulary
 
-END, PROMPT = 0, [65, 66, 67]
+END = 0
 SURFACES = [b"", *(bytes([byte]) for byte in range(1, 128)), b"ab", b'{"', b'":', b"]x"]
 PIECES = {"<end>": 0} | {surface.decode(): token for token, surface in enumerate(SURFACES) if token}
 VOCABULARY = Vocabulary(SURFACES)
-TOKENS = SpecialTokens(pad=-1, start=-1, end=END)
 
 
 @pytest.fixture(scope="module", params=["plain", "begins with a space"])
@@ -31,12 +27,11 @@ def compiler(request: pytest.FixtureRequest) -> GrammarCompiler:
 
 def next_of(grammar: Grammar, text: str) -> set[bytes]:
     """Return the tokens that may follow a text, written byte by byte; empty for the end."""
-    processor = grammar.processor(len(PROMPT), LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
-    return allowed(processor.edits(np.array([*PROMPT, *text.encode()])).tokens)
+    return surfaces(grammar.copy().next_tokens([*text.encode()]))
 
 
-def allowed(banned: Ints) -> set[bytes]:
-    return {SURFACES[token] for token in set(range(len(SURFACES))).difference(banned.tolist())}
+def surfaces(tokens: Ints) -> set[bytes]:
+    return {SURFACES[token] for token in tokens.tolist()}
 
 
 def test_tokens_of_several_bytes_count_as_their_bytes(compiler: GrammarCompiler) -> None:
@@ -71,20 +66,11 @@ def test_white_space_ends(compiler: GrammarCompiler) -> None:
     assert next_of(grammar, "[\n" + " " * 16) == {b"n", b"]"}
 
 
-def test_other_options_apply_to_tokens_that_may_follow(compiler: GrammarCompiler) -> None:
-    grammar = compiler.compile("regex", "[a-c]+")
-    others = LogitsProcessor(SearchParams(suppressed=("c",), repetition_penalty=2.0), TOKENS, VOCABULARY)
-    edits = grammar.processor(len(PROMPT), others).edits(np.array([*PROMPT, *b"b"]))
-    assert allowed(edits.tokens[edits.offsets == np.float32(BAN)]) == {b"", b"a", b"b", b"ab"}
-    [penalized] = edits.tokens[edits.factors != 1]
-    assert SURFACES[penalized] == b"b"  # those of the prompt are banned, and have one edit
-
-
-def test_a_row_may_begin_again(compiler: GrammarCompiler) -> None:
-    processor = compiler.compile("regex", "abc|xyz").processor(0, LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
-    assert allowed(processor.edits(np.array([*b"ab"])).tokens) == {b"c"}
-    assert allowed(processor.edits(np.array([], np.int64)).tokens) == {b"a", b"ab", b"x"}
-    assert allowed(processor.edits(np.array([*b"x"])).tokens) == {b"y"}
+def test_a_text_may_begin_again(compiler: GrammarCompiler) -> None:
+    grammar = compiler.compile("regex", "abc|xyz")
+    assert surfaces(grammar.next_tokens([*b"ab"])) == {b"c"}
+    assert surfaces(grammar.next_tokens([])) == {b"a", b"ab", b"x"}
+    assert surfaces(grammar.next_tokens([*b"x"])) == {b"y"}
 
 
 def test_parts_without_a_choice_have_the_longest_tokens(compiler: GrammarCompiler) -> None:
@@ -124,7 +110,6 @@ def test_rules_are_rejected(compiler: GrammarCompiler, field: str, rules: str, p
 def test_rules_that_cost_too_much_end_the_text(compiler: GrammarCompiler) -> None:
     objects = [{"properties": {f"p{index}": {"pattern": f"a.*{index}"}}} for index in range(250)]
     grammar = compiler.compile("json_schema", json.dumps({"anyOf": objects}))
-    processor = grammar.processor(0, LogitsProcessor(SearchParams(), TOKENS, VOCABULARY))
-    assert allowed(processor.edits(np.array([*b"{"])).tokens) == {b""}
+    assert surfaces(grammar.next_tokens([*b"{"])) == {b""}
     with pytest.raises(InvalidInputError, match="Current row has"):
-        processor.grammar.check([*b"{"])
+        grammar.check([*b"{"])
