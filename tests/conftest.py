@@ -1,4 +1,7 @@
-"""Property tests: no time limit, for a busy machine is no fault; the same examples in every run. Less garbage collection."""
+"""Property tests: no time limit, for a busy machine is no fault; the same examples in every run. Less garbage collection.
+
+TRIPTYCH_EXAMPLES sets the number of examples of a property test.
+"""
 
 import gc
 import os
@@ -8,7 +11,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import the runtime 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("triptych", deadline=None, derandomize=True)
+EXAMPLES = int(os.environ.get("TRIPTYCH_EXAMPLES", "30"))
+settings.register_profile("triptych", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.load_profile("triptych")
 gc.set_threshold(10_000, 20, 20)  # a tenth of an export was the collection of what imported libraries hold
 

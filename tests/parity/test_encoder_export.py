@@ -154,7 +154,7 @@ def jpeg(index: int) -> bytes:
 
 
 def save_vit(folder: Path) -> Path:
-    model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=2))
+    model = Vit(VitConfig(3, 32, 8, model_dim=32, heads=2, feedforward_dim=48, layers=1))
     enlarge(model)
     image = ImagePreprocessing(32, 32, "shortest-edge", 36, "bicubic", (0.5, 0.4, 0.3), (0.2, 0.3, 0.25))
     save_image_checkpoint(

@@ -22,6 +22,7 @@ from triptych_export.huggingface.folder import Folder
 from triptych_export.huggingface.gguf import open_gguf
 from triptych_export.parity.generation import draw_prompts, open_decoder, score
 from triptych_serving.bundle.bundle import open_bundle
+from triptych_serving.bundle.manifest import FILE_NAME
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -32,6 +33,7 @@ from triptych_training.checkpoints.encoder import ImageCheckpoint
 
 from ..fixtures.decoders import END, VARIANTS, small_decoder, small_image_gpt
 from ..fixtures.json_files import edit_json, write_json
+from ..fixtures.toy import IMAGE_GENERATION_MODELS
 from .test_huggingface_images import as_png
 
 PROMPTS, NEW = 100, 16
@@ -247,14 +249,17 @@ def test_an_image_gpt_classifies_as_in_transformers(tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> None:
-    model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint", layers=1)
-    source = load_decoder(tmp_path / "checkpoint")
-    write_generation(source, tmp_path / "bundle", lambda line: None, [], ("fp32",))
+    """The committed bundle is of this checkpoint: its graphs are traced like those of a GPT-2."""
+    model = small_image_gpt("CausalImageModeling", tmp_path / "checkpoint")
+    bundle = open_bundle(IMAGE_GENERATION_MODELS / "igpt" / "1")
+    manifest = json.loads(json.dumps(generation_manifest(load_decoder(tmp_path / "checkpoint"), ("fp32",))))
+    written = json.loads((bundle.folder / FILE_NAME).read_text())
+    assert {name: written[name] for name in manifest} == manifest
     processor = transformers.AutoImageProcessor.from_pretrained(tmp_path / "checkpoint")
     chance, size, rows = np.random.default_rng(3), (6, 6), (None, 0, 1, 5)
     pictures = [Image.fromarray(chance.integers(0, 256, (*shape, 3), np.uint8)) for shape in ((6, 6), (48, 48), (7, 7))]
     engine = DecodeModelOptions(engine=EngineOptions(workers=1))
-    generator = ImageGenerator("model", 1, open_bundle(tmp_path / "bundle"), engine)
+    generator = ImageGenerator("model", 1, bundle, engine)
     try:
         files, keep = list(map(as_png, pictures)), DecodingOptions(sampling_topk=1)
         found = {kept: generator.generate(GenerationRequest(images=files, rows=kept, options=keep)) for kept in rows}
@@ -270,6 +275,6 @@ def test_an_image_gpt_completes_images_as_in_transformers(tmp_path: Path) -> Non
             assert (np.asarray(Image.open(BytesIO(choice.image))) == colours[wanted].reshape(*size, 3)).all()
             assert generator.rows_of(generations[index]) == (3 if kept is None else kept)
     texts = [[32, *wanted.tolist()]]
-    [(likely, _)] = score(open_bundle(tmp_path / "bundle"), "fp32", texts)
+    [(likely, _)] = score(bundle, "fp32", texts)
     logits = model(torch.tensor([texts[0][:-1]])).logits[0, :, :32].log_softmax(-1)
     np.testing.assert_allclose(likely, logits.gather(1, torch.tensor(texts[0][1:])[:, None])[:, 0], atol=1e-4)

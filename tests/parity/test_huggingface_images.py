@@ -259,10 +259,8 @@ def check(case: Case, folder: Path) -> ImageFamily:
     return family
 
 
-# The graphs of the others are compared in test_image_graphs, their weights and outputs in test_original.
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "deit with teacher" else [pytest.mark.full]) for name in QUICK]
-)
+@pytest.mark.full  # test_image_graphs and test_encoder_export have graphs of each kind, test_original weights and outputs
+@pytest.mark.parametrize("name", QUICK)
 def test_a_served_bundle_equals_transformers(name: str, tmp_path: Path) -> None:
     case = QUICK[name]
     family = check(case, tmp_path)

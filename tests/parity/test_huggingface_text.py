@@ -24,6 +24,7 @@ from triptych_export.families.text import text_manifest, write_text
 from triptych_export.huggingface.architectures.registry import load
 from triptych_export.huggingface.folder import Folder
 from triptych_export.original import compare_with_original
+from triptych_export.parity.text import TextRow, answer_in_torch
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import TextManifest
 from triptych_serving.encoding.options import EncoderOptions
@@ -58,6 +59,12 @@ TOLERANCE = 1e-4
 SENTENCES_FILE = str(Path(__file__).parents[1] / "fixtures" / "sentences.txt")
 TEXTS = [*SENTENCES[:30], "Rain.", " ".join(SENTENCES[40:44])]
 POSITIONS = 160
+CROSS_ENCODER: dict[str, Any] = {  # as sentence-transformers saves it
+    "num_labels": 1,
+    "num_hidden_layers": 1,
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
+    "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
+}
 LABELS = {0: "O", 1: "B-PLACE", 2: "I-PLACE", 3: "B-TIME", 4: "I-TIME"}
 
 
@@ -338,15 +345,13 @@ def check_attention(theirs: Any, folder: Path, precision: str) -> None:
     assert found.std() > 0.02  # not uniform
 
 
-# test_original compares weights and outputs of the others.
+# test_original compares weights and outputs of the others, test_text_graphs a graph of BERT.
 @pytest.mark.parametrize(
     "family",
     [
-        BERT,
-        MPNET,
         MODERNBERT,
         DEBERTA,
-        *(pytest.param(family, marks=pytest.mark.full) for family in (ROBERTA, DISTILBERT, ELECTRA)),
+        *(pytest.param(family, marks=pytest.mark.full) for family in (BERT, MPNET, ROBERTA, DISTILBERT, ELECTRA)),
     ],
     ids=lambda family: family.name,
 )
@@ -424,14 +429,9 @@ def test_labels_may_be_independent(tmp_path: Path, problem: str) -> None:
         check_labels(model)
 
 
+@pytest.mark.full
 def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
-    options: dict[str, Any] = {  # as sentence-transformers saves it
-        "num_labels": 1,
-        "num_hidden_layers": 1,
-        "problem_type": "regression",
-        "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.1.0"},
-        "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity",
-    }
+    options = {**CROSS_ENCODER, "problem_type": "regression"}
     with imported(tmp_path, BERT, "ForSequenceClassification", **options) as model:
         check_labels(model)
         pairs = [(TEXTS[0], text) for text in TEXTS]
@@ -441,6 +441,21 @@ def test_a_cross_encoder_ranks_as_in_transformers(tmp_path: Path) -> None:
         assert [one.score for one in raw] == pytest.approx(logits.sort(descending=True).values.tolist(), abs=TOLERANCE)
         scores = [one.score for one in model.served.run(RERANK_TASK, pairs)]
         assert scores == pytest.approx(torch.sigmoid(logits).sort(descending=True).values.tolist(), abs=TOLERANCE)
+
+
+@torch.no_grad()
+def test_a_cross_encoder_has_the_sigmoid_of_the_logit_of_transformers(tmp_path: Path) -> None:
+    """The full tier serves it."""
+    theirs = build(BERT, "ForSequenceClassification", **CROSS_ENCODER)
+    save_checkpoint(theirs, word_pieces(), tmp_path)
+    checkpoint = load(Folder(tmp_path))
+    assert isinstance(checkpoint, TextCheckpoint)
+    pair = word_pieces().encode(*TEXTS[:2])
+    logits = theirs(torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.type_ids])).logits[0]
+    found = answer_in_torch(checkpoint.model, TextRow(pair.ids, pair.type_ids))
+    np.testing.assert_allclose(found["logits"], logits, atol=TOLERANCE)
+    np.testing.assert_allclose(found["probabilities"], logits.sigmoid(), atol=TOLERANCE)
+    assert text_manifest(checkpoint, ("fp32",))["pairs"]
 
 
 def test_a_sentence_transformers_folder_sets_the_pooling(tmp_path: Path) -> None:

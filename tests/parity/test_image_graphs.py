@@ -69,13 +69,7 @@ def make_model(shape: ImageConfig) -> TrainedImageModel:
     return model
 
 
-# The quick tier compares a ViT with a teacher with transformers instead. Only ViT has a graph of its own for CUDA.
-QUICK, QUICK_HALF = ("windows", "pyramid of overlapping patches", "residuals"), ("one layer",)
-
-
-def shapes(quick: Sequence[str]) -> Any:
-    """List SHAPES as parameters, of the full tier but for some."""
-    return [pytest.param(s, id=name, marks=[] if name in quick else [pytest.mark.full]) for name, s in SHAPES.items()]
+QUICK = ("windows", "pyramid of overlapping patches", "residuals")  # test_encoder_export has a ViT
 
 
 def write(shape: ImageConfig, folder: Path, precisions: Sequence[str]) -> Exported:
@@ -84,12 +78,15 @@ def write(shape: ImageConfig, folder: Path, precisions: Sequence[str]) -> Export
     return model, folder
 
 
-@pytest.fixture(scope="module", params=shapes(QUICK))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(s, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, s in SHAPES.items()],
+)
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return write(request.param, tmp_path_factory.mktemp("graph"), ("fp32", "int8"))
 
 
-@pytest.fixture(scope="module", params=shapes(QUICK_HALF))
+@pytest.fixture(scope="module", params=SHAPES.values(), ids=SHAPES)
 def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return write(request.param, tmp_path_factory.mktemp("half"), (HALF_PRECISION,))
 
@@ -135,6 +132,7 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, images: list
     assert report["mean_probability_difference"] < 0.1
 
 
+@pytest.mark.full
 def test_fp16_is_nearer_and_names_the_same_labels(half: Exported, images: list[Pixels]) -> None:
     model, folder = half
     expected = [answer_images_in_torch(model, image, MEAN, STD) for image in images]
@@ -144,6 +142,7 @@ def test_fp16_is_nearer_and_names_the_same_labels(half: Exported, images: list[P
     assert report["mean_probability_difference"] < 0.005
 
 
+@pytest.mark.full
 def test_fp16_can_be_captured_on_a_gpu(half: Exported) -> None:
     """Every node has a kernel on CUDA, and none waits for a number that the host takes from a shape."""
     assert unfit_nodes(onnx.load(half[1] / "graph.fp16.onnx", load_external_data=False), ("k",)) == []

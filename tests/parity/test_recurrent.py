@@ -9,14 +9,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from triptych_export.bundle_files import write_graph
 from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families.translation import write_translation
-from triptych_export.graphs.tracing import trace_translation
-from triptych_export.graphs.translation import GraphSettings
 from triptych_export.parity.translation import ParitySample, check_parity
-from triptych_export.quantization.weights_file import WeightsFile
 from triptych_export.translation_source import TranslationSource
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import SourceFrame, TargetFrame
@@ -24,8 +20,6 @@ from triptych_serving.bundle.search_params import SearchParams
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.models.decode_model import DecodeModelOptions
 from triptych_serving.models.translation.translator import Translator
-from triptych_serving.runtime.arrays import stack_rows
-from triptych_serving.runtime.session import Session
 from triptych_serving.scheduling.request import Row
 from triptych_training.checkpoints.translation import RNN, load_checkpoint
 from triptych_training.decoding.batch_beam import SearchOptions, search
@@ -75,22 +69,6 @@ def test_the_engine_finds_what_pytorch_finds(
         attention = row.hypotheses[0].attention
         assert attention is not None
         assert attention == pytest.approx(weights_of(model, row.source, row.tokens), abs=1e-5)
-
-
-@torch.no_grad()
-def test_an_encoder_of_gated_units_gives_pytorch_s_keys_and_annotations(tmp_path: Path) -> None:
-    """The decoder's step is PyTorch's own, whatever its cells; the encoder has operators of its own for each kind."""
-    model, lengths = make_model(2, "gru", "multiplicative"), [9, 2, 5]
-    graph = trace_translation("encoder", model, GraphSettings(max_source=30))
-    write_graph(graph, tmp_path / "encoder.onnx", WeightsFile(tmp_path / "weights.bin"), "fp32")
-    rows = [[*torch.randint(4, 340, (length - 1,)).tolist(), 2] for length in lengths]
-    inputs = {"source": stack_rows(rows, 0, np.int64), "lengths": np.array(lengths, np.int32)}
-    [memory] = Session(tmp_path / "encoder.onnx").run(inputs)
-    for index, row in enumerate(rows):
-        ids = torch.tensor([row])
-        [wanted] = model.decoder.project_memory(model.encoder(ids, model.source_mask(ids)))
-        for found, values in zip(memory[:, index, 0, : len(row)], wanted, strict=True):
-            np.testing.assert_allclose(found, values[0], atol=1e-5)
 
 
 @torch.no_grad()

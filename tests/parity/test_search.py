@@ -24,7 +24,7 @@ from ..fixtures.toy import BUNDLE, HERE, SOURCES, TARGETS
 from .reference import TOLERANCE, assert_found, expected, log_probabilities, token_log_probabilities
 
 END = 2
-LIMIT = 24  # most tokens of a translation
+LIMIT = 18  # most tokens of a translation
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "repetition, one beam": {"repetition_penalty": 1.4},
     "no pair twice": {"beam_size": 4, "num_hypotheses": 4, "no_repeat_ngram_size": 2},
     "no token twice": {"beam_size": 2, "num_hypotheses": 2, "no_repeat_ngram_size": 1},
-    "long": {"beam_size": 4, "num_hypotheses": 4, "min_length": 20},
+    "long": {"beam_size": 4, "num_hypotheses": 4, "min_length": 15},
     "long, one beam": {"min_length": LIMIT},
     "everything": {
         "beam_size": 5,

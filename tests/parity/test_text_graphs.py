@@ -1,6 +1,6 @@
 """Every head and shape of the BERT family, with large random weights: the graph's numbers are PyTorch's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ MODELS: dict[str, Callable[[], BertModel]] = {
 DISENTANGLED = DebertaConfig(VOCABULARY, **SHAPE, position_buckets=8, max_distance=LONGEST, mask_id=4)
 MODELS["DeBERTa"] = lambda: BertForPretraining(DISENTANGLED, next_sentence=False)
 QUICK = ("pre-training",)  # test_encoder_export has text classification, test_huggingface_text a norm before each layer
+PARAMETERS = [pytest.param(m, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, m in MODELS.items()]
 Exported = tuple[BertModel, Path]
 
 
@@ -57,16 +58,20 @@ def enlarge(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(m, id=name, marks=[] if name in QUICK else [pytest.mark.full]) for name, m in MODELS.items()],
-)
-def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    model = request.param()
+def write(model: BertModel, folder: Path, precisions: Sequence[str]) -> Exported:
     enlarge(model)
-    folder = tmp_path_factory.mktemp("graph")
-    write_encoder(folder, ("fp32", "int8", HALF_PRECISION), lambda half: trace_text(model, half=half))
+    write_encoder(folder, precisions, lambda half: trace_text(model, half=half))
     return model, folder
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
+def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return write(request.param(), tmp_path_factory.mktemp("graph"), ("fp32", "int8"))
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
+def half(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return write(request.param(), tmp_path_factory.mktemp("half"), (HALF_PRECISION,))
 
 
 @pytest.fixture
@@ -113,8 +118,8 @@ def test_int8_is_near_and_needs_no_slow_kernels(exported: Exported, rows: list[T
     assert report["top_1_agreement_percent"] > 60
 
 
-def test_fp16_is_nearer_and_names_the_same_tokens(exported: Exported, rows: list[TextRow]) -> None:
-    model, folder = exported
+def test_fp16_is_nearer_and_names_the_same_tokens(half: Exported, rows: list[TextRow]) -> None:
+    model, folder = half
     expected = [answer_in_torch(model, row) for row in rows]
     session = Session(folder / "graph.fp16.onnx")
     report = compare_answers(expected, answer_in_session(session, rows, 16, pad=0))
@@ -125,9 +130,9 @@ def test_fp16_is_nearer_and_names_the_same_tokens(exported: Exported, rows: list
     assert {values.dtype for values in outputs} <= {np.dtype(np.float32), np.dtype(np.int64)}
 
 
-def test_fp16_can_be_captured_on_a_gpu(exported: Exported) -> None:
+def test_fp16_can_be_captured_on_a_gpu(half: Exported) -> None:
     """Every node has a kernel on CUDA, and none waits for a number that the host takes from a shape."""
-    assert unfit_nodes(onnx.load(exported[1] / "graph.fp16.onnx", load_external_data=False), ("k",)) == []
+    assert unfit_nodes(onnx.load(half[1] / "graph.fp16.onnx", load_external_data=False), ("k",)) == []
 
 
 def given(rows: list[TextRow], session: Session) -> dict[str, NDArray[Any]]:

@@ -31,7 +31,7 @@ class FakeTarget:
         slots: Requests processed at once; the others wait.
     """
 
-    def __init__(self, seconds: float = 0.001, code: str = OK, slots: int = 1_000) -> None:
+    def __init__(self, seconds: float = 0.003, code: str = OK, slots: int = 1_000) -> None:
         self.seconds, self.code = seconds, code
         self.under_way = self.most = self.sent = 0
         self.open_calls = self.close_calls = 0

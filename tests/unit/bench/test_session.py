@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,6 +27,12 @@ BENCHMARK = BenchmarkSpec(
     concurrencies=(2,),
     rates=(100.0,),
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the collection of garbage before each run, which scans what all tests have imported."""
+    monkeypatch.setattr("triptych_bench.load.event_loop.gc", Mock())
 
 
 def report_of(spec: BenchmarkSpec, target: FakeTarget | None = None) -> Report:

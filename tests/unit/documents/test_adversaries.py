@@ -10,7 +10,7 @@ from triptych_documents.rules import Term, TranslationRules
 from triptych_documents.segments.protected import ProtectedFinder
 from triptych_documents.translation.checking import missing_numbers
 
-LENGTH = 100_000
+LENGTH = 40_000
 REPEATED = ("/-", "a@", "{", "<", "1,", "http://", "_a", "\\-", "deadbeef0", "a-")
 PREFIXED = (("%", "0"), ("%(a)", "0"), ("%<a>", "0"), ("www.a", "."))
 

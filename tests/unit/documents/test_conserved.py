@@ -13,8 +13,8 @@ from .generated import assert_conserved, units
 from .translators import EVERY, Translate, translated, wild
 
 ANY = st.sampled_from((*EVERY, wild, wild, wild))
-FEW = settings(max_examples=100, suppress_health_check=list(HealthCheck))
-SOME = settings(FEW, max_examples=40)
+FEW = settings(max_examples=40, suppress_health_check=list(HealthCheck))
+SOME = settings(FEW, max_examples=20)
 MANY = settings(FEW, max_examples=5_000, derandomize=False)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from triptych_training.checkpoints.translation import load_checkpoint, save_chec
 from ...fixtures.half import HALF_BUNDLE
 from ...fixtures.toy import BUNDLE, HERE, PAIRS
 
-CHECKPOINT = HERE / "checkpoint"
+CHECKPOINT, FEW = HERE / "checkpoint", 40
 
 
 def copy_graphs(source: TranslationSource, folder: Path, say: Callable[[str], None], *more: object) -> None:
@@ -47,28 +47,37 @@ def spoil_graphs(source: TranslationSource, folder: Path, say: Callable[[str], N
     write_manifest(folder, translation_manifest(source))
 
 
-@pytest.fixture(autouse=True)
-def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation_family, "write_translation", copy_graphs)
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A bundle in both precisions, and the progress lines."""
-    said: list[str] = []
+@pytest.fixture(autouse=True, scope="module")
+def brief() -> Iterator[None]:
+    """Copy graphs instead of tracing them; compare few sentences, in one batch size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation_family, "write_translation", copy_graphs)
-        options = ExportOptions(tmp_path_factory.mktemp("models"), precisions=("int8", "fp32"), notes="Toy sentences | CC0.\n")
-        return export(CHECKPOINT, options, said.append), said
+        patch.setattr(parity, "BATCHES", (16,))
+        patch.setattr(parity, "MIN_DISTINCT", FEW)
+        yield
 
 
 @pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare few sentences, in one batch size."""
-    monkeypatch.setattr(parity, "BATCHES", (16,))
-    monkeypatch.setattr(translation_family, "PARITY_SENTENCES", 40)
-    for minimum in ("MIN_SENTENCES", "MIN_DISTINCT"):
-        monkeypatch.setattr(parity, minimum, 10)
+def few_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parity, "MIN_SENTENCES", FEW)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy checkpoint with few sentences."""
+    folder = Path(shutil.copytree(HERE / "checkpoint", tmp_path_factory.mktemp("few") / "checkpoint"))
+    (folder / "samples.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:FEW]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A bundle in both precisions, and the progress lines."""
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parity, "MIN_SENTENCES", FEW)
+        options = ExportOptions(tmp_path_factory.mktemp("models"), precisions=("int8", "fp32"), notes="Toy sentences | CC0.\n")
+        return export(checkpoint, options, said.append), said
 
 
 def test_a_bundle_has_its_place_in_the_repository_and_holds_all_files(exported: tuple[Path, list[str]]) -> None:
@@ -85,9 +94,9 @@ def test_a_bundle_has_its_place_in_the_repository_and_holds_all_files(exported: 
 def test_manifest_and_card_report_parity_quality_and_origin(exported: tuple[Path, list[str]]) -> None:
     manifest = open_bundle(exported[0]).manifest
     assert manifest.default_precision == "int8"
-    assert (manifest.parity["fp32"]["identical"], manifest.parity["fp32"]["sentences"]) == (True, 300)
+    assert (manifest.parity["fp32"]["identical"], manifest.parity["fp32"]["sentences"]) == (True, FEW)
     assert manifest.parity["int8"]["next_token_agreement_percent"] > 99
-    assert (manifest.metrics["bleu_fp32"], manifest.metrics["validation_pairs"]) == (100, len(PAIRS))
+    assert (manifest.metrics["bleu_fp32"], manifest.metrics["validation_pairs"]) == (100, FEW)
     assert len(manifest.provenance["checkpoint_sha256"]) == 64
     assert manifest.provenance["training"]["steps"] == 840
     assert manifest.provenance["training"]["recipe"]["train"] == ["pairs.tsv"]
@@ -113,27 +122,27 @@ def test_too_few_sentences_are_noticed_before_the_graphs_are_written(tmp_path: P
     assert said == ["decoding in PyTorch"]
 
 
-@pytest.mark.usefixtures("brief")
-def test_one_precision_ships_alone_under_the_next_free_version(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_suffice")
+def test_one_precision_ships_alone_under_the_next_free_version(tmp_path: Path, checkpoint: Path) -> None:
     (tmp_path / "toy" / "7").mkdir(parents=True)
-    folder = export(CHECKPOINT, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), lambda line: None)
+    folder = export(checkpoint, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), lambda line: None)
     assert folder == tmp_path / "toy" / "8"
     assert not [path.name for path in folder.iterdir() if "int8" in path.name]
     manifest = open_bundle(folder).manifest
     assert (list(manifest.precisions), manifest.default_precision) == (["fp32"], "fp32")
 
 
-@pytest.mark.usefixtures("brief")
+@pytest.mark.usefixtures("few_suffice")
 @pytest.mark.parametrize("existing", [[], ["en-de", "en-de/1"]], ids=["new", "existing"])
 def test_a_bundle_that_differs_from_pytorch_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str]
+    tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, existing: list[str]
 ) -> None:
     monkeypatch.setattr(translation_family, "write_translation", spoil_graphs)
     repository = tmp_path / "models"
     for name in existing:
         (repository / name).mkdir(parents=True)
     with pytest.raises(ParityError, match="sentences differ from PyTorch"):
-        export(CHECKPOINT, ExportOptions(repository), lambda line: None)
+        export(checkpoint, ExportOptions(repository), lambda line: None)
     assert repository.exists() == bool(existing)
     assert [path.relative_to(repository).as_posix() for path in repository.rglob("*")] == existing
 
@@ -167,8 +176,8 @@ def test_contradictory_options_are_rejected(tmp_path: Path, options: dict[str, A
     assert str(caught.value) == message.format(tmp_path)
 
 
-@pytest.mark.usefixtures("brief")
-def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_suffice")
+def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path, checkpoint: Path) -> None:
     other = tmp_path / "toy" / "1" / "bundle.json"
 
     def say(line: str) -> None:
@@ -176,7 +185,7 @@ def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path) -> 
         other.write_text("{}")
 
     with pytest.raises(SourceError, match=r"version: another export has written .* meanwhile; export again"):
-        export(CHECKPOINT, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), say)
+        export(checkpoint, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), say)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
 
 

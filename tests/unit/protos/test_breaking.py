@@ -4,6 +4,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
@@ -12,12 +13,20 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from ...fixtures.contracts import ADDITIONS, BREAKS, CONTRACT, OTHER, Change, write
 
 PROTOS = Path(__file__).resolve().parents[3] / "protos"
-spec = importlib.util.spec_from_file_location("breaking", PROTOS / "breaking.py")
-assert spec is not None
-assert spec.loader is not None
-breaking = importlib.util.module_from_spec(spec)
-sys.modules["breaking"] = breaking
-spec.loader.exec_module(breaking)
+
+
+def load(path: Path, name: str) -> Any:
+    """Import a script."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+breaking = load(PROTOS / "breaking.py", "breaking")
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +78,26 @@ def test_the_contract_has_every_service_of_the_release() -> None:
     assert not any(file.HasField("source_code_info") for file in contract.file)
 
 
-def test_a_break_is_reported_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_break_is_reported_until_it_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The command itself, over a copy."""
     script = tmp_path / "breaking.py"
     script.write_bytes((PROTOS / "breaking.py").read_bytes())
     (tmp_path / "contract").mkdir()
+    copy = load(script, "breaking_copy")
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        return int(copy.main())
 
     write(CONTRACT, tmp_path)
-    assert run("--accept").returncode == 0
-    assert run().returncode == 0
+    assert run("--accept") == 0
+    assert run() == 0
     first = (tmp_path / "contract/triptych.v1.txtpb").read_text(encoding="utf-8")
     assert text_format.Parse(first, FileDescriptorSet()) == breaking.compiled(tmp_path)
     write(Change("", "int64 size = 10;", "string size = 10;").apply(), tmp_path)
-    result = run()
-    assert result.returncode == 1
-    assert result.stderr == "FIELD_SAME_TYPE: triptych.v1.GetThingRequest.size: the type was 'int64', is 'string'\n"
-    assert run("--accept").returncode == 0
-    assert run().returncode == 0
+    assert run() == 1
+    assert capsys.readouterr().err == "FIELD_SAME_TYPE: triptych.v1.GetThingRequest.size: the type was 'int64', is 'string'\n"
+    assert run("--accept") == 0
+    assert run() == 0

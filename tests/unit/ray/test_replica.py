@@ -107,7 +107,7 @@ def test_errors_are_in_the_context(loop: asyncio.Runner, replica: Any) -> None:
 
 def test_cancelled_calls_leave_the_engine(loop: asyncio.Runner, replica: Any) -> None:
     async def act() -> None:
-        request = translation_pb2.TranslateRequest(contents=SOURCES * 20, options={"beam_size": 4, "min_length": 40})
+        request = translation_pb2.TranslateRequest(contents=SOURCES * 4, options={"beam_size": 4, "min_length": 40})
         task = asyncio.create_task(replica.Translate(request.SerializeToString(), FakeContext()))
         engine = replica.server.registry.models[0].model.engine
         while sum(engine.load()) == 0:

@@ -147,7 +147,7 @@ def test_all_recipes_are_tested() -> None:
     assert {path.name for path in RECIPES.glob("*.sh")} == {*SCRIPTS, "common.sh", "data.sh"}
 
 
-@pytest.mark.parametrize("rehearsal", ["1", ""], ids=["rehearsal", "real"])
+@pytest.mark.parametrize("rehearsal", [pytest.param("1", id="rehearsal", marks=pytest.mark.full), pytest.param("", id="real")])
 @pytest.mark.parametrize("recipe", SCRIPTS)
 def test_every_command_of_a_recipe_can_be_parsed(tmp_path: Path, data: Path, recipe: str, rehearsal: str) -> None:
     given, runs = SCRIPTS[recipe]

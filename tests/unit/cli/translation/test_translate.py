@@ -42,12 +42,12 @@ def test_arguments_and_files_with_several_batches(run: Run, tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("stdin", "out"),
     [
-        (lines(*SOURCES), "".join(f"{target}\n" for target in TARGETS)),
+        (lines(*SOURCES[:40]), "".join(f"{target}\n" for target in TARGETS[:40])),
         (SOURCE.encode(), f"{TARGET}\n"),
         (b"", ""),
         (b"\xef\xbb\xbf" + f"{SOURCES[0]}\r\n{SOURCES[1]}\r\n".encode(), f"{TARGETS[0]}\n{TARGETS[1]}\n"),
     ],
-    ids=["all", "no line break at the end", "empty", "byte order mark and CRLF"],
+    ids=["many", "no line break at the end", "empty", "byte order mark and CRLF"],
 )
 def test_a_pipe(run: Run, stdin: bytes, out: str) -> None:
     assert run(*Toy, stdin=stdin).success == out

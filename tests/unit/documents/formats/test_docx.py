@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
@@ -211,7 +211,6 @@ def test_translated_text_is_in_its_language(language: str, properties: str, expe
     assert written(run("a", properties), language) == f"<w:r><w:rPr>{expected}</w:rPr><w:t>A</w:t></w:r>"
 
 
-@settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
     assert_writable(read, docx(paragraphs(run("a ") + run("b", BOLD) + "<w:r><w:br/></w:r>" + run("c"))), first, bold, last)

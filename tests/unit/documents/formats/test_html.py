@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DocumentError
@@ -314,7 +314,6 @@ TEXTS = "<a\x20href='>'> {{x}} {%y%} &# &#; &x; a C. &amp; &nbsp; \n < > <!-- --
 PARTS = st.sampled_from([" ", *(part.replace("\x20", " ") for part in f"{TAGS} {ODD} {TEXTS}".split(" "))])
 
 
-@settings(max_examples=80)
 @given(st.lists(PARTS, max_size=20).map("".join))
 def test_any_markup_round_trips(data: str) -> None:
     turned(data)
@@ -323,7 +322,6 @@ def test_any_markup_round_trips(data: str) -> None:
     assert "".join(data[token.start : token.end] for token in found) == data
 
 
-@settings(max_examples=60)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t&<>{}%'\";#a"), min_size=1))
 def test_any_text_round_trips(text: str) -> None:
     wanted = re.sub("[ \t\n]+", " ", text).strip(" ")

@@ -2,7 +2,7 @@
 
 from itertools import accumulate, pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.formats.shared.inline_codes import ScannedPart, ScannedTag, coded, core, pieces_of, soft
@@ -84,7 +84,6 @@ def test_line_ends_of_codes_end_lines() -> None:
     assert wrapped(["one", "two\\\nthree", "four"], 10) == ["one two\\", "three four"]
 
 
-@settings(max_examples=100)
 @given(st.lists(st.text("abc-", min_size=1, max_size=9), min_size=1), st.integers(5, 30), st.integers(0, 4))
 def test_no_word_is_lost_and_lines_are_full(words: list[str], width: int, used: int) -> None:
     lines = wrapped(words, width, used, lambda word: not word.startswith("-"))

@@ -117,4 +117,4 @@ def test_unclosed_markup_takes_linear_time(sign: str, monkeypatch: pytest.Monkey
         read("markdown", (sign * length)[:length], ReadOptions())
         return count
 
-    assert steps(4_000) < 2.5 * steps(2_000) < 50 * 4_000
+    assert steps(2_000) < 2.5 * steps(1_000) < 50 * 2_000

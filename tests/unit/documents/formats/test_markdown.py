@@ -350,7 +350,7 @@ def test_deep_nesting_is_fast() -> None:
 WORDS = st.text(st.sampled_from("ab1.-+#>*_`[]()!<&;|\\~$:{}= \n\xa0é"), min_size=1, max_size=12)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.data())
 def test_any_text_can_be_written_around_codes(data: st.DataObject) -> None:
     document = read("markdown", GUIDE)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError, UnknownFormatError
 from triptych_documents.format import ReadOptions
@@ -142,7 +142,6 @@ def test_title_and_language_are_translated() -> None:
     assert [unit.text for unit in read(broken, ReadOptions()).units] == ["text"]
 
 
-@settings(max_examples=60)
 @given(TEXT, TEXT, TEXT)
 def test_any_text_can_be_written(first: str, bold: str, last: str) -> None:
     assert_writable(read, odt(f"<text:p>a {span('b')}<text:line-break/>c</text:p>", "", AUTOMATIC), first, bold, last)

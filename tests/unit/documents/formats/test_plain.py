@@ -1,6 +1,6 @@
 """Plain text reader."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.format import ReadOptions
@@ -98,7 +98,6 @@ def test_the_encoding_can_be_set() -> None:
     assert read("text", "ä\n".encode("cp1252"), ReadOptions(encoding="cp1252")).render({0: ("ö",)}) == "ö\n".encode("cp1252")
 
 
-@settings(max_examples=60)
 @given(st.lists(st.text("abcde,.", min_size=1, max_size=12).filter(lambda word: word.strip(",.")), min_size=1, max_size=60))
 def test_any_words_round_trip(words: list[str]) -> None:
     text = " ".join(words)

@@ -1,7 +1,7 @@
 """SubRip and WebVTT readers."""
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError
@@ -114,7 +114,6 @@ def test_files_without_times_are_rejected() -> None:
     assert texts(read("srt", "\n")) == []
 
 
-@settings(max_examples=60)
 @example("00:00:01,000 --> 00:00:02,000")
 @example("a {\\an8} b <\u2060b> a \\N c <i> {y}")
 @given(st.text("ab <>{}\\N-/>1\u2060\n", min_size=1).filter(lambda text: text.strip()))
@@ -203,7 +202,6 @@ def test_text_outside_of_cues_is_reported() -> None:
     assert (finding.where, "not shown and not translated" in finding.message) == ("line 10", True)
 
 
-@settings(max_examples=60)
 @given(st.text("ab <>&;-/>1\u2060\n\xa0", min_size=1).filter(lambda text: text.strip(" \n")))
 def test_any_text_can_be_written_as_webvtt(text: str) -> None:
     changed = translated("vtt", WEB_FILM, "x", "y", text)

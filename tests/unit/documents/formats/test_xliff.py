@@ -5,7 +5,7 @@ import difflib
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError
@@ -260,7 +260,6 @@ def test_other_xml_is_rejected(data: str, problem: str) -> None:
         read("xliff", data)
 
 
-@settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n&<>]"), min_size=1))
 def test_any_text_round_trips(text: str) -> None:
     for data, path in (
@@ -273,7 +272,6 @@ def test_any_text_round_trips(text: str) -> None:
         assert text in ("Hello", found.text)
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 400), st.integers(0, 60), st.sampled_from(["", "<", ">", "&", '"', "<g>", "</g>", "]]>", "<source>"]))
 def test_damaged_files_are_rejected_or_harmless(start: int, length: int, instead: str) -> None:
     data = unit('A <g id="1">b <x id="2"/></g><bpt id="3"/>c<ept id="3"/>', "<target/>")

@@ -3,7 +3,7 @@
 import codecs
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError, DocumentError
@@ -123,14 +123,12 @@ def test_unknown_encodings_are_rejected(name: str) -> None:
         decoded(f"<?xml version='1.0' encoding='{name}'?><a/>".encode())
 
 
-@settings(max_examples=60)
 @given(TEXTS)
 def test_any_text_round_trips(text: str) -> None:
     [_, *found, _] = tokens(f"<a>{written_text(text)}</a>")
     assert "".join(token.text for token in found) == text
 
 
-@settings(max_examples=60)
 @given(TEXTS, st.sampled_from("\"'"))
 def test_any_attribute_round_trips(text: str, quote: str) -> None:
     assert tokens(f"<a b={quote}{written_attribute(text, quote)}{quote}/>")[0].attributes == {"b": text}

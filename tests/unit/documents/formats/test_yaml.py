@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_documents.errors import DamagedDocumentError
@@ -153,7 +153,6 @@ def test_aliases_are_not_expanded_and_depth_needs_no_stack() -> None:
         read("yaml", "[" * 1_500 + "some text" + "]" * 1_500)
 
 
-@settings(max_examples=60)
 @given(st.text(), st.sampled_from(["a: some text\n", "a: 'some text'\n", 'a: "some text"\n', "a: {b: [some text]}\n"]))
 def test_any_text_can_be_written(text: str, source: str) -> None:
     changed = translated("yaml", source, text, options=ALL)
@@ -161,7 +160,6 @@ def test_any_text_can_be_written(text: str, source: str) -> None:
     assert (found["b"][0] if isinstance(found, dict) else found) == text
 
 
-@settings(max_examples=60)
 @given(st.text("ab \n:#-'\t"), st.sampled_from(["|", ">", "|-", ">-", "|+", "|  # c"]))
 def test_any_text_can_be_written_into_blocks(text: str, header: str) -> None:
     source = f"x:\n  - {header}\n    some text\n\n    more\n  - next text\ny: z\n"

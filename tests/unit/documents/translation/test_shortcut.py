@@ -27,7 +27,7 @@ texts |= st.lists(st.sampled_from((*WORDS, *SIGNS)), min_size=1, max_size=6).map
 units = st.builds(lambda text, keeps: Unit((text,), "here", keeps_space=keeps), texts, st.booleans())
 
 
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(st.lists(units, max_size=4), st.sampled_from((*EVERY, wild)), st.sampled_from(RULES), st.randoms(use_true_random=False))
 def test_the_shortcut_changes_no_result(
     units: Sequence[Unit], translate: Translate, rules: TranslationRules, chance: random.Random

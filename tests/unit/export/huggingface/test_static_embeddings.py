@@ -1,6 +1,8 @@
 """Tables of vectors, from files and folders of other software to a served bundle."""
 
 import json
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,8 @@ import torch
 from safetensors.torch import save_file
 
 from triptych_export.exporter import export
-from triptych_export.huggingface.static_embeddings import load_word_file
+from triptych_export.huggingface.folder import Folder
+from triptych_export.huggingface.static_embeddings import load_static_folder, load_word_file
 from triptych_export.options import ExportOptions
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, NEIGHBORS_TASK
@@ -59,21 +62,29 @@ def write_sentence_transformers(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("write", "scale"),
-    [(write_binary, 1.0), (write_model2vec, None), (write_sentence_transformers, 2 / 3)],
+    [(write_binary, 1.0), (write_model2vec, 1.0), (write_sentence_transformers, 2 / 3)],
     ids=["binary", "model2vec", "sentence-transformers"],
 )
-def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write, scale: float | None) -> None:
+def test_a_text_is_the_mean_of_its_known_tokens(tmp_path: Path, write: Callable[[Path], Path], scale: float) -> None:
+    path = write(tmp_path)
+    loaded = load_word_file(path) if path.is_file() else load_static_folder(Folder(path))[0]
+    assert loaded.normalize == (write is write_model2vec)
+    assert loaded.tokenizer is not None
+    known, unknown = loaded.tokenizer.encode_batch(["King zzz river", "zzz"])
+    found = loaded.model(torch.tensor(known.ids))
+    np.testing.assert_allclose(found, TABLE[[0, 3]].mean(0) * scale, rtol=1e-5, atol=1e-6)
+    assert not loaded.model(torch.tensor(unknown.ids)).any()
+
+
+def test_a_table_is_served_with_its_neighbours(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
-    bundle = export(write(tmp_path / "source"), ExportOptions(tmp_path / "models", name="words"), lambda _: None)
-    model = TextModel("words", 1, open_bundle(bundle))
-    try:
+    path = write_model2vec(tmp_path / "source")
+    bundle = export(path, ExportOptions(tmp_path / "models", name="words"), lambda _: None)
+    with closing(TextModel("words", 1, open_bundle(bundle))) as model:
         first, unknown = model.run(EMBEDDING_TASK, ["King zzz river", "zzz"])
         [near] = model.run(NEIGHBORS_TASK, ["king -man river"])
-    finally:
-        model.close()
     mean = TABLE[[0, 3]].mean(0)
-    expected = mean * scale if scale else mean / np.linalg.norm(mean)
-    np.testing.assert_allclose(first.values, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(first.values, mean / np.linalg.norm(mean), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(unknown.values, 0)
     units = TABLE / np.linalg.norm(TABLE, axis=1, keepdims=True)
     query = units[0] - units[2] + units[3]

@@ -21,7 +21,6 @@ from triptych_export.errors import SourceError
 from triptych_export.exporter import ExportOptions, export
 from triptych_export.families import tensors
 from triptych_export.huggingface.folder import Folder
-from triptych_export.onnx_files import trial
 from triptych_export.onnx_files.layout import find_graphs
 from triptych_serving.bundle.bundle import open_bundle
 from triptych_serving.bundle.manifest import read_manifest
@@ -35,6 +34,7 @@ from triptych_serving.services.oip.plain_tensors import inputs_from, response_to
 from ....fixtures.encoders import VOCABULARY, tokenizer
 from ....fixtures.json_files import edit_json, write_json
 from ....fixtures.onnx_models import onnx_model, values
+from ....fixtures.quick_trials import quick_trials  # noqa: F401
 
 INT64, FLOAT = TensorProto.INT64, TensorProto.FLOAT
 WIDTH, LABELS = 8, 3
@@ -284,12 +284,6 @@ def test_a_manifest_that_allows_more_than_its_graph_is_rejected(tmp_path: Path) 
         TensorModel("relu", 1, open_bundle(folder))
 
 
-def test_what_the_runtime_rejects_is_told_without_a_traceback(tmp_path: Path) -> None:
-    path = plain(tmp_path / "odd.onnx", [("Relu", "z", "y")], {"x": ["rows", 3]}, {"y": ["rows", 3]})
-    with pytest.raises(SourceError, match=r"CPU time failed: \S*odd\.onnx: the runtime cannot load it"):
-        export(path, ExportOptions(tmp_path / "models"), lambda _: None)
-
-
 @pytest.mark.parametrize(("value", "batches"), [(0.5, True), (0.0, False)])
 def test_samples_that_cannot_differ_do_not_show_independence(value: float, batches: bool, tmp_path: Path) -> None:
     path = plain(tmp_path / "relu.onnx", RELU, {"x": ["rows", 2]}, {"y": ["rows", 2]})
@@ -407,19 +401,3 @@ def test_weights_of_four_bits_and_strings_are_kept(external: bool, tmp_path: Pat
         assert bundle.path("weights.fp32.bin").stat().st_size == 64 * 63 // 2
     finally:
         served.close()
-
-
-def test_a_file_that_never_ends_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop with 2^62 turns; another process runs it, and the limit of its CPU time ends it."""
-    body = helper.make_graph(
-        [helper.make_node("Identity", [name], [f"{name}_out"]) for name in ("go", "value")],
-        "body",
-        [*values({"turn": []}, INT64), *values({"go": []}, TensorProto.BOOL), *values({"value": ["rows"]})],
-        [*values({"go_out": []}, TensorProto.BOOL), *values({"value_out": ["rows"]})],
-    )
-    nodes, turns = [helper.make_node("Loop", ["turns", "", "x"], ["y"], body=body)], np.array(2**62)
-    path = tmp_path / "endless.onnx"
-    onnx.save(onnx_model(nodes, values({"x": ["rows"]}), values({"y": ["rows"]}), {"turns": turns}, opset=17), path)
-    monkeypatch.setattr(trial, "MOST_SECONDS", 1)
-    with pytest.raises(SourceError, match="a trial run"):
-        trial.try_run(path, [{"x": np.zeros(2, np.float32)}], 1_000)

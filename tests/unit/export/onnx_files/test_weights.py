@@ -9,23 +9,15 @@ import pytest
 import torch
 
 from triptych_export.errors import SourceError
-from triptych_export.exporter import ExportOptions, export
-from triptych_export.families import translation
+from triptych_export.exporter import ExportOptions
 from triptych_export.huggingface.checkpoint.weights import open_weights
 from triptych_export.loading import open_checkpoint
-from triptych_serving.bundle.manifest import read_manifest
 
 from ....fixtures.archives import unpacked
 from ....fixtures.decoders import small_decoder
 from ....fixtures.huggingface import small_model
 from ....fixtures.json_files import edit_json
-
-
-@pytest.fixture(autouse=True)
-def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare few texts: tests/parity compares more, with transformers."""
-    monkeypatch.setattr(translation, "RANDOM_SENTENCES", translation.FEWEST_SENTENCES)
-    monkeypatch.setattr(translation, "RANDOM_LENGTH", 10)
+from ....fixtures.quick_trials import quick_trials  # noqa: F401
 
 
 @pytest.mark.parametrize(("family", "variant"), [("marian", "tied"), ("t5", "gated"), ("gpt2", "gpt2")])
@@ -58,18 +50,12 @@ def test_a_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tmp_path: P
         open_checkpoint(str(tmp_path), ExportOptions(tmp_path))
 
 
-def test_an_encoder_decoder_of_an_unknown_architecture_is_served_as_it_is(tmp_path: Path) -> None:
-    folder = small_model("pegasus", "tied", tmp_path / "model")
+def test_an_encoder_decoder_that_can_be_neither_rebuilt_nor_served_is_refused(tmp_path: Path) -> None:
+    """tests/parity serves one that can be."""
+    folder = small_model("pegasus", "tied", tmp_path)
     (folder / "model.safetensors").unlink()
     for file in (unpacked("optimum") / "pegasus").glob("*.onnx"):
         shutil.copy(file, folder)
-    options = ExportOptions(tmp_path / "models", source_language="en", target_language="en")
-    manifest = read_manifest(export(folder, options, lambda _: None))
-    assert (manifest.task, manifest.family) == ("translation", "pegasus")
-    names = "decoder_model_merged.onnx and encoder_model.onnx"
-    assert manifest.provenance["original"].startswith(f"{names}: served as it is, since no weights can be read from it: ")
-    assert manifest.parity["fp32"]["identical"]
-    assert manifest.metrics["tokens_per_second_16_rows"] > 0
     with pytest.raises(SourceError, match=r"precision int8: .* has fp32, and is served as it is"):
         open_checkpoint(str(folder), ExportOptions(tmp_path, precisions=["int8"]))
     (folder / "encoder_model.onnx").write_bytes((folder / "decoder_model_merged.onnx").read_bytes())

@@ -37,7 +37,7 @@ def model(request: pytest.FixtureRequest) -> Transformer:
     """A model with a few large channels in each input that can be balanced, and small weights that read it."""
     torch.manual_seed(1)
     model = Transformer(
-        TransformerConfig(40, 16, 2, 32, encoder_layers=1, decoder_layers=2, max_positions=16, dropout=0.0, **request.param)
+        TransformerConfig(40, 16, 2, 32, encoder_layers=1, decoder_layers=1, max_positions=16, dropout=0.0, **request.param)
     ).eval()
     for balance in calibration._balances(model):
         [(producer, rows)] = balance.producers

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -75,7 +75,6 @@ def assert_near(actual: Floats, expected: Floats) -> None:
     assert np.abs(actual - expected).max() <= 0.02 * np.abs(expected).max()
 
 
-@settings(max_examples=50)
 @given(arrays(np.float32, (6, 4), elements=NORMAL_FLOATS))
 def test_a_quantized_weight_is_off_by_at_most_half_a_scale(matrix: Floats) -> None:
     values, scales = quantize_columns(matrix)

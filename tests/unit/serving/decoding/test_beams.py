@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import Generator
 
@@ -68,7 +68,6 @@ def refuse(_: Array) -> None:
     pytest.fail("numpy forks nothing")
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=3),
     st.sampled_from([1, 2, 8, 16]),

@@ -131,7 +131,7 @@ def test_the_first_token_is_timed_when_a_lane_reports_it() -> None:
 def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
     translator = Translator("toy", 1, bundle, DecodeModelOptions(engine=EngineOptions(workers=2, slots=5)))
     try:
-        outputs = translator.translate(SOURCES)
+        outputs = translator.translate(SOURCES[:60])
         *text, whole = translator.stream(SOURCES[0])
         assert translator.translate([]) == []
         left = translator.stream(SOURCES[0])
@@ -141,7 +141,7 @@ def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
         assert re.search(r"CPU, fp32, (native kernels, )?2 threads x", translator.describe())
     finally:
         translator.close()
-    assert [output.text for output in outputs] == TARGETS
+    assert [output.text for output in outputs] == TARGETS[:60]
     assert {output.finish for output in outputs} == {Finish.STOP}
     assert "".join(map(str, text)) == TARGETS[0]
     assert whole == outputs[0]

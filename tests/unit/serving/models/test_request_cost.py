@@ -1,9 +1,8 @@
 """Bounds of the cost of requests: none that is accepted is above one, and errors name field, value and limit.
 
-TRIPTYCH_COST_EXAMPLES=2000 pytest tests/unit/serving/models/test_request_cost.py
+TRIPTYCH_EXAMPLES=2000 pytest tests/unit/serving/models/test_request_cost.py
 """
 
-import os
 import re
 from collections.abc import Callable
 from functools import cache
@@ -35,10 +34,7 @@ from triptych_text.steps import finish
 
 from ....fixtures.toy import BUNDLE, HERE
 
-SETTINGS = settings(
-    max_examples=int(os.environ.get("TRIPTYCH_COST_EXAMPLES", "200")),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+SETTINGS = settings(suppress_health_check=[HealthCheck.too_slow])
 MESSAGE_BYTES = 20_000
 # So low that few examples find a way around a bound.
 LIMITS = QueueLimits(

@@ -27,6 +27,12 @@ POLL_SECONDS = 0.02
 States = dict[str, str]
 
 
+@pytest.fixture(autouse=True)
+def _little_to_collect() -> None:
+    """Freeze what other tests have left: the manager collects garbage after every version that it closes."""
+    gc.freeze()
+
+
 @dataclass(eq=False)
 class FakeModel:
     """A model that records its content, and whether it was closed."""

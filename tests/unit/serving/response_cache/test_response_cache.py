@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.errors import DeadlineError, EngineError, InvalidInputError, UnsupportedError
@@ -139,7 +139,6 @@ async def test_the_least_recently_used_response_is_evicted() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 300)), max_size=60))
-@settings(max_examples=60)
 @in_loop
 async def test_the_cache_never_exceeds_its_limit(requests: list[tuple[int, int]]) -> None:
     asking = Asking(ResponseCacheOptions(cache_bytes=2_000))
@@ -292,7 +291,6 @@ STEPS = st.sampled_from(["ask", "ask", "ask", "cancel", "end", "break", "wait"])
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(0, 20), st.booleans()), max_size=25))
-@settings(max_examples=200)
 @in_loop
 async def test_every_caller_gets_one_outcome(steps: list[tuple[str, int, bool]]) -> None:
     asking = Asking(SHARE)

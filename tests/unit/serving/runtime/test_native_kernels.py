@@ -393,7 +393,7 @@ def write_float_product(folder: Path, weights: NDArray[np.float32], kind: str) -
 
 @pytest.mark.parametrize("level", ["", "avx2", "plain"])
 @pytest.mark.parametrize("kind", ["MatMul", "Gemm", "transposed Gemm", "given"])
-@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (31, 70), (1_030, 1_300)])
+@pytest.mark.parametrize(("depth", "columns"), [(1, 1), (1_030, 1_300)])
 def test_products_of_floats_equal_float64_and_do_not_depend_on_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Path, level: str, kind: str, depth: int, columns: int
 ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.scheduling.batch_scheduler import TURN_TOKENS, BatchLimits, BatchScheduler
@@ -91,7 +91,6 @@ def test_items_of_a_call_keep_their_order_among_equals() -> None:
 SIZES = st.integers(1, 300)
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.lists(SIZES, min_size=1, max_size=30), min_size=1, max_size=12),
     st.integers(1, 6),
@@ -131,7 +130,6 @@ def check_batch(sizes: list[int], limits: BatchLimits) -> None:
     assert len(sizes) == 1 or padded <= limits.saturating_tokens or padded - sum(sizes) < padded / 8
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 400), st.lists(st.lists(SIZES, min_size=1, max_size=6), max_size=10), st.lists(SIZES, min_size=1))
 def test_no_call_starves(size: int, before: list[list[int]], intruders: list[int]) -> None:
     """New calls arrive after every batch, for ever, and each batch has room for one item."""

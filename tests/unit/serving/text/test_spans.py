@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.bundle import open_bundle
@@ -45,7 +45,6 @@ def test_offsets_are_code_points_and_of_the_text_without_its_frame() -> None:
     assert spans[-1] == (len(text), len(text)), "the end of the sentence stands behind it"
 
 
-@settings(max_examples=80)
 @given(text=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.strip))
 def test_spans_of_tokens_cover_the_text(text: str) -> None:
     covered = {place for start, end in spans_of(text) for place in range(start, end)}

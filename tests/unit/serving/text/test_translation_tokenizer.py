@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -139,7 +139,6 @@ def test_pieces_joined_are_the_text(codec: TranslationTokenizer, text: str) -> N
     assert "\ufffd" not in "".join(pieces)
 
 
-@settings(max_examples=200)
 @given(ids=st.lists(st.integers(3, 299), min_size=1, max_size=40))
 def test_pieces_of_random_tokens_make_the_text(ids: list[int]) -> None:
     codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64)
@@ -172,7 +171,6 @@ def test_pieces_of_other_tokenizers(tmp_path: Path, ids: list[int]) -> None:
     assert "".join(pieces_of(codec, ids)) == codec.decode([ids])[0]
 
 
-@settings(max_examples=300)
 @given(ids=st.lists(st.sampled_from([1, 2, 3, 4, 6, 7, *ids_of("a €🙂"), 8 + 0xC3, 8 + 0xFF]), min_size=1, max_size=20))
 def test_an_invalid_byte_does_not_break_a_stream(tmp_path_factory: pytest.TempPathFactory, ids: list[int]) -> None:
     codec = metaspace(tmp_path_factory.getbasetemp())

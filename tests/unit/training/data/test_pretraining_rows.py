@@ -54,7 +54,7 @@ def test_chunks_and_rows_are_cut_where_they_must() -> None:
 
 def test_lengths_and_ends_of_sentences_do_not_tell_whether_the_second_span_follows() -> None:
     rng = np.random.default_rng(0)
-    documents = make_documents([rng.integers(1, 15, rng.integers(2, 30)).tolist() for _ in range(3000)])
+    documents = make_documents([rng.integers(1, 15, rng.integers(2, 30)).tolist() for _ in range(1500)])
     rows = paired_segments(cut_chunks(documents, 24), 1)
     two = rows.spans[:, 3] > 0
     spans, follows, ends = rows.spans[two], rows.follows[two], np.isin(rows.spans[two, 3], documents.sentences)

@@ -14,8 +14,8 @@ from triptych_training.models.transformer import Transformer
 from ....parity.beam_search import BeamOptions, beam_search
 from ..toy import SHAPE, make_ids, make_model
 
-LENGTH = 10
-SOURCES = make_ids(*range(2, 14, 2), 5, 5)
+LENGTH = 8
+SOURCES = make_ids(2, 5, 5, 8, 12)
 
 
 def reference(model: Transformer, options: SearchOptions) -> list[list[tuple[list[int], bool]]]:
@@ -32,7 +32,7 @@ def texts(found: list[list[BeamHypothesis]]) -> list[list[tuple[list[int], bool]
     return [[(h.tokens, h.ended) for h in hypotheses] for hypotheses in found]
 
 
-@pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 1.0), (3, 0.0), (3, 0.6), (6, 0.0), (6, 1.0)])
+@pytest.mark.parametrize(("beam_size", "length_penalty"), [(1, 1.0), (3, 0.0), (5, 0.6)])
 def test_results_equal_the_reference(beam_size: int, length_penalty: float) -> None:
     model = make_model()
     options = SearchOptions(beam_size, min(2, beam_size), length_penalty, LENGTH)
@@ -50,8 +50,7 @@ def test_results_equal_the_reference_for_other_models(variant: dict[str, Any]) -
     assert texts(search(model, SOURCES, options)) == reference(model, options)
 
 
-@pytest.mark.parametrize("batch_tokens", [1, 60])
-@pytest.mark.parametrize("check_steps", [1, 5])
+@pytest.mark.parametrize(("batch_tokens", "check_steps"), [(1, 5), (60, 1)])
 def test_batches_and_dropped_sentences_do_not_change_the_results(
     monkeypatch: pytest.MonkeyPatch, batch_tokens: int, check_steps: int
 ) -> None:

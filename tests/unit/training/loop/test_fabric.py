@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from triptych_training.loop.fabric import GROWTH_STEPS, LARGEST, LossScale, compile_layers, uncompiled
+from triptych_training.loop import fabric
+from triptych_training.loop.fabric import LARGEST, LossScale, compile_layers, uncompiled
 from triptych_training.models.transformer import Transformer
 from triptych_training.tasks.translation import sequence_batch, sequence_loss
 
@@ -20,19 +21,20 @@ def parameters(*gradients: float | None) -> list[nn.Parameter]:
     return made
 
 
-def test_the_factor_divides_gradients_grows_and_is_restored() -> None:
+def test_the_factor_divides_gradients_grows_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric, "GROWTH_STEPS", steps := 20)
     scale, weights = LossScale(8.0), parameters(16.0, None, -4.0)
     assert scale.unscale(weights)
     assert [None if p.grad is None else p.grad.tolist() for p in weights] == [[2.0] * 3, None, [-0.5] * 3]
     assert scale.factor == 8.0
     scale = LossScale(LARGEST / 2)
     factors = []
-    for _ in range(2 * GROWTH_STEPS):
+    for _ in range(2 * steps):
         scale.unscale(parameters(1.0))
         factors.append(scale.factor)
-    assert (factors[GROWTH_STEPS - 2], factors[GROWTH_STEPS - 1], factors[-1]) == (LARGEST / 2, LARGEST, LARGEST)
+    assert (factors[steps - 2], factors[steps - 1], factors[-1]) == (LARGEST / 2, LARGEST, LARGEST)
     one, other = LossScale(8.0), LossScale()
-    for _ in range(GROWTH_STEPS - 1):
+    for _ in range(steps - 1):
         one.unscale(parameters(1.0))
     other.restore(one.state())
     other.unscale(parameters(1.0))
@@ -69,8 +71,9 @@ def test_compiled_layers_have_the_same_gradients_and_names(backend: str) -> None
     torch.compiler.reset()
 
 
+@pytest.mark.full
 def test_uncompiled_bypasses_the_compiler() -> None:
-    model = make_model()
+    model = make_model(encoder_layers=1)
     calls: list[int] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:

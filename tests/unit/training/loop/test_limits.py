@@ -21,7 +21,7 @@ from triptych_training.tasks.translation import train_translation
 from ..runs import assert_resumed, assert_same, kill, records
 from ..toy import TRAINED, Finished, make_recipe
 
-STEPS = 26  # of `make_recipe`
+STEPS = 12  # of `make_recipe`
 
 
 @pytest.fixture
@@ -65,10 +65,10 @@ def test_a_training_ends_at_its_time_limit_with_a_rate_near_zero_and_is_not_exte
 
 def test_a_time_limit_right_after_an_epoch_without_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count(1)
-    monkeypatch.setattr(clock_module.Clock, "update", lambda clock, step: setattr(clock, "gone", float(next(calls) > 14)))
+    monkeypatch.setattr(clock_module.Clock, "update", lambda clock, step: setattr(clock, "gone", float(next(calls) > 7)))
     recipe = make_recipe(tmp_path, max_minutes=1, validate_every=2, schedule="linear", average=1)
     train_translation(recipe, TRAINED, tmp_path / "run")
-    assert [(r["kind"], r["step"]) for r in records(tmp_path / "run")[-2:]] == [("epoch", 13), ("final", 13)]
+    assert [(r["kind"], r["step"]) for r in records(tmp_path / "run")[-2:]] == [("epoch", 6), ("final", 6)]
 
 
 def test_a_time_limit_before_the_first_step_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_training_may_end_before_its_time_limit(tmp_path: Path) -> None:
     assert rates(tmp_path / "run")[-1] < 0.1 * recipe.learning_rate
 
 
-@pytest.mark.parametrize("steps", [9, 13])
+@pytest.mark.parametrize("steps", [4, 6])
 def test_a_training_with_pauses_ends_with_the_weights_of_an_uninterrupted_one(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
@@ -98,13 +98,13 @@ def test_a_training_with_pauses_ends_with_the_weights_of_an_uninterrupted_one(
     while (result := train_translation(recipe, TRAINED, tmp_path / "run", resume=True)).name == "state.pt":
         runs += 1
         assert result == tmp_path / "run/state.pt"
-    assert runs == {9: 3, 13: 1}[steps]
+    assert runs == {4: 3, 6: 1}[steps]
     assert_same(tmp_path / "run", whole)
 
 
 @pytest.mark.usefixtures("ticking")
 def test_the_time_limit_counts_all_runs(tmp_path: Path) -> None:
-    recipe = make_recipe(tmp_path, epochs=1000, max_minutes=2, pause_minutes=0.5, schedule="linear", average=1, warmup_steps=0)
+    recipe = make_recipe(tmp_path, epochs=1000, max_minutes=2, pause_minutes=0.7, schedule="linear", average=1, warmup_steps=0)
     runs = 1
     while train_translation(recipe, TRAINED, tmp_path / "run", resume=True).name == "state.pt":
         runs += 1
@@ -151,11 +151,11 @@ def test_a_training_can_start_from_the_weights_of_another(finished: Finished, tm
 
 def test_half_precision_reaches_a_similar_loss(tmp_path: Path) -> None:
     losses = {}
-    for name in ("fp32", "bf16", "fp16"):
+    for name in ("fp32", "bf16"):
         recipe = make_recipe(tmp_path, precision=name, optimizer="muon", epochs=1, average=1, batch_tokens=36)
         train_translation(recipe, TRAINED, tmp_path / name)
         losses[name] = records(tmp_path / name)[-1]["valid_loss"]
-    assert [losses["bf16"], losses["fp16"]] == pytest.approx([losses["fp32"]] * 2, abs=0.15)
+    assert losses["bf16"] == pytest.approx(losses["fp32"], abs=0.15)
 
 
 def test_a_step_that_overflows_in_float16_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +164,13 @@ def test_a_step_that_overflows_in_float16_is_skipped(tmp_path: Path, monkeypatch
     monkeypatch.setattr(
         Trainer, "_update", lambda trainer, units: (updates.append(trainer.position.step), original(trainer, units))[1]
     )
-    monkeypatch.setattr(trainer_module, "LossScale", lambda: LossScale(2.0**24))
+    monkeypatch.setattr(trainer_module, "LossScale", lambda: LossScale(2.0**20))
     recipe = make_recipe(tmp_path, precision="fp16", epochs=1, average=1)
     train_translation(recipe, TRAINED, tmp_path / "run")
     state = torch.load(tmp_path / "run/state.pt", weights_only=True)
     skipped = STEPS // 2 - len(updates)
     assert skipped > 0
-    assert state["loss_scale"]["factor"] == 2.0 ** (24 - skipped)
+    assert state["loss_scale"]["factor"] == 2.0 ** (20 - skipped)
     assert updates[-1] == STEPS // 2 - 1
 
 

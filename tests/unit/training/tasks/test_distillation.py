@@ -102,7 +102,8 @@ def test_translations_are_the_model_s_and_their_length_is_limited(tmp_path: Path
 
 
 def test_shards_write_the_same_file_as_one_process(tmp_path: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = recipe(tmp_path, search=SearchOptions(2, max_length=12))
+    pairs = write_pairs(tmp_path / "some.tsv", PAIRS[:21])
+    asked = recipe(tmp_path, pairs=(pairs,), search=SearchOptions(1, max_length=8), chunk=5)
     run(teacher, asked, tmp_path / "whole.tsv")
     monkeypatch.setattr(distillation_module, "ENCODED_AT_ONCE", 7)
     assert [run(teacher, asked, tmp_path / "shared.tsv", index, 3) is None for index in (2, 0, 1)] == [True, True, False]
@@ -164,7 +165,7 @@ def test_sources_that_are_too_long_are_left_out_and_counted(tmp_path: Path, teac
     assert not (tmp_path / "none.tsv").exists()
 
 
-def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> None:
+def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path, ending: list[list[str]]) -> None:
     assert run(teacher, recipe(tmp_path), tmp_path / "out.tsv", 0, 2) is None
     with pytest.raises(RecipeError, match=r"out: .*out\.tsv\.work was made with other options"):
         run(teacher, recipe(tmp_path, search=SearchOptions(2)), tmp_path / "out.tsv", 1, 2)
@@ -177,7 +178,7 @@ def test_folders_files_and_shards_are_checked(tmp_path: Path, teacher: Path) -> 
         run(teacher, DistillationRecipe(texts=(str(tmp_path / "texts.txt"),)), tmp_path / "none.tsv")
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.full)])
 def test_a_teacher_can_run_in_half_precision(tmp_path: Path, teacher: Path, precision: str) -> None:
     asked = recipe(tmp_path, precision=precision, search=SearchOptions(1, max_length=6))
     report = run(teacher, asked, tmp_path / "out.tsv")

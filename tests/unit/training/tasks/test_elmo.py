@@ -36,11 +36,11 @@ def sentences(sense: str, count: int, seed: int) -> list[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("elmo")
-    for name, count in (("train", 150), ("valid", 20)):
+    for name, count in (("train", 150), ("valid", 16)):
         lines = [line for seed, sense in enumerate(SENSES) for line in sentences(sense, count, seed)]
         Random(1).shuffle(lines)
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
-    options = {"epochs": 12, "validate_every": 12, "batch_tokens": 256, "sequence_length": 32, "learning_rate": 1e-2}
+    options = {"epochs": 8, "validate_every": 8, "batch_tokens": 256, "sequence_length": 32, "learning_rate": 2e-2}
     files = {"train": (str(folder / "train.txt"),), "valid": (str(folder / "valid.txt"),)}
     recipe = ElmoRecipe(**files, **options, warmup_steps=0, precision="fp32", devices="1")
     train_elmo(recipe, ElmoConfig(1, direction_dim=24, max_positions=64), folder / "run")

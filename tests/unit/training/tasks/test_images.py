@@ -23,12 +23,12 @@ from ..toy_pictures import COLOURS, write_pictures
 
 SHAPE = VitConfig(2, 8, 4, model_dim=16, heads=2, feedforward_dim=24, layers=2, drop_path=0.1, stem="convolution")
 Finished = tuple[ImageRecipe, Path]
-STEPS = 27  # of `finished`, which ends in its second epoch
+STEPS = 18  # of `finished`, which ends in its second epoch
 
 
 def make_recipe(folder: Path, **changes: Any) -> ImageRecipe:
     recipe = ImageRecipe(
-        train=(write_pictures(folder / "train", each=60),),
+        train=(write_pictures(folder / "train", each=40),),
         hold_out=12,
         batch_images=10,
         epochs=2,
@@ -40,7 +40,7 @@ def make_recipe(folder: Path, **changes: Any) -> ImageRecipe:
         cutmix=0.5,
         average=1,
         ema_decay=0.8,
-        save_steps=9,
+        save_steps=6,
         precision="fp32",
         devices="1",
     )
@@ -80,7 +80,7 @@ def test_three_colours_are_learnt_and_the_run_has_files_and_provenance(finished:
     assert checkpoint.model.config == replace(SHAPE, classes=3)
     assert (checkpoint.image.height, checkpoint.image.width, checkpoint.image.resize) == (8, 8, "stretch")
     assert checkpoint.provenance["steps"] == STEPS
-    assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (168, 12)
+    assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (108, 12)
     assert checkpoint.provenance["metrics"].keys() == {"loss", "accuracy", "top5", "images"}
     assert {Image.open(BytesIO(sample)).format for sample in checkpoint.samples} == {"JPEG"}
     with pytest.raises(RecipeError, match=r"resume: .* other options: valid was \[\], is \["):  # images would change sides
@@ -93,27 +93,27 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     monkeypatch.setattr(trainer_module, "METRIC_STEPS", 10)
     recipe, whole = finished
     train = partial(train_image_classifier, recipe, SHAPE)
-    assert_resumed(train, tmp_path / "run", whole, "_step", 22)  # killed in the second epoch
+    assert_resumed(train, tmp_path / "run", whole, "_step", 15)  # killed in the second epoch
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, valid=(write_pictures(tmp_path / "valid", each=2),), max_steps=1, ema_decay=0.0)
     checkpoint = load_image_checkpoint(train_image_classifier(recipe, SHAPE, tmp_path / "run"))
-    assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (180, 6)
+    assert (checkpoint.provenance["training_images"], checkpoint.provenance["held_out_images"]) == (120, 6)
     (tmp_path / "valid/red").rename(tmp_path / "valid/pink")
     with pytest.raises(CorpusError, match="valid: pink: not among the classes of the training set"):
         train_image_classifier(recipe, SHAPE, tmp_path / "other")
 
 
 def test_an_epoch_has_every_image_once_in_a_new_order(tmp_path: Path) -> None:
-    task = make_task(tmp_path, batch_images=9)
+    task = make_task(tmp_path, batch_images=8)
     first, again, second = ([batch.tolist() for batch in task.plan(epoch)] for epoch in (0, 0, 1))
     assert first == again != second
-    assert sorted(index for batch in first for index in batch) == list(range(180))
-    assert [len(batch) for batch in make_task(tmp_path, batch_images=500).plan(0)] == [180]
+    assert sorted(index for batch in first for index in batch) == list(range(120))
+    assert [len(batch) for batch in make_task(tmp_path, batch_images=500).plan(0)] == [120]
     pixels, labels = task.batch(first[0], seed=1)
     assert labels.tolist() == [task.train.images[index].label for index in first[0]]
-    assert (pixels.shape, pixels.dtype) == ((9, 8, 8, 3), torch.uint8)
+    assert (pixels.shape, pixels.dtype) == ((8, 8, 8, 3), torch.uint8)
 
 
 def test_the_loss_weights_mixed_images_by_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def text(tmp_path: Path) -> str:
 
 
 def recipe(text: str, **options: Any) -> GptRecipe:
-    defaults = {"vocabulary_size": 300, "sequence_length": 16, "batch_tokens": 128, "epochs": 2, "learning_rate": 1e-2}
+    defaults = {"vocabulary_size": 300, "sequence_length": 16, "batch_tokens": 128, "epochs": 1, "learning_rate": 2e-2}
     return GptRecipe(train=(text,), valid=(text,), **{**defaults, **options})
 
 

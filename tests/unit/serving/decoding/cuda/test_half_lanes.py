@@ -34,7 +34,7 @@ from ...runtime.memory.strict_memory import StrictMemory
 
 VOCABULARY, END = 300, 2
 SLOTS = 20
-STEPS, MORE_STEPS = 400, 3_000  # of a storm
+STEPS, MORE_STEPS = 220, 3_000  # of a storm
 GPUS = Device("cuda", 0), Device("cuda", 1)
 SCORE_TOLERANCE = 0.02  # between a batch and a row alone: sums in another order, rounded to 16 bits
 SEARCHES = {
@@ -112,7 +112,7 @@ def test_rows_of_a_storm_decode_as_alone(
 def test_fp16_agrees_with_fp32(bundle: Bundle, lanes: LaneFactory, sources: list[tuple[int, ...]]) -> None:
     """Compare each token given the ones before it, for known sentences and for shuffled words."""
     dice = random.Random(3)
-    known = sources[::12]
+    known = sources[::30]
     strange = [(*dice.sample(source[:-1], len(source) - 1), END) for source in known]
     agreed = asked = 0
     for translated in decode_rows(
@@ -123,7 +123,7 @@ def test_fp16_agrees_with_fp32(bundle: Bundle, lanes: LaneFactory, sources: list
         found = decode_rows(half_lane(lanes), rows)
         agreed += sum((*row.tokens, END)[index] == token for index, (row, token) in enumerate(zip(found, said, strict=True)))
         asked += len(said)
-    assert asked > 500
+    assert asked > 200
     assert agreed / asked >= 0.995
 
 
@@ -153,8 +153,8 @@ def test_every_gpu_has_a_worker_and_its_own_lanes(bundle: Bundle, gpus: tuple[De
     counted = budgets(1 << 40)
     translator = Translator("toy", 1, bundle, options(gpus, counted, eager=True))
     try:
-        assert [output.text for output in translator.translate(SOURCES)] == TARGETS
-        assert [output.text for output in translator.translate(SOURCES[:9], DecodingOptions(beam_size=3))] == TARGETS[:9]
+        assert [output.text for output in translator.translate(SOURCES[:20])] == TARGETS[:20]
+        assert [output.text for output in translator.translate(SOURCES[:4], DecodingOptions(beam_size=3))] == TARGETS[:4]
         assert translator.score(PAIRS[:3])[1].log_probability > -1
         workers = translator.engine._workers
         assert [sorted(kind.value for kind in worker.lanes) for worker in workers] == [["greedy", "search"]] * 2

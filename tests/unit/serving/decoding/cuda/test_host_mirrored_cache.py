@@ -105,9 +105,8 @@ texts = st.tuples(
 )
 
 
-@pytest.mark.parametrize("kind", [LaggingMemory, PromptMemory])
-@pytest.mark.parametrize("device", [CPU, Device("cuda")], ids=str)
-@settings(max_examples=25)
+@pytest.mark.parametrize(("kind", "device"), [(LaggingMemory, Device("cuda")), (PromptMemory, CPU)])
+@settings(max_examples=12)
 @given(events=storms.events(texts, 25))
 def test_searches_give_the_same_results(
     manifest: TranslationManifest, kind: type[LaggingMemory], device: Device, events: list[storms.Event]

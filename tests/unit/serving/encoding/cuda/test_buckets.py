@@ -35,9 +35,9 @@ def test_every_batch_fits_a_bucket_within_the_largest(limits: BatchLimits, max_t
         bucket.length: max(wider.rows for wider in buckets.largest if wider.length >= bucket.length)
         for bucket in buckets.largest
     }
-    for longest in {*range(1, max_tokens + 1, 7), max_tokens}:
+    for longest in {*range(1, max_tokens + 1, 1 + max_tokens // 80), max_tokens}:
         most = min(limits.batch_rows, max(1, limits.batch_tokens // longest))
-        for rows in {*range(1, most + 1, 3), most}:
+        for rows in {*range(1, most + 1, 5), most}:
             bucket = buckets.fit(rows, longest, 0, 1)
             assert rows <= bucket.rows <= min(limits.batch_rows, rows_of[bucket.length])
             assert longest <= bucket.length <= max_tokens

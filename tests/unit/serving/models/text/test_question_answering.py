@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.encoding.text_runner import END, START
@@ -46,7 +46,6 @@ def expected(starts: Any, ends: Any, spans: list[tuple[int, int]], k: int, lengt
     return taken
 
 
-@settings(max_examples=200)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=12),
     st.integers(1, 100),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
@@ -116,7 +116,6 @@ def test_a_retried_row_repeats_nothing(codec: TranslationTokenizer) -> None:
     assert growing.advance(row) == ""
 
 
-@settings(max_examples=60)
 @given(order=st.lists(st.integers(0, 2), max_size=120))
 def test_pieces_are_a_prefix_whatever_the_order(order: list[int]) -> None:
     codec = TranslationTokenizer(BUNDLE / "tokenizer.json", 64)

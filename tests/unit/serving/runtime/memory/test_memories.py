@@ -113,7 +113,7 @@ def copies(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int
 
 
 @pytest.mark.parametrize("maker", MAKERS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(copies(), st.sampled_from([np.float16, np.float32]))
 def test_regions_are_copied_like_in_numpy(maker: str, drawn: Any, dtype: type) -> None:
     source_shape, target_shape, (rows, positions), (row, position, to_row, to_position) = drawn
