@@ -3,6 +3,8 @@
 The blocks of a page run in order, in one shell and one folder, which has the files that the page names. `triptych serve` runs
 in the background until the next one or the end of the page; ports are free ones, `pip` does nothing, and benchmarks are short.
 A block that cannot run here says why in the line before it: `<!-- not run: needs a GPU -->`.
+
+By default, Python and the commands of the most important pages run without a shell, in the process of the tests.
 """
 
 import ast
@@ -10,6 +12,7 @@ import gzip
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -17,51 +20,49 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from triptych_embedded.request import embedded_repository
+
+from ..service.support.in_process import local_server
 from ..service.support.processes import clean_environment
+from ..unit.cli.conftest import Run, run
 from ..unit.documents.formats.office import docx
+
+__all__ = ["run"]  # a fixture: a command in this process
 
 ROOT = Path(__file__).parents[2]
 GUIDES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "serving" / "docs").glob("*.md")}
-SLOW_PAGES = [
-    "serving/docs/attention.md",
-    "serving/docs/benchmarks.md",
-    "serving/docs/documents.md",
-    "serving/docs/security.md",
-    "export/README.md",
-    "training/README.md",
-]
 QUICK_PAGES = [
     "README.md",
     "protos/README.md",
     "serving/README.md",
-    "serving/deploy/README.md",
-    *sorted(GUIDES.difference(SLOW_PAGES)),
+    "serving/docs/generation.md",
+    "serving/docs/open-inference.md",
 ]
+PAGES = sorted({*QUICK_PAGES, *GUIDES, "serving/deploy/README.md", "export/README.md", "training/README.md"})
 CLIENT = ROOT / "serving" / "triptych_client"
 CODE = re.compile(
     r"(?:<!-- (?P<note>[^\n]+) -->\n)?```(?P<kind>bash|sh|python|js|json)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 NOT_RUN = re.compile(r"not run: .+")
 CONTINUES = "continues the last example"
-SLOW_BLOCK = re.compile(r"^triptych export\b", re.MULTILINE)
+QUICK_COMMAND = re.compile(r"^triptych (?!serve|bench|export|.*--server)(.+)$", re.MULTILINE)
 EMBEDDED_CALL = re.compile(r"\bclient\.(?!generate|neighbors|complete_image)")  # there are embedded models for the others
 INDENTED = re.compile(r"(?:^    .*\n|^\n(?=    ))+", re.MULTILINE)
 PAGE_SECONDS = 1_200.0
 SHELL = """set -euo pipefail
 trap 'echo "failed: $block" >&2' ERR
-trap '[[ ! -v server ]] || kill $server' EXIT
+trap '[[ ! -v server ]] || { kill $server; wait $server || true; }' EXIT
 pip() { :; }
 curl() { command curl --fail "$@"; }
 triptych() {
   if [[ $1 == bench ]]; then  # on a busy machine a load may not settle
-    if [[ -v QUICK ]]; then return; fi
     command triptych "$@" | tee bench.out || grep -q 'invalid: it did not settle' bench.out
     return
   fi
@@ -110,6 +111,9 @@ class Block:
         if self.kind in ("bash", "sh"):
             return re.sub(r"^(triptych serve\b.*) &$", r"\1", self.text, flags=re.MULTILINE)
         return f"{'node' if self.kind == 'js' else 'python'} - <<'EXAMPLE'\n{self.text}EXAMPLE\n"
+
+
+RunBlock = Callable[[Block], object]
 
 
 def blocks_of(page: str) -> Iterator[Block]:
@@ -221,23 +225,48 @@ def run_blocks(blocks: Sequence[Block], folder: Path, **variables: str) -> str:
     return output
 
 
+@pytest.fixture(scope="module")
+def embedded_models() -> Iterator[str]:
+    """Address of a server in this process."""
+    with local_server(embedded_repository()) as server:
+        yield f"localhost:{server.port}"
+
+
+@pytest.fixture
+def run_python(folder: Path, embedded_models: str, monkeypatch: pytest.MonkeyPatch) -> RunBlock:
+    """Run a block with the server, in the folder."""
+    monkeypatch.chdir(folder)
+    program = folder / "program.py"
+
+    def run_block(block: Block) -> None:
+        program.write_text(block.text.replace("localhost:8001", embedded_models), encoding="utf-8")
+        runpy.run_path(str(program))
+
+    return run_block
+
+
 @pytest.mark.parametrize("page", QUICK_PAGES)
-def test_the_quick_blocks_of_a_page_run(page: str, folder: Path) -> None:
-    """All but exports and benchmarks, which the full tier runs."""
-    blocks = [block for block in blocks_of(page) if not needs_package(block) and not SLOW_BLOCK.search(block.text)]
-    run_blocks(blocks, folder, QUICK="1")
+def test_python_and_commands_of_a_page_run(
+    page: str, run_python: RunBlock, run: Run, embedded_models: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIPTYCH_SERVER", embedded_models)
+    for block in blocks_of(page):
+        if block.kind == "python":
+            run_python(block)
+        for command in QUICK_COMMAND.findall(block.text):
+            assert run(*shlex.split(command, comments=True)).code == 0, block.place
+
+
+def test_examples_in_docstrings_of_the_client_run(run_python: RunBlock, capfd: pytest.CaptureFixture[str]) -> None:
+    for block in docstring_examples():
+        run_python(block)
+    assert capfd.readouterr().out.count("Guten Morgen!") == 5
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("page", ["README.md", *SLOW_PAGES])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_blocks_of_a_page_run(page: str, folder: Path) -> None:
     run_blocks([block for block in blocks_of(page) if not needs_package(block)], folder)
-
-
-def test_examples_in_docstrings_of_the_client_run(folder: Path) -> None:
-    """Run them in one process: importing takes longer than all of them."""
-    programs = "".join(f"# {block.place}\n{block.text}" for block in docstring_examples())
-    assert run_blocks([Block("docstrings", "python", programs)], folder).count("Guten Morgen!") == 5
 
 
 @pytest.mark.full
@@ -254,7 +283,7 @@ def test_node_examples(folder: Path, node_client: Path) -> None:
 
 def test_every_extra_that_a_page_installs_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    for page in (*QUICK_PAGES, *SLOW_PAGES):
+    for page in PAGES:
         for names in re.findall(r'-e "?\.\[([\w,]+)\]', (ROOT / page).read_text(encoding="utf-8")):
             assert set(names.split(",")) <= set(extras), page
 
@@ -265,7 +294,7 @@ def anchors_of(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*QUICK_PAGES, *SLOW_PAGES])
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_a_file_and_a_heading(page: str) -> None:
     path = ROOT / page
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):

@@ -1,6 +1,5 @@
 """Malformed requests of both protocols and damaged documents: a real server returns the right status and keeps running."""
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,16 +17,11 @@ from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from ..fixtures.encoders import write_cross_encoder, write_every_bundle, write_words
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
 from ..service.support.documents import DOCUMENTS
+from ..service.support.in_process import LocalServer, local_server
+from ..service.support.messages import METHODS
 from ..service.support.processes import PATIENCE_SECONDS, ServerProcess
 from .messages import GOOD, Values, damaged, wire
 
-PROTOS = sorted((Path(__file__).resolve().parents[2] / "protos").glob("triptych/*/*.proto"))
-METHODS: list[MethodDescriptor] = [
-    method
-    for path in PROTOS
-    for service in importlib.import_module(f"triptych.{path.parent.name}.{path.stem}_pb2").DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-]
 CODE = grpc.StatusCode
 # Allowed statuses for arbitrary requests. INTERNAL and UNKNOWN are faults of the server; DEADLINE_EXCEEDED means it hangs.
 EXPECTED = {
@@ -38,8 +32,8 @@ EXPECTED = {
     CODE.RESOURCE_EXHAUSTED,
     CODE.PERMISSION_DENIED,
 }
-REQUESTS = {method.full_name: wire(method.input_type) for method in METHODS}
-FEW, MANY = 300, 10_000
+REQUESTS = {method.full_name: wire(method.input_type) for method in METHODS.values()}
+FEW, MANY = 150, 10_000
 SETTINGS = settings(derandomize=False, suppress_health_check=list(HealthCheck), database=None, print_blob=True)
 
 
@@ -54,8 +48,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(repository, "--response-cache-bytes", "1000000", "--deduplicate") as server:
+def server(repository: Path) -> Iterator[LocalServer]:
+    with local_server(repository, "--response-cache-bytes", "1000000", "--deduplicate") as server:
         yield server
 
 
@@ -83,7 +77,7 @@ def code_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[byte
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[MethodDescriptor, list[bytes]]:
-    method = draw(st.sampled_from(METHODS))
+    method = draw(st.sampled_from(list(METHODS.values())))
     most = 5 if method.client_streaming else 1
     return method, draw(st.lists(REQUESTS[method.full_name], min_size=1, max_size=most))
 
@@ -95,7 +89,7 @@ def send(channel: grpc.Channel, call: tuple[MethodDescriptor, list[bytes]]) -> N
     assert len(details.splitlines()) <= 1
 
 
-def assert_well(server: ServerProcess, channel: grpc.Channel) -> None:
+def assert_well(server: LocalServer | ServerProcess, channel: grpc.Channel) -> None:
     """Check that the server still translates and has logged no traceback."""
     request = translation_pb2.TranslateRequest(contents=[SOURCE], model="toy")
     response = TranslationServiceStub(channel).Translate(request, timeout=PATIENCE_SECONDS)
@@ -103,19 +97,9 @@ def assert_well(server: ServerProcess, channel: grpc.Channel) -> None:
     assert "Traceback" not in server.log, server.log
 
 
-def test_some_malformed_requests(server: ServerProcess, channel: grpc.Channel) -> None:
-    @settings(SETTINGS, max_examples=FEW, derandomize=True)
-    @given(calls())
-    def each(call: tuple[MethodDescriptor, list[bytes]]) -> None:
-        send(channel, call)
-
-    each()
-    assert_well(server, channel)
-
-
-@pytest.mark.full
-def test_many_malformed_requests(server: ServerProcess, channel: grpc.Channel) -> None:
-    @settings(SETTINGS, max_examples=MANY)
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
+def test_malformed_requests(server: LocalServer, channel: grpc.Channel, count: int) -> None:
+    @settings(SETTINGS, max_examples=count, derandomize=count == FEW)
     @given(calls())
     def each(call: tuple[MethodDescriptor, list[bytes]]) -> None:
         send(channel, call)
@@ -140,7 +124,7 @@ def test_many_malformed_requests_while_models_come_and_go(repository: Path) -> N
         assert_well(server, channel)
 
 
-GOOD_CALLS = [(method, values) for method in METHODS for values in GOOD.get(method.input_type.name, [])]
+GOOD_CALLS = [(method, values) for method in METHODS.values() for values in GOOD.get(method.input_type.name, [])]
 
 
 @pytest.mark.parametrize(("method", "values"), GOOD_CALLS, ids=lambda one: getattr(one, "full_name", ""))
@@ -172,7 +156,7 @@ def fault_of(channel: grpc.Channel, name: str, content: bytes) -> tuple[grpc.Sta
 
 
 @pytest.mark.full
-def test_damaged_documents(server: ServerProcess, channel: grpc.Channel) -> None:
+def test_damaged_documents(server: LocalServer, channel: grpc.Channel) -> None:
     @settings(SETTINGS, max_examples=MANY // 3)
     @given(documents())
     def each(document: tuple[str, bytes]) -> None:

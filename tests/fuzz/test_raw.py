@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from .messages import damaged
 from .targets import TARGETS, seeds
 
-FEW, MANY = 200, 10_000
+FEW, MANY = 100, 10_000
 SETTINGS = settings(derandomize=False, suppress_health_check=list(HealthCheck), database=None)
 SECONDS = 20  # of each target
 # Inputs that once revealed faults.

@@ -10,9 +10,9 @@ import pytest
 
 from ..fixtures.toy import MODELS, PAIRS
 from ..unit.cli.conftest import Run
-from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, run_command, triptych
+from .support.processes import PATIENCE_SECONDS, ServerProcess, clean_environment, triptych
 
-SHORT = ("--measure-secs", "0.2", "--warm-up-secs", "0.1", "--stability-percent", "100", "--max-windows", "3")
+SHORT = ("--measure-secs", "0.1", "--warm-up-secs", "0.05", "--stability-percent", "100", "--max-windows", "3")
 OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # the part of SHORT that applies
 
 
@@ -20,33 +20,33 @@ OF_SCENARIO = {"offline": SHORT[:2], "server": SHORT[:6]}  # the part of SHORT t
 def pairs(tmp_path: Path) -> Path:
     """File of sentences known to the toy model, with their translations."""
     path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS[:32]), encoding="utf-8")
     return path
 
 
-def test_own_server(pairs: Path, tmp_path: Path) -> None:
+def test_own_server(pairs: Path, tmp_path: Path, run: Run) -> None:
     files = [tmp_path / f"report.{kind}" for kind in ("json", "csv", "html")]
     written = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
     flags = ("--concurrency", "1,3", "--serve-flags", "--log-level warning --no-metrics")
-    result = run_command("bench", "translate", "--models", MODELS, "--input", pairs, *flags, *SHORT, *written)
+    result = run("bench", "translate", "--models", MODELS, "--input", pairs, *flags, *SHORT, *written)
     report = json.loads(files[0].read_text(encoding="utf-8"))
     assert report["target"]["model"] == "toy"
-    assert report["inputs"]["count"] == str(len(PAIRS))
+    assert report["inputs"]["count"] == "32"
     assert [run["concurrency"] for run in report["runs"]] == [1, 3]
-    for run in report["runs"]:
-        assert run["completed"] > 0
-        assert run["failed"] == {}
+    for found in report["runs"]:
+        assert found["completed"] > 0
+        assert found["failed"] == {}
         # The server counts exactly the requests of this client.
-        assert run["counted"]["requests"] == run["counted"]["expected"]
-        assert run["counted"]["mean_seconds"] < run["counted"]["expected_seconds"]
-        assert run["quality"]["metric"] == "BLEU"
-        assert run["quality"]["value"] == pytest.approx(100.0)  # the model has memorized them
-        assert run["parts"]["server_compute"] > 0
-        assert run["resources"]["cpu_cores"] > 0
-        assert run["resources"]["memory_bytes"] > 1 << 20
+        assert found["counted"]["requests"] == found["counted"]["expected"]
+        assert found["counted"]["mean_seconds"] < found["counted"]["expected_seconds"]
+        assert found["quality"]["metric"] == "BLEU"
+        assert found["quality"]["value"] == pytest.approx(100.0)  # the model has memorized them
+        assert found["parts"]["server_compute"] > 0
+        assert found["resources"]["cpu_cores"] > 0
+        assert found["resources"]["memory_bytes"] > 1 << 20
     # The measurements may be unstable on a busy machine.
-    assert result.returncode == (0 if all(run["valid"] for run in report["runs"]) else 1)
-    assert "concurrency 3" in result.stdout
+    assert result.code == (0 if all(run["valid"] for run in report["runs"]) else 1)
+    assert "concurrency 3" in result.out
     assert files[1].read_text(encoding="utf-8").startswith("Concurrency,Inferences/Second,")
     assert "<svg" in files[2].read_text(encoding="utf-8")
 
@@ -66,7 +66,7 @@ def test_streams_of_a_running_server(server: ServerProcess, pairs: Path, run: Ru
 
 @pytest.mark.parametrize(
     "scenario",
-    ["server", *(pytest.param(name, marks=pytest.mark.full) for name in ("single-stream", "multi-stream", "offline"))],
+    ["offline", *(pytest.param(name, marks=pytest.mark.full) for name in ("single-stream", "multi-stream", "server"))],
 )
 def test_scenarios(server: ServerProcess, pairs: Path, scenario: str, run: Run) -> None:
     short = OF_SCENARIO.get(scenario, SHORT)
@@ -81,12 +81,18 @@ def test_scenarios(server: ServerProcess, pairs: Path, scenario: str, run: Run) 
     assert "translate" in result.err  # the table goes to stderr, since the JSON is on stdout
 
 
-def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: Path) -> None:
-    command = triptych("bench", "translate", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:50")
-    process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
+def started(until: str, *arguments: str | Path) -> "subprocess.Popen[str]":
+    """Start a benchmark in a process of its own; wait until a line on stderr has this text."""
+    command = triptych("bench", "translate", *arguments, "--json", "-")
+    process = subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=clean_environment())
     assert process.stderr is not None
-    while "concurrency 2" not in process.stderr.readline():
+    while until not in process.stderr.readline():
         assert process.poll() is None
+    return process
+
+
+def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: Path) -> None:
+    process = started("concurrency 2", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:50")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
@@ -99,11 +105,7 @@ def test_interrupt_reports_finished_measurements(server: ServerProcess, pairs: P
 @pytest.mark.full
 def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
     with ServerProcess(MODELS) as server:
-        command = triptych("bench", "translate", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:9")
-        process = subprocess.Popen([*command, "--json", "-"], stdout=-1, stderr=-1, text=True, env=clean_environment())
-        assert process.stderr is not None
-        while "concurrency 2" not in process.stderr.readline():
-            assert process.poll() is None
+        process = started("concurrency 2", "--server", server.address, "-i", pairs, *SHORT, "--concurrency", "1:9")
         server.signal()
         output, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 1
@@ -117,12 +119,8 @@ def test_server_failure_reports_finished_measurements(pairs: Path) -> None:
 def test_paused_server_delays_every_scheduled_request(pairs: Path) -> None:
     """No coordinated omission: a closed loop would see one slow request."""
     with ServerProcess(MODELS) as server:
-        command = triptych("bench", "translate", "--server", server.address, "-i", pairs, "--scenario", "server")
-        flags = ("--rate", "100", "--measure-secs", "1.5", "--latency-limit", "500ms", "--json", "-")
-        process = subprocess.Popen([*command, *flags], stdout=-1, stderr=-1, text=True, env=clean_environment())
-        assert process.stderr is not None
-        while ": measuring for" not in process.stderr.readline():
-            assert process.poll() is None
+        flags = ("--scenario", "server", "--rate", "100", "--measure-secs", "1.5", "--latency-limit", "500ms")
+        process = started(": measuring for", "--server", server.address, "-i", pairs, *flags)
         time.sleep(0.5)
         server.signal(signal.SIGSTOP)
         time.sleep(1.5)

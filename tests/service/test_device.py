@@ -25,7 +25,7 @@ SEARCHES = [
     DecodingOptions(beam_size=3, length_penalty=0.6, return_alignment=True),
     DecodingOptions(repetition_penalty=1.2, no_repeat_ngram_size=3),
     DecodingOptions(sampling_topk=1, seed=7),
-    DecodingOptions(target_prefix=tuple(target.split()[0] for target in TARGETS[:24])),
+    DecodingOptions(target_prefix=tuple(target.split()[0] for target in TARGETS[:12])),
     DecodingOptions(suppress_sequences=(TARGET.split()[-1],), beam_size=2),
 ]
 
@@ -51,12 +51,12 @@ def clients(half: LocalServer, whole: LocalServer) -> Iterator[list[Client]]:
 
 def test_greedy_translations_are_the_same_more_at_once_than_there_are_slots(half: LocalServer) -> None:
     with Client(half.address) as client:
-        assert client.translate_many(SOURCES).texts == TARGETS
+        assert client.translate_many(SOURCES[:64]).texts == TARGETS[:64]
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=range(len(SEARCHES)))
 def test_searches_find_the_same(clients: list[Client], options: DecodingOptions) -> None:
-    found, expected = (client.translate_many(SOURCES[:24], options=options).items for client in clients)
+    found, expected = (client.translate_many(SOURCES[:12], options=options).items for client in clients)
     for one, other in zip(found, expected, strict=True):
         assert one.text == other.text
         for ours, theirs in zip(one.hypotheses, other.hypotheses, strict=True):
@@ -66,20 +66,15 @@ def test_searches_find_the_same(clients: list[Client], options: DecodingOptions)
 
 def test_calls_of_all_kinds_at_once_do_not_meet(clients: list[Client]) -> None:
     client, other = clients
-    searches = [DecodingOptions(), *SEARCHES[:3]]
-    expected = [other.translate_many(SOURCES[:96], options=options).texts for options in searches]
+    searches, sources = [DecodingOptions(), *SEARCHES[:3]], SOURCES[:32]
+    expected = [other.translate_many(sources, options=options).texts for options in searches]
 
     def ask(index: int) -> bool:
         kind, texts = index % len(searches), slice(index, index + 1 + index % 5)
-        return client.translate_many(SOURCES[:96][texts], options=searches[kind]).texts == expected[kind][texts]
+        return client.translate_many(sources[texts], options=searches[kind]).texts == expected[kind][texts]
 
     with ThreadPoolExecutor(24) as pool:
-        assert all(pool.map(ask, range(96)))
-
-
-def test_a_stream_is_the_same_text(half: LocalServer) -> None:
-    with Client(half.address) as client, client.translate_stream(SOURCE) as pieces:
-        assert "".join(pieces) == TARGET
+        assert all(pool.map(ask, range(len(sources))))
 
 
 def test_a_caller_that_goes_away_frees_its_slots(half: LocalServer) -> None:
@@ -93,8 +88,8 @@ def test_a_caller_that_goes_away_frees_its_slots(half: LocalServer) -> None:
     ):
         next(iter(text))
     eventually(lambda: running() == 0)
-    with Client(half.address) as client:
-        assert client.translate(SOURCE).text == TARGET
+    with Client(half.address) as client, client.translate_stream(SOURCE) as pieces:
+        assert "".join(pieces) == TARGET
 
 
 def test_scores_are_near(clients: list[Client]) -> None:

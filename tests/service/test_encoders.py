@@ -2,34 +2,13 @@
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from triptych.v1 import (
-    embedding_pb2,
-    embedding_pb2_grpc,
-    fill_mask_pb2,
-    fill_mask_pb2_grpc,
-    image_classification_pb2,
-    image_classification_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    question_answering_pb2,
-    question_answering_pb2_grpc,
-    rerank_pb2,
-    rerank_pb2_grpc,
-    text_classification_pb2,
-    text_classification_pb2_grpc,
-    token_classification_pb2,
-    token_classification_pb2_grpc,
-    translation_pb2,
-    translation_pb2_grpc,
-)
+from triptych.v1 import embedding_pb2, fill_mask_pb2, fill_mask_pb2_grpc, model_pb2
 from triptych_serving.encoding.text_runner import TextRunner
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.server import Server
@@ -38,8 +17,8 @@ from ..fixtures.encoders import COLOURS, ENTITIES, write_cross_encoder, write_ev
 from ..fixtures.toy import copy_bundle, tamper
 from ..unit.serving.calls import hold_calls
 from .support.in_process import options_of, serving
-from .support.messages import GREEN, RED, failure
-from .support.processes import PATIENCE_SECONDS, eventually
+from .support.messages import GREEN, RED, ask, failure
+from .support.processes import eventually
 
 INVALID, NOT_FOUND, CANNOT, UNAVAILABLE = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -66,17 +45,8 @@ def channel(server: Server) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def fill(channel: grpc.Channel, *texts: str, **fields: Any) -> fill_mask_pb2.FillMaskResponse:
-    return fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask(fill_mask_pb2.FillMaskRequest(contents=texts, **fields))
-
-
-def classify(channel: grpc.Channel, *images: bytes, **fields: Any) -> image_classification_pb2.ClassifyImageResponse:
-    stub = image_classification_pb2_grpc.ImageClassificationServiceStub(channel)
-    return stub.ClassifyImage(image_classification_pb2.ClassifyImageRequest(images=images, **fields))
-
-
 def test_masks_are_filled_in_order(channel: grpc.Channel) -> None:
-    response = fill(channel, "one [MASK]", "One two [MASK], six [MASK].", top_k=2)
+    response = ask(channel, "FillMask", contents=["one [MASK]", "One two [MASK], six [MASK]."], top_k=2)
     assert [[mask.candidates[0].token_str for mask in text.masks] for text in response.results] == [["two"], ["three", "seven"]]
     assert response.results[1].masks[1].candidates[0].sequence == "One two [MASK], six seven."
     assert [len(mask.candidates) for text in response.results for mask in text.masks] == [2, 2, 2]
@@ -87,43 +57,39 @@ def test_masks_are_filled_in_order(channel: grpc.Channel) -> None:
 
 
 def test_texts_become_vectors(channel: grpc.Channel) -> None:
-    stub = embedding_pb2_grpc.EmbeddingServiceStub(channel)
-    request = embedding_pb2.EmbedTextRequest(contents=["one", "one two"], model="fill-mask", pooling=embedding_pb2.POOLING_CLS)
-    response = stub.EmbedText(request)
+    pooling = embedding_pb2.POOLING_CLS
+    response = ask(channel, "EmbedText", contents=["one", "one two"], model="fill-mask", pooling=pooling)
     assert [list(embedding.values) for embedding in response.embeddings] == [[2, 0, 0, 1]] * 2
     assert [embedding.token_count for embedding in response.embeddings] == [3, 4]
-    unit = stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=["one"], model="question-answering", normalize=True))
+    unit = ask(channel, "EmbedText", contents=["one"], model="question-answering", normalize=True)
     assert sum(value * value for value in unit.embeddings[0].values) == pytest.approx(1)
-    cut = stub.EmbedText(embedding_pb2.EmbedTextRequest(contents=["one", "one " * 500], model="fill-mask", truncate=True))
+    cut = ask(channel, "EmbedText", contents=["one", "one " * 500], model="fill-mask", truncate=True)
     assert [embedding.truncated for embedding in cut.embeddings] == [False, True]
     assert unit.model == "question-answering"
 
 
 def test_texts_get_labels(channel: grpc.Channel) -> None:
-    inputs = [text_classification_pb2.TextInput(text=text) for text in ("one", "one two three")]
-    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs, top_k=1, model="text-classification")
-    response = text_classification_pb2_grpc.TextClassificationServiceStub(channel).ClassifyText(request)
+    inputs = [{"text": text} for text in ("one", "one two three")]
+    response = ask(channel, "ClassifyText", inputs=inputs, top_k=1, model="text-classification")
     assert [(text.labels[0].label, text.labels[0].index) for text in response.results] == [("one word", 0), ("many words", 2)]
     assert response.results[0].labels[0].score == pytest.approx(0.665, abs=0.001)
 
 
 def test_entities_are_found(channel: grpc.Channel) -> None:
-    request = token_classification_pb2.ClassifyTokensRequest(contents=["Anna Smith lives in Paris"])
-    response = token_classification_pb2_grpc.TokenClassificationServiceStub(channel).ClassifyTokens(request)
+    response = ask(channel, "ClassifyTokens", contents=["Anna Smith lives in Paris"])
     found = [(one.label, one.text, one.start, one.end) for one in response.results[0].entities]
     assert found == [("PER", "Anna Smith", 0, 10), ("LOC", "Paris", 20, 25)]
 
 
 def test_questions_are_answered(channel: grpc.Channel) -> None:
-    inputs = [question_answering_pb2.QuestionInput(question="where?", context="Anna Smith lives in Paris")]
-    request = question_answering_pb2.AnswerQuestionRequest(inputs=inputs, top_k=2, max_answer_length=3)
-    response = question_answering_pb2_grpc.QuestionAnsweringServiceStub(channel).AnswerQuestion(request)
+    inputs = [{"question": "where?", "context": "Anna Smith lives in Paris"}]
+    response = ask(channel, "AnswerQuestion", inputs=inputs, top_k=2, max_answer_length=3)
     assert [answer.text for answer in response.results[0].answers] == ["Paris", "Anna Smith"]
 
 
 def test_documents_are_ranked(channel: grpc.Channel) -> None:
-    request = rerank_pb2.RerankRequest(query="zero", documents=["one", "one two three four", "one two"], top_k=2)
-    response = rerank_pb2_grpc.RerankServiceStub(channel).Rerank(request)
+    documents = ["one", "one two three four", "one two"]
+    response = ask(channel, "Rerank", query="zero", documents=documents, top_k=2)
     assert [(one.index, one.token_count, one.truncated) for one in response.results] == [(1, 8, False), (2, 6, False)]
     assert [one.score for one in response.results] == pytest.approx([0.880797, 0.5])
     assert (response.model, response.model_version) == ("cross-encoder", "1")
@@ -131,7 +97,7 @@ def test_documents_are_ranked(channel: grpc.Channel) -> None:
 
 
 def test_images_get_labels(channel: grpc.Channel) -> None:
-    response = classify(channel, RED, GREEN, top_k=2)
+    response = ask(channel, "ClassifyImage", images=[RED, GREEN], top_k=2)
     assert [image.labels[0].label for image in response.results] == ["red", "green"]
     assert [(image.width, image.height, len(image.labels)) for image in response.results] == [(9, 6, 2)] * 2
     assert response.model == "image-classification"
@@ -140,7 +106,7 @@ def test_images_get_labels(channel: grpc.Channel) -> None:
 
 
 def test_models_say_what_they_can_do(channel: grpc.Channel) -> None:
-    response = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    response = ask(channel, "ListModels")
     models = {model.name: model for model in response.models}
     assert models["broken"].state == model_pb2.MODEL_STATE_FAILED
     assert models["fill-mask"].services == ["triptych.v1.FillMaskService", "triptych.v1.EmbeddingService"]
@@ -177,31 +143,11 @@ BAD = [  # one of each kind and service; the others are in the models' unit test
     Bad("ClassifyImage", INVALID, "images: there are no images"),
     Bad("ClassifyImage", INVALID, "images[1]: ", {"images": [RED, b"hello"]}),
 ]
-STUBS: dict[str, tuple[Any, Any]] = {
-    "FillMask": (fill_mask_pb2_grpc.FillMaskServiceStub, fill_mask_pb2.FillMaskRequest),
-    "EmbedText": (embedding_pb2_grpc.EmbeddingServiceStub, embedding_pb2.EmbedTextRequest),
-    "ClassifyText": (text_classification_pb2_grpc.TextClassificationServiceStub, text_classification_pb2.ClassifyTextRequest),
-    "ClassifyTokens": (
-        token_classification_pb2_grpc.TokenClassificationServiceStub,
-        token_classification_pb2.ClassifyTokensRequest,
-    ),
-    "AnswerQuestion": (
-        question_answering_pb2_grpc.QuestionAnsweringServiceStub,
-        question_answering_pb2.AnswerQuestionRequest,
-    ),
-    "Rerank": (rerank_pb2_grpc.RerankServiceStub, rerank_pb2.RerankRequest),
-    "ClassifyImage": (
-        image_classification_pb2_grpc.ImageClassificationServiceStub,
-        image_classification_pb2.ClassifyImageRequest,
-    ),
-}
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: f"{bad.method} {bad.message[:30]}")
 def test_a_bad_request_is_refused_in_one_line(channel: grpc.Channel, bad: Bad) -> None:
-    stub, request = STUBS[bad.method]
-    call = getattr(stub(channel), bad.method)
-    error = failure(lambda: call(request(**bad.fields), metadata=(("x-request-id", "bad-1"),)))
+    error = failure(lambda: ask(channel, bad.method, (("x-request-id", "bad-1"),), **bad.fields))
     assert error.code() is bad.code
     assert bad.message in error.details()
     assert len(error.details().splitlines()) == 1
@@ -222,22 +168,4 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: 
     call.cancel()
     held.set()
     eventually(lambda: engine.load() == (0, 0))
-    assert fill(channel, "one [MASK]").results
-
-
-def test_a_server_without_translation_starts_and_drains(tmp_path: Path, held: threading.Event) -> None:
-    write_text_bundle(tmp_path)
-    held.set()  # for the warm-up
-    with (
-        ThreadPoolExecutor(1) as pool,
-        serving(options_of(tmp_path)) as server,
-        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
-        held.clear()
-        answer = pool.submit(fill, channel, "one [MASK]")
-        eventually(lambda: sum(server.registry.find_text(ModelSelector(), "fill-mask").engine.load()) == 1)
-        threading.Timer(0.2, held.set).start()
-        stub = translation_pb2_grpc.TranslationServiceStub(channel)
-        error = failure(lambda: stub.Translate(translation_pb2.TranslateRequest(contents=["one"])))
-        assert error.code() is NOT_FOUND
-        assert answer.result(PATIENCE_SECONDS).results[0].masks[0].candidates[0].token_str == "two"
+    assert ask(channel, "FillMask", contents=["one [MASK]"]).results

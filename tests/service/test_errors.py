@@ -7,8 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
-from triptych.v1 import model_pb2, translation_pb2
-from triptych.v1.model_pb2_grpc import ModelServiceStub
+from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import (
     AsyncClient,
@@ -25,7 +24,7 @@ from triptych_serving.scheduling.request import Call
 
 from ..fixtures.toy import SOURCE, SOURCES, TARGET
 from .conftest import MAX_MESSAGE_BYTES
-from .support.messages import failure
+from .support.messages import ask, failure
 from .support.processes import ServerProcess
 
 INVALID, NOT_FOUND, DENIED, EXHAUSTED = (
@@ -99,14 +98,9 @@ def test_a_bad_request_is_refused_in_one_line(translation: TranslationServiceStu
     assert_serves(translation)
 
 
-def test_calls_that_are_not_allowed_say_so(
-    channel: grpc.Channel, translation: TranslationServiceStub, models: ModelServiceStub
-) -> None:
-    for name, call in {
-        "LoadModel": lambda: models.LoadModel(model_pb2.LoadModelRequest(name="toy")),
-        "UnloadModel": lambda: models.UnloadModel(model_pb2.UnloadModelRequest(name="toy")),
-    }.items():
-        error = failure(call)
+def test_calls_that_are_not_allowed_say_so(channel: grpc.Channel, translation: TranslationServiceStub) -> None:
+    for name in ("LoadModel", "UnloadModel"):
+        error = failure(lambda: ask(channel, name, name="toy"))  # noqa: B023 - called at once
         assert error.code() is DENIED
         assert error.details() == (
             f"{name} is disabled: start the server with --model-control explicit, "
@@ -126,15 +120,6 @@ def test_bytes_that_are_no_message(channel: grpc.Channel, translation: Translati
     error = failure(lambda: raw(message))
     assert error.code() is INVALID
     assert error.details() == "request: not a valid message of this method's request type; strings must be UTF-8"
-    assert_serves(translation)
-
-
-def test_a_message_over_the_limit_is_refused(server: ServerProcess, translation: TranslationServiceStub) -> None:
-    texts = ["a" * MAX_MESSAGE_BYTES]
-    error = failure(lambda: translation.Translate(translation_pb2.TranslateRequest(contents=texts)))
-    assert error.code() is EXHAUSTED
-    with Client(server.address) as client, pytest.raises(ResourceExhaustedError, match="raise the server's message size limit"):
-        client.translate(texts[0])
     assert_serves(translation)
 
 

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -275,7 +276,8 @@ def multipart(fields: Iterable[tuple[str, str]], name: str, content: bytes) -> b
     return b"".join((*parts, head, content, b"\r\n--edge--\r\n"))
 
 
-def test_deepl_client(served: Served, tmp_path: Path) -> None:
+def test_deepl_client(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepl.translator.time", SimpleNamespace(time=time.time, sleep=lambda _: time.sleep(0.05)))  # polls
     client = deepl.DeepLClient("key", server_url=served.url)
     found = client.translate_text(TEXTS, target_lang="DE")
     assert isinstance(found, list)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from copy import copy
@@ -15,7 +14,6 @@ import openai
 import pytest
 import torch
 import tritonclient.grpc
-from playwright.sync_api import expect, sync_playwright
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -35,7 +33,6 @@ from ..fixtures.toy import TEXT_GENERATION_MODELS
 from .support.in_process import Pace, options_of, serving
 from .support.processes import PATIENCE_SECONDS, eventually
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 PROMPTS = ["A man is", "Two dogs run over the green grass", "", "x", "A group of people stands in front of a house. " * 2]
 GREEDY: dict[str, Any] = {"sampling_topk": 1, "max_tokens": 12}
 
@@ -72,7 +69,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    options = replace(options_of(TEXT_GENERATION_MODELS), gateway=GatewayOptions("127.0.0.1", 0, playground=True))
+    options = replace(options_of(TEXT_GENERATION_MODELS), gateway=GatewayOptions("127.0.0.1", 0))
     source = decoder_source("llama")
     assert source.tokenizer is not None
     with serving(options) as server, Client(f"127.0.0.1:{server.port}") as client:
@@ -402,20 +399,3 @@ def test_open_inference_protocol(served: Served) -> None:
     assert ended.wait(PATIENCE_SECONDS)
     client.stop_stream()
     assert "".join(piece.as_numpy("piece")[0].decode() for piece in pieces[:-1]) == expected[0]
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-def test_playground(served: Served) -> None:
-    text = served.client.generate("A man is", **GREEDY).text
-    with (
-        sync_playwright() as playwright,
-        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
-    ):
-        page = browser.new_page()
-        page.goto(f"http://localhost:{served.server.http_port}/")
-        page.fill("#prompt", "A man is")
-        page.fill("#temperature", "0")
-        page.fill("#max-tokens", "12")
-        page.click("#generate-run")
-        expect(page.locator("#generate-time")).to_contain_text("on the server")
-        assert page.locator("#generated").text_content() == f"A man is{text}"

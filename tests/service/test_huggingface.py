@@ -1,7 +1,6 @@
 """Hugging Face folders as a user brings them: exported without a setting, served together, asked by every verb."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ..parity.test_huggingface_images import build as build_image
 from ..parity.test_huggingface_images import save as save_image
 from ..parity.test_huggingface_text import BERT, LABELS, ROBERTA, build, write_sentence_transformer
 from ..parity.text_checkpoints import byte_pieces, save_checkpoint, word_pieces
-from .support.processes import ServerProcess, clean_environment, triptych
+from .support.processes import ServerProcess, run_command
 
 pytestmark = pytest.mark.full
 
@@ -28,9 +27,7 @@ NAMES = {"id2label": LABELS, "label2id": {name: number for number, name in LABEL
 
 def run(*arguments: str | Path) -> str:
     """The output of a command that ends well."""
-    result = subprocess.run(
-        triptych(*arguments), capture_output=True, text=True, check=False, timeout=600, env=clean_environment()
-    )
+    result = run_command(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -114,13 +111,8 @@ def test_the_model_for_a_pair_of_languages_translates(served: ServerProcess, lan
 
 
 def test_two_models_for_a_pair_must_be_told_apart(served: ServerProcess) -> None:
-    result = subprocess.run(
-        triptych("translate", "--server", served.address, "--source-language", "en", "--target-language", "de", TEXT),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=clean_environment(),
-    )
+    languages = ("--source-language", "en", "--target-language", "de")
+    result = run_command("translate", "--server", served.address, *languages, TEXT)
     assert result.returncode == 1
     assert "several models match, set `model` to one of: nllb, opus-mt-eng-deu, t5" in result.stderr
 

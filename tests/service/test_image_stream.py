@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from triptych.v1 import image_classification_pb2
 from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
@@ -17,7 +17,6 @@ from triptych_serving.models.image import image_job as module
 from triptych_serving.models.image import image_model
 from triptych_serving.models.image.image_model import IN_FLIGHT
 from triptych_serving.repository.registry import ModelSelector
-from triptych_serving.rpc.call_context import current_call
 from triptych_serving.server import Server
 
 from ..fixtures.encoders import write_image_bundle, write_text_bundle
@@ -207,16 +206,3 @@ def test_a_server_that_stops_answers_what_it_has_and_ends_its_streams(tmp_path: 
                 next(stream)
             assert error.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "shutting down" in str(error.value.details())
-
-
-def test_reflection_echoes_the_request_id(server: Server) -> None:
-    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
-            iter(requests), metadata=(("x-request-id", "who-1"),)
-        )
-        [response] = call
-        names = {service.name for service in response.list_services_response.service}
-        assert {"triptych.v1.FillMaskService", "triptych.v1.ImageClassificationService"} <= names
-        assert dict(call.trailing_metadata())["x-request-id"] == "who-1"
-    assert current_call.get(None) is None

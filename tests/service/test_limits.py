@@ -10,14 +10,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
+from triptych_client import Client, ResourceExhaustedError
 
 from ..fixtures.toy import MODELS, SOURCE, SOURCES, TARGET
-from .support.in_process import local_server
+from .support.in_process import Pace, local_server
 from .support.processes import PATIENCE_SECONDS
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
-LIMIT_BYTES = 15_000
-SMALL_WINDOW = [("grpc.http2.lookahead_bytes", 16_384), ("grpc.http2.bdp_probe", 0)]
+LIMIT_BYTES = 2_000
+MANY = SOURCES[:40]
 
 
 def refusal(call: Callable[[], object]) -> tuple[str, float | None]:
@@ -42,25 +43,29 @@ def request(*texts: str) -> translation_pb2.TranslateRequest:
     return translation_pb2.TranslateRequest(contents=texts or [SOURCE])
 
 
-def test_oversized_messages_and_too_many_calls_are_rejected() -> None:
+def test_oversized_messages_and_too_many_calls_are_rejected(pace: Pace) -> None:
     flags = ("--max-message-bytes", str(LIMIT_BYTES), "--max-requests-per-client", "2")
-    unlimited = ("grpc.max_receive_message_length", -1)
-    with local_server(MODELS, *flags) as server, grpc.insecure_channel(server.address, [*SMALL_WINDOW, unlimited]) as channel:
+    unlimited = [("grpc.max_receive_message_length", -1)]
+    with local_server(MODELS, *flags) as server, grpc.insecure_channel(server.address, unlimited) as channel:
         stub = TranslationServiceStub(channel)
         message, delay = refusal(lambda: stub.Translate(request("a" * LIMIT_BYTES)))
         assert message.startswith(f"request has {request('a' * LIMIT_BYTES).ByteSize():,} bytes")
-        assert "at most 15,000 are accepted (--max-message-bytes)" in message
+        assert "at most 2,000 are accepted (--max-message-bytes)" in message
         assert delay is None  # a retry does not help
+        with (
+            Client(server.address) as client,
+            pytest.raises(ResourceExhaustedError, match="raise the server's message size limit"),
+        ):
+            client.translate("a" * LIMIT_BYTES)
 
-        assert request(*SOURCES).ByteSize() < LIMIT_BYTES
-        message, delay = refusal(lambda: stub.Translate(request(*SOURCES)))
+        assert request(*MANY).ByteSize() < LIMIT_BYTES
+        message, delay = refusal(lambda: stub.Translate(request(*MANY)))
         assert message.startswith("response would have ")
         assert "(--max-message-bytes)" in message
         assert delay is None
-        streamed = list(stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=SOURCES)))
-        assert sum(event.WhichOneof("event") == "result" for event in streamed) == len(SOURCES)
 
-        streams = [stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=SOURCES)) for _ in range(2)]
+        pace.slow.set()
+        streams = [stub.TranslateStream(translation_pb2.TranslateStreamRequest(contents=MANY)) for _ in range(2)]
         for events in streams:
             next(events)
         message, delay = refusal(lambda: stub.Translate(request()))
@@ -68,6 +73,7 @@ def test_oversized_messages_and_too_many_calls_are_rejected() -> None:
         assert delay
         health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
         assert health.status == health_pb2.HealthCheckResponse.SERVING
+        pace.slow.clear()
         for events in streams:
-            list(events)
+            assert sum(event.WhichOneof("event") == "result" for event in events) == len(MANY)
         assert stub.Translate(request(), timeout=PATIENCE_SECONDS).translations[0].translated_text == TARGET

@@ -14,27 +14,12 @@ import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from triptych.v1 import (
-    embedding_pb2,
-    embedding_pb2_grpc,
-    fill_mask_pb2,
-    fill_mask_pb2_grpc,
-    image_classification_pb2,
-    image_classification_pb2_grpc,
-    question_answering_pb2,
-    question_answering_pb2_grpc,
-    text_classification_pb2,
-    text_classification_pb2_grpc,
-    token_classification_pb2,
-    token_classification_pb2_grpc,
-    translation_pb2,
-    translation_pb2_grpc,
-)
+from triptych.v1 import image_classification_pb2, image_classification_pb2_grpc, translation_pb2, translation_pb2_grpc
 from triptych.version import __version__
 
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, SOURCES, TARGET, copy_bundle
-from .support.messages import RED
+from .support.messages import RED, ask
 from .support.processes import PATIENCE_SECONDS, ServerProcess
 from .support.telemetry import Collector, Page, Scrape, attributes_of, fetch
 
@@ -108,7 +93,7 @@ def metadata(method: str) -> list[tuple[str, str]]:
     return [("x-request-id", f"{REQUEST_ID}-{method}"), ("traceparent", f"00-{TRACE}-{PARENT}-01")]
 
 
-def ask(channel: grpc.Channel, over: threading.Event) -> None:
+def ask_everything(channel: grpc.Channel, over: threading.Event) -> None:
     """Every task, and some mistakes."""
     translation = translation_pb2_grpc.TranslationServiceStub(channel)
     for _ in range(MANY):
@@ -116,31 +101,19 @@ def ask(channel: grpc.Channel, over: threading.Event) -> None:
     answer = translation.Translate(translation_pb2.TranslateRequest(contents=[SOURCE]), metadata=metadata(TRANSLATE))
     assert answer.translations[0].translated_text == TARGET
     list(translation.TranslateStream(translation_pb2.TranslateStreamRequest(contents=[SOURCE]), metadata=metadata(STREAM)))
-    pairs = [translation_pb2.TranslationPair(source=SOURCE, target=TARGET)]
-    translation.ScoreTranslations(translation_pb2.ScoreTranslationsRequest(pairs=pairs))
-    ask_encoders(channel)
+    ask(channel, "ScoreTranslations", pairs=[{"source": SOURCE, "target": TARGET}])
+    ask(channel, "FillMask", contents=["one [MASK]"])
+    ask(channel, "EmbedText", contents=["one"], model="fill-mask")
+    ask(channel, "ClassifyText", inputs=[{"text": "one"}])
+    ask(channel, "ClassifyTokens", contents=["anna lives in paris"])
+    ask(channel, "AnswerQuestion", inputs=[{"question": "where", "context": "anna lives in paris"}])
     ask_images(channel)
     make_mistakes(channel, over)
 
 
-def ask_encoders(channel: grpc.Channel) -> None:
-    fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask(fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"]))
-    embed = embedding_pb2.EmbedTextRequest(contents=["one"], model="fill-mask")
-    embedding_pb2_grpc.EmbeddingServiceStub(channel).EmbedText(embed)
-    inputs = [text_classification_pb2.TextInput(text="one")]
-    request = text_classification_pb2.ClassifyTextRequest(inputs=inputs)
-    text_classification_pb2_grpc.TextClassificationServiceStub(channel).ClassifyText(request)
-    tokens = token_classification_pb2.ClassifyTokensRequest(contents=["anna lives in paris"])
-    token_classification_pb2_grpc.TokenClassificationServiceStub(channel).ClassifyTokens(tokens)
-    questions = [question_answering_pb2.QuestionInput(question="where", context="anna lives in paris")]
-    question_answering_pb2_grpc.QuestionAnsweringServiceStub(channel).AnswerQuestion(
-        question_answering_pb2.AnswerQuestionRequest(inputs=questions)
-    )
-
-
 def ask_images(channel: grpc.Channel) -> None:
     images = image_classification_pb2_grpc.ImageClassificationServiceStub(channel)
-    images.ClassifyImage(image_classification_pb2.ClassifyImageRequest(images=[RED] * 3), metadata=metadata(IMAGES))
+    ask(channel, "ClassifyImage", metadata(IMAGES), images=[RED] * 3)
     messages = [image_classification_pb2.ClassifyImageStreamRequest(image_id=number, image=RED) for number in range(4)]
     messages.append(image_classification_pb2.ClassifyImageStreamRequest(image_id=9, image=b"not an image"))
     assert len(list(images.ClassifyImageStream(iter(messages), metadata=metadata(IMAGE_STREAM)))) == 5
@@ -178,7 +151,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
             first = time.time()
             with grpc.insecure_channel(server.address) as channel:
                 over = threading.Event()
-                ask(channel, over)
+                ask_everything(channel, over)
                 health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
                 seconds = first, time.time()
                 after = settled(server)

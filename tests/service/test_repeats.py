@@ -1,27 +1,14 @@
 """Requests that come more than once, on a real port."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message import Message
 
-from triptych.v1 import (
-    embedding_pb2,
-    fill_mask_pb2,
-    image_classification_pb2,
-    model_pb2,
-    question_answering_pb2,
-    translation_pb2,
-)
-from triptych.v1.embedding_pb2_grpc import EmbeddingServiceStub
-from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
-from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
-from triptych.v1.model_pb2_grpc import ModelServiceStub
-from triptych.v1.question_answering_pb2_grpc import QuestionAnsweringServiceStub
+from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.models.translation.translator import Translator
@@ -34,7 +21,7 @@ from triptych_serving.server import Server
 from ..fixtures.encoders import write_every_bundle
 from ..fixtures.toy import SOURCE, TARGET, TARGETS, copy_bundle
 from .support.in_process import OPTIONS, serving
-from .support.messages import noise
+from .support.messages import ask, noise
 from .support.processes import PATIENCE_SECONDS, eventually
 
 FOLLOWERS = 4
@@ -72,49 +59,26 @@ def translator(server: Server) -> Translator:
     return server.registry.translators[0]
 
 
-CASES: list[tuple[Callable[[grpc.Channel], Any], Message]] = [
-    (lambda channel: TranslationServiceStub(channel).Translate, translation_pb2.TranslateRequest(contents=[TARGET, SOURCE])),
-    (
-        lambda channel: TranslationServiceStub(channel).ScoreTranslations,
-        translation_pb2.ScoreTranslationsRequest(pairs=[translation_pb2.TranslationPair(source=SOURCE, target=TARGET)]),
-    ),
-    (
-        lambda channel: FillMaskServiceStub(channel).FillMask,
-        fill_mask_pb2.FillMaskRequest(contents=["one two [MASK]"], top_k=2),
-    ),
-    (
-        lambda channel: EmbeddingServiceStub(channel).EmbedText,
-        embedding_pb2.EmbedTextRequest(contents=["one two", "three"], model="fill-mask"),
-    ),
-    (
-        lambda channel: QuestionAnsweringServiceStub(channel).AnswerQuestion,
-        question_answering_pb2.AnswerQuestionRequest(
-            inputs=[question_answering_pb2.QuestionInput(question="where does anna live?", context="anna lives in paris")]
-        ),
-    ),
-    (
-        lambda channel: ImageClassificationServiceStub(channel).ClassifyImage,
-        image_classification_pb2.ClassifyImageRequest(images=[noise(9, 9), noise(600, 600)]),
-    ),
-]
+CASES: dict[str, dict[str, Any]] = {
+    "Translate": {"contents": [TARGET, SOURCE]},
+    "ScoreTranslations": {"pairs": [{"source": SOURCE, "target": TARGET}]},
+    "FillMask": {"contents": ["one two [MASK]"], "top_k": 2},
+    "EmbedText": {"contents": ["one two", "three"], "model": "fill-mask"},
+    "AnswerQuestion": {"inputs": [{"question": "where does anna live?", "context": "anna lives in paris"}]},
+    "ClassifyImage": {"images": [noise(9, 9), noise(600, 600)]},
+}
 
 
-@pytest.mark.parametrize(("call", "request_"), CASES, ids=lambda case: getattr(getattr(case, "DESCRIPTOR", None), "name", ""))
-def test_a_request_is_answered_again_from_memory(
-    server: Server, channel: grpc.Channel, call: Callable[[grpc.Channel], Any], request_: Any
-) -> None:
+@pytest.mark.parametrize("method", CASES)
+def test_a_request_is_answered_again_from_memory(server: Server, channel: grpc.Channel, method: str) -> None:
     hits, misses = server.repeats.counters.hits, server.repeats.counters.misses
-    first = call(channel)(request_)
-    again = call(channel)(type(request_)(**{"model": first.model, "model_version": first.model_version}, **fields_of(request_)))
+    first = ask(channel, method, **CASES[method])
+    again = ask(channel, method, **{**CASES[method], "model": first.model, "model_version": first.model_version})
     assert (server.repeats.counters.hits, server.repeats.counters.misses) == (hits + 1, misses + 1)
     assert first.timing.inference_seconds > 0 == again.timing.inference_seconds
     for response in (first, again):
         response.ClearField("timing")
     assert first == again
-
-
-def fields_of(request: Message) -> dict[str, Any]:
-    return {field.name: value for field, value in request.ListFields() if field.name != "model"}
 
 
 @pytest.mark.parametrize(
@@ -177,14 +141,14 @@ def test_answers_go_with_their_model(tmp_path: Path) -> None:
     options = replace(OPTIONS, repository=repository, security=SecurityOptions(allow_admin=True), repeats=BOTH)
     with serving(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
         request, counters = translation_pb2.TranslateRequest(contents=[SOURCE]), server.repeats.counters
-        translate, models = TranslationServiceStub(channel).Translate, ModelServiceStub(channel)
+        translate = TranslationServiceStub(channel).Translate
         translate(request)
         assert (translate(request).model_version, counters.hits) == ("1", 1)
         copy_bundle(tmp_path, version=2)
-        models.LoadModel(model_pb2.LoadModelRequest(name="toy"))
+        ask(channel, "LoadModel", name="toy")
         assert (counters.purged, counters.entries) == (1, 0)
         answer = translate(request)
         assert (answer.model_version, answer.timing.inference_seconds > 0) == ("2", True)
         assert translate(request).timing.inference_seconds == 0
-        models.UnloadModel(model_pb2.UnloadModelRequest(name="toy"))
+        ask(channel, "UnloadModel", name="toy")
         assert (counters.purged, counters.entries, counters.bytes) == (2, 0, 0)

@@ -61,32 +61,26 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
     watch.cancel()
 
 
-def services_by_reflection(channel: grpc.Channel) -> set[str]:
+def test_reflection_lists_the_services_and_echoes_the_request_id(channel: grpc.Channel) -> None:
+    requests = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    [response] = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-    return {service.name for service in response.list_services_response.service}
-
-
-def test_reflection_lists_the_services(channel: grpc.Channel) -> None:
+    call = stub.ServerReflectionInfo(requests, metadata=(("x-request-id", "who-1"),))
+    [response] = call
     others = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    assert services_by_reflection(channel) == {*SERVICES[1:], *others}
+    assert {service.name for service in response.list_services_response.service} == {*SERVICES[1:], *others}
+    assert dict(call.trailing_metadata())["x-request-id"] == "who-1"
 
 
 def trailers(call: grpc.Call) -> dict[str, str]:
     return {key: value for key, value in call.trailing_metadata() if isinstance(value, str)}
 
 
-def test_a_request_id_comes_back_with_an_answer(translation: TranslationServiceStub) -> None:
-    request = translation_pb2.TranslateRequest(contents=[SOURCE])
-    _, call = translation.Translate.with_call(request, metadata=(("x-request-id", "good-1"),))
-    assert trailers(call)["x-request-id"] == "good-1"
-
-
-def test_a_request_id_comes_back_with_a_stream(translation: TranslationServiceStub) -> None:
-    request = translation_pb2.TranslateStreamRequest(contents=[SOURCE])
-    call = translation.TranslateStream(request, metadata=(("x-request-id", "good-2"),))
-    assert list(call)
-    assert trailers(call)["x-request-id"] == "good-2"
+def test_a_request_id_comes_back_with_answers_and_streams(translation: TranslationServiceStub) -> None:
+    metadata = (("x-request-id", "good-1"),)
+    _, call = translation.Translate.with_call(translation_pb2.TranslateRequest(contents=[SOURCE]), metadata=metadata)
+    stream = translation.TranslateStream(translation_pb2.TranslateStreamRequest(contents=[SOURCE]), metadata=metadata)
+    assert list(stream)
+    assert trailers(call)["x-request-id"] == trailers(stream)["x-request-id"] == "good-1"
 
 
 def test_without_a_request_id_each_call_gets_its_own(models: ModelServiceStub) -> None:

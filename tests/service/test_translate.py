@@ -14,17 +14,18 @@ from ..fixtures.toy import PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 from .support.processes import ServerProcess
 
 IN_FLIGHT = 64
+MANY, ANSWERS = SOURCES[:128], TARGETS[:128]
 
 
 def all_with_sync_client(address: str) -> list[str]:
     with Client(address, concurrency=IN_FLIGHT, texts_per_call=1) as client:
-        return client.translate_many(SOURCES).texts
+        return client.translate_many(MANY).texts
 
 
 def all_with_async_client(address: str) -> list[str]:
     async def main() -> list[str]:
         async with AsyncClient(address, concurrency=IN_FLIGHT, texts_per_call=1) as client:
-            return (await client.translate_many(SOURCES)).texts
+            return (await client.translate_many(MANY)).texts
 
     return asyncio.run(main())
 
@@ -32,7 +33,7 @@ def all_with_async_client(address: str) -> list[str]:
 def all_with_grpc(address: str) -> list[str]:
     with grpc.insecure_channel(address) as channel:
         stub = TranslationServiceStub(channel)
-        calls = [stub.Translate.future(translation_pb2.TranslateRequest(contents=[source])) for source in SOURCES]
+        calls = [stub.Translate.future(translation_pb2.TranslateRequest(contents=[source])) for source in MANY]
         return [call.result().translations[0].translated_text for call in calls]
 
 
@@ -40,7 +41,7 @@ def all_with_grpc(address: str) -> list[str]:
 def test_every_sentence_is_answered_exactly_and_in_order(
     server: ServerProcess, translate_all: Callable[[str], list[str]]
 ) -> None:
-    assert translate_all(server.address) == TARGETS
+    assert translate_all(server.address) == ANSWERS
 
 
 def test_an_answer_says_where_it_comes_from(translation: TranslationServiceStub) -> None:
@@ -92,8 +93,8 @@ def assert_is_a_good_stream(events: Iterator[translation_pb2.TranslateStreamResp
 
 
 def test_streams_and_calls_at_once(server: ServerProcess, translation: TranslationServiceStub) -> None:
-    request = translation_pb2.TranslateStreamRequest(contents=SOURCES[:40])
+    request = translation_pb2.TranslateStreamRequest(contents=SOURCES[:20])
     streams = [translation.TranslateStream(request) for _ in range(4)]
-    assert all_with_sync_client(server.address) == TARGETS
+    assert all_with_sync_client(server.address) == ANSWERS
     for stream in streams:
-        assert_is_a_good_stream(stream, TARGETS[:40])
+        assert_is_a_good_stream(stream, TARGETS[:20])

@@ -25,15 +25,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from PIL import Image
 
-from triptych.inference import open_inference_pb2
-from triptych.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
-from triptych.v1 import embedding_pb2, fill_mask_pb2, image_classification_pb2, translation_pb2
-from triptych.v1.embedding_pb2_grpc import EmbeddingServiceStub
-from triptych.v1.fill_mask_pb2_grpc import FillMaskServiceStub
-from triptych.v1.image_classification_pb2_grpc import ImageClassificationServiceStub
+from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 from ...fixtures.toy import HERE, MODELS, PAIRS, SOURCES
+from ..support.messages import ask
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
@@ -65,24 +61,21 @@ class Attack:
     codes: frozenset[grpc.StatusCode]
 
 
+def asking(
+    method: str, fields: Callable[[], dict[str, Any]], timeout: float = PATIENCE_SECONDS
+) -> Callable[[grpc.Channel], object]:
+    return lambda channel: ask(channel, method, timeout=timeout, **fields())
+
+
 def translating(
     texts: Callable[[], list[str]], options: Options | None = None, timeout: float = PATIENCE_SECONDS
 ) -> Callable[[grpc.Channel], object]:
-    def send(channel: grpc.Channel) -> object:
-        request = translation_pb2.TranslateRequest(contents=texts(), options=options)
-        return TranslationServiceStub(channel).Translate(request, timeout=timeout)
-
-    return send
+    return asking("Translate", lambda: {"contents": texts(), "options": options}, timeout)
 
 
 def coded(make: Callable[[int], str]) -> Callable[[grpc.Channel], object]:
     """Translate from a language whose code differs each time."""
-
-    def send(channel: grpc.Channel) -> object:
-        request = translation_pb2.TranslateRequest(contents=["a"], source_language_code=make(next(numbers)))
-        return TranslationServiceStub(channel).Translate(request, timeout=PATIENCE_SECONDS)
-
-    return send
+    return asking("Translate", lambda: {"contents": ["a"], "source_language_code": make(next(numbers))})
 
 
 def encoded(channel: grpc.Channel) -> object:
@@ -109,15 +102,6 @@ def documents(format_name: str, content: bytes, pause: float = 0.0) -> Callable[
     return lambda channel: translate_document(channel, config, content, 0.5, pause)
 
 
-def scoring(pairs: int) -> Callable[[grpc.Channel], object]:
-    def send(channel: grpc.Channel) -> object:
-        pair = translation_pb2.TranslationPair(source="a", target="b")
-        request = translation_pb2.ScoreTranslationsRequest(pairs=[pair] * pairs)
-        return TranslationServiceStub(channel).ScoreTranslations(request, timeout=PATIENCE_SECONDS)
-
-    return send
-
-
 def cancelled(channel: grpc.Channel) -> object:
     request = translation_pb2.TranslateRequest(contents=["\n" * 900_000 + "a"] * 4)
     future = TranslationServiceStub(channel).Translate.future(request, timeout=PATIENCE_SECONDS)
@@ -129,21 +113,15 @@ def cancelled(channel: grpc.Channel) -> object:
         raise future from None
 
 
-def filling(text: str, top_k: int, targets: int = 0) -> Callable[[grpc.Channel], object]:
-    def send(channel: grpc.Channel) -> object:
-        request = fill_mask_pb2.FillMaskRequest(contents=[text], top_k=top_k, targets=["a"] * targets)
-        return FillMaskServiceStub(channel).FillMask(request, timeout=PATIENCE_SECONDS)
-
-    return send
+def filling(text: str, **fields: Any) -> Callable[[grpc.Channel], object]:
+    return asking("FillMask", lambda: {"contents": [text], **fields})
 
 
-def ragged(channel: grpc.Channel) -> object:
-    """Fill masks with tensors that are padded to the text with most masks."""
-    request = open_inference_pb2.ModelInferRequest(model_name="toy-bert")
+def ragged() -> dict[str, Any]:
+    """Make tensors of masked texts that are padded to the text with most masks."""
     texts = [b"[MASK]"] * 500 + [b"[MASK]" * 10]
-    request.inputs.add(name="text", datatype="BYTES", shape=[len(texts)]).contents.bytes_contents.extend(texts)
-    request.parameters["top_k"].int64_param = 1_000
-    return GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=PATIENCE_SECONDS)
+    inputs = [{"name": "text", "datatype": "BYTES", "shape": [len(texts)], "contents": {"bytes_contents": texts}}]
+    return {"model_name": "toy-bert", "inputs": inputs, "parameters": {"top_k": {"int64_param": 1_000}}}
 
 
 def watching(channel: grpc.Channel) -> object:
@@ -165,18 +143,9 @@ def scans() -> bytes:
     return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * 90 + data[-2:]
 
 
-def classifying(channel: grpc.Channel) -> object:
-    request = image_classification_pb2.ClassifyImageRequest(images=[scans()] * 10)
-    return ImageClassificationServiceStub(channel).ClassifyImage(request, timeout=PATIENCE_SECONDS)
-
-
-def embedding(channel: grpc.Channel) -> object:
-    request = embedding_pb2.EmbedTextRequest(contents=["a dog"] * 16_000)
-    return EmbeddingServiceStub(channel).EmbedText(request, timeout=PATIENCE_SECONDS)
-
-
 WIDE = Options(beam_size=32, num_hypotheses=32, return_alignment=True, min_length=60, max_length=63, split_sentences=2)
 WHOLE = " ".join("a" * 30)
+PAIR = translation_pb2.TranslationPair(source="a", target="b")
 
 ATTACKS = [
     Attack("huge language codes", coded(lambda number: f"{number}" + "x" * 16_000_000), frozenset({EXHAUSTED})),
@@ -189,19 +158,27 @@ ATTACKS = [
     Attack("short texts", translating(lambda: ["a"] * 2_700_000), frozenset({INVALID})),
     Attack("blank lines", translating(lambda: ["\n" * 900_000 + "a"] * 4, timeout=0.2), frozenset({OK, LATE, EXHAUSTED})),
     Attack("cancelled preparation", cancelled, frozenset({OK, GONE})),
-    Attack("pairs", scoring(1_000_000), frozenset({INVALID})),
+    Attack("pairs", asking("ScoreTranslations", lambda: {"pairs": [PAIR] * 1_000_000}), frozenset({INVALID})),
     Attack("rows x beams x length", translating(lambda: ["a"] * 16_000, WIDE), frozenset({INVALID})),
     Attack("alignments", translating(lambda: [WHOLE] * 1_000, WIDE), frozenset({INVALID})),
     Attack("large alignments", translating(lambda: [WHOLE] * 8, WIDE), frozenset({OK, EXHAUSTED})),
-    Attack("candidates of masks", filling("[MASK]" * 20, 1_000), frozenset({OK, INVALID})),
-    Attack("targets of masks", filling("[MASK]", 5, 16_000), frozenset({OK, INVALID})),
-    Attack("vectors", embedding, frozenset({OK, EXHAUSTED})),
-    Attack("padded tensors", ragged, frozenset({INVALID, EXHAUSTED})),
+    Attack(
+        "candidates of masks",
+        filling("[MASK]" * 20, top_k=1_000),
+        frozenset({OK, INVALID}),
+    ),
+    Attack(
+        "targets of masks",
+        filling("[MASK]", targets=["a"] * 16_000),
+        frozenset({OK, INVALID}),
+    ),
+    Attack("vectors", asking("EmbedText", lambda: {"contents": ["a dog"] * 16_000}), frozenset({OK, EXHAUSTED})),
+    Attack("padded tensors", asking("ModelInfer", ragged), frozenset({INVALID, EXHAUSTED})),
     Attack("brackets in Markdown", documents("markdown", b"![" * 100_000), frozenset({OK, LATE, EXHAUSTED})),
     Attack("unclosed tags in HTML", documents("html", b"<a " * 60_000), frozenset({OK, LATE, EXHAUSTED})),
     Attack("slow documents", documents("text", b"Hello.", pause=1.0), frozenset({LATE, EXHAUSTED})),
     Attack("health watchers", watching, frozenset({EXHAUSTED})),
-    Attack("scans of a JPEG file", classifying, frozenset({INVALID})),
+    Attack("scans of a JPEG file", asking("ClassifyImage", lambda: {"images": [scans()] * 10}), frozenset({INVALID})),
 ]
 
 
@@ -238,12 +215,11 @@ def attack(address: str, seed: int, stop: threading.Event, found: Findings) -> N
 def behave(address: str, stop: threading.Event, found: Findings) -> None:
     """Translate sentences one by one; in float32 the answers are known."""
     with grpc.insecure_channel(address, OWN) as channel:
-        stub = TranslationServiceStub(channel)
         for source, target in itertools.cycle(PAIRS):
             if stop.is_set():
                 return
             began = time.monotonic()
-            response = stub.Translate(translation_pb2.TranslateRequest(contents=[source]), timeout=PATIENCE_SECONDS)
+            response = ask(channel, "Translate", contents=[source])
             found.seconds.append(time.monotonic() - began)
             if (said := response.translations[0].translated_text) != target:
                 found.wrong.append(f"{source} -> {said}")
@@ -308,9 +284,5 @@ def test_costly_requests_neither_stop_nor_disturb_others(server: ServerProcess) 
     assert not [*quiet.wrong, *found.wrong]
     assert len(found.seconds) > SECONDS / 10  # the well-behaved client was served all the time
     assert peak - settled < GROWTH_BYTES
-    assert outcome(lambda: grpc_translate(server.address)) is OK
-
-
-def grpc_translate(address: str) -> object:
-    with grpc.insecure_channel(address, OWN) as channel:
-        return TranslationServiceStub(channel).Translate(translation_pb2.TranslateRequest(contents=SOURCES[:3]))
+    with grpc.insecure_channel(server.address, OWN) as channel:
+        assert outcome(lambda: ask(channel, "Translate", contents=SOURCES[:3])) is OK

@@ -27,8 +27,8 @@ from ..support.processes import PATIENCE_SECONDS, clean_environment
 
 ROOT = Path(__file__).parents[3]
 ENCODERS = ROOT / "tests" / "fixtures" / "encoder_models"
-SETTLING = 4  # rounds until arenas and thread pools have reached their size
-LAST = 3  # rounds
+SETTLING = 2  # rounds until arenas and thread pools have reached their size
+LAST = 2  # rounds
 GROWTH_BYTES = 12 << 20  # of the process in total; each round maps and allocates 40 MB and more
 GROWING_THREADS = 4  # of a pool that creates them one by one
 
@@ -80,7 +80,7 @@ def measure(models: Path, rounds: int) -> list[Resources]:
     return [Resources(**json.loads(line)) for line in result.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.full)])
 def test_loading_and_unloading_leaves_nothing_behind(models: Path, rounds: int) -> None:
     found = measure(models, rounds)
     assert len(found) == rounds

@@ -10,15 +10,13 @@ import grpc
 import psutil
 import pytest
 
-from triptych.v1 import token_classification_pb2, translation_pb2
-from triptych.v1.token_classification_pb2_grpc import TokenClassificationServiceStub
-from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 from triptych_client import Client
 
 from ...fixtures.encoders import NUMBERS
 from ...fixtures.toy import PAIRS, SOURCE, TARGET
 from ..support.bundles import poison_classifier, poison_translator, toy_tokenizer
 from ..support.in_process import Log, options_of, serving
+from ..support.messages import ask
 from ..support.processes import PATIENCE_SECONDS, ServerProcess, eventually
 from ..support.telemetry import Scrape
 
@@ -55,10 +53,9 @@ def loads(server: ServerProcess) -> tuple[float | None, float | None]:
     return running, waiting
 
 
-def translate(stub: TranslationServiceStub, pair: tuple[str, str], model: str = "") -> grpc.StatusCode:
-    request = translation_pb2.TranslateRequest(contents=[pair[0]], model=model)
+def translate(channel: grpc.Channel, pair: tuple[str, str], model: str = "") -> grpc.StatusCode:
     try:
-        response = stub.Translate(request, timeout=PATIENCE_SECONDS)
+        response = ask(channel, "Translate", contents=[pair[0]], model=model)
     except grpc.RpcError as error:
         return error.code()
     assert response.translations[0].translated_text == pair[1]
@@ -95,27 +92,24 @@ def test_a_step_that_fails_in_the_runtime_is_the_failure_of_one_text(failing: st
     poisoned = [pair for pair, ids in tokens.items() if rare in ids]
     assert 0 < len(poisoned) < 20
     with grpc.insecure_channel(failing) as channel, ThreadPoolExecutor(64) as pool:
-        stub = TranslationServiceStub(channel)
-        codes = dict(zip(tokens, pool.map(lambda pair: translate(stub, pair, graph), tokens), strict=True))
+        codes = dict(zip(tokens, pool.map(lambda pair: translate(channel, pair, graph), tokens), strict=True))
         assert [pair for pair, code in codes.items() if code is INTERNAL] == poisoned
         assert set(codes.values()) == {INTERNAL, grpc.StatusCode.OK}
-        assert translate(stub, next(pair for pair in tokens if pair not in poisoned), graph) is grpc.StatusCode.OK
+        assert translate(channel, next(pair for pair in tokens if pair not in poisoned), graph) is grpc.StatusCode.OK
 
 
 def test_a_batch_that_fails_in_the_runtime_is_the_failure_of_one_text(failing: str) -> None:
     with grpc.insecure_channel(failing) as channel, ThreadPoolExecutor(64) as pool:
-        stub = TokenClassificationServiceStub(channel)
         texts = [f"anna lives in paris {number} ." for number in NUMBERS] * 6
-        outcomes = list(pool.map(lambda text: entities(stub, text), texts))
+        outcomes = list(pool.map(lambda text: entities(channel, text), texts))
         for text, outcome in zip(texts, outcomes, strict=True):
             assert outcome == (INTERNAL if "seven" in text else ["PER", "LOC"])
-        assert entities(stub, texts[0]) == ["PER", "LOC"]
+        assert entities(channel, texts[0]) == ["PER", "LOC"]
 
 
-def entities(stub: TokenClassificationServiceStub, text: str) -> list[str] | grpc.StatusCode:
-    request = token_classification_pb2.ClassifyTokensRequest(contents=[text])
+def entities(channel: grpc.Channel, text: str) -> list[str] | grpc.StatusCode:
     try:
-        response = stub.ClassifyTokens(request, timeout=PATIENCE_SECONDS)
+        response = ask(channel, "ClassifyTokens", contents=[text])
     except grpc.RpcError as error:
         return error.code()
     return [entity.label for entity in response.results[0].entities]

@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 import pytest
 
-from triptych_client import Client, DeadlineExceededError, InvalidArgumentError, ResourceExhaustedError
+from triptych_client import Client, DeadlineExceededError, DecodingOptions, InvalidArgumentError, ResourceExhaustedError
 from triptych_client.generation import Generation
 
 from ...fixtures.decoders import SHAPE, decoder_bundle
 from ...fixtures.sentences import SENTENCES
-from ...fixtures.toy import MODELS, PAIRS
+from ...fixtures.toy import MODELS, PAIRS, SOURCES
 from ..support.processes import PATIENCE_SECONDS, ServerProcess
 
 SECONDS = float(os.environ.get("TRIPTYCH_SOAK_SECONDS", "180"))
@@ -62,10 +62,29 @@ class Findings:
 
 
 def translate(client: Client, rng: random.Random, found: Findings) -> str:
-    pairs = rng.choices(PAIRS, k=rng.choice([1, 1, 20]))
-    texts = [translation.text for translation in client.translate_many([source for source, _ in pairs])]
-    if texts != [target for _, target in pairs]:
-        found.wrong.append(f"{pairs}: {texts}")
+    """Send single texts, big calls, beams, samples, scores, streams read to the end or dropped: at random."""
+    beam_size, kind = rng.choice([1, 1, 2, 4, 5]), rng.choice(["many", "stream", "drop", "short", "sample", "score"])
+    options, sources = DecodingOptions(beam_size=beam_size), rng.choices(SOURCES, k=rng.choice([1, 1, 1, 40]))
+    source = sources[0]
+    match kind:
+        case "many":
+            for text, answer in zip(sources, client.translate_many(sources, options=options), strict=True):
+                found.compare((text, beam_size), answer.text)
+        case "short":
+            cut = client.translate(source, options=DecodingOptions(max_length=2)).text
+            found.wrong += [cut] * (not found.known[source, 1].startswith(cut))
+        case "sample":
+            drawn = DecodingOptions(sampling_topk=rng.choice([0, 5, 50]), num_hypotheses=3)
+            found.wrong += [source] * (len(client.translate(source, options=drawn).hypotheses) != 3)
+        case "score":
+            [score] = client.score_translations([rng.choice(PAIRS)])
+            found.wrong += [str(score)] * (score.log_probability < -1)
+        case _:
+            with client.translate_stream(source, options=options) as stream:
+                if kind == "drop":
+                    next(iter(stream))
+                    return "dropped"
+                found.compare((source, beam_size), "".join(stream))
     return "right"
 
 
@@ -137,7 +156,7 @@ def load(
 def test_translation_and_generation_together_are_right_and_memory_stays_flat(tmp_path: Path) -> None:
     shutil.copytree(MODELS, tmp_path, dirs_exist_ok=True)
     decoder_bundle("llama", tmp_path, ("int8",))
-    found, stop = Findings(), threading.Event()
+    found, stop = Findings(known={(source, 1): target for source, target in PAIRS}), threading.Event()
     with ServerProcess(tmp_path, "--prefix-cache-bytes", str(1 << 20)) as server:
         process = psutil.Process(server.pid)
         tasks = [translate] * TRANSLATORS + [generate] * GENERATORS

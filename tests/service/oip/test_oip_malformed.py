@@ -63,7 +63,7 @@ def nearly_right(draw: st.DrawFn) -> pb.ModelInferRequest:
     return request
 
 
-FUZZ = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+FUZZ = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.fixture(scope="module")

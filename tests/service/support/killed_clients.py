@@ -12,7 +12,7 @@ from triptych.v1 import translation_pb2
 from triptych.v1.translation_pb2_grpc import TranslationServiceStub
 
 SENTENCE = "The man sees the dog in the garden."
-SENTENCES = 500
+SENTENCES = 100
 
 
 def die_while_reading(address: str) -> NoReturn:

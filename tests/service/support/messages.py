@@ -1,15 +1,37 @@
-"""Images for requests, and errors in responses."""
+"""Calls by the name of their method, images for requests, and errors in responses."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from numpy.typing import NDArray
 from PIL import Image
+
+from triptych_serving.rpc.descriptors import ALL_SERVICES, DESCRIPTORS
+
+from .processes import PATIENCE_SECONDS
+
+METHODS = {method.name: method for name in ALL_SERVICES for method in DESCRIPTORS.FindServiceByName(name).methods}
+
+
+def ask(
+    channel: grpc.Channel,
+    method: str,
+    metadata: Sequence[tuple[str, str]] = (),
+    timeout: float = PATIENCE_SECONDS,
+    **fields: Any,
+) -> Any:
+    """Call a method that takes one message and answers with one."""
+    found = METHODS[method]
+    request, response = (GetMessageClass(kind) for kind in (found.input_type, found.output_type))
+    path = f"/{found.containing_service.full_name}/{method}"
+    call = channel.unary_unary(path, request.SerializeToString, response.FromString)
+    return call(request(**fields), metadata=metadata, timeout=timeout)
 
 
 def png(colour: tuple[int, int, int], size: tuple[int, int] = (9, 6)) -> bytes:
