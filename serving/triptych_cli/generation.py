@@ -48,7 +48,15 @@ def _variables(_context: click.Context, _parameter: click.Parameter, given: Sequ
 
 
 def _text_of(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> str:
-    return read_binary(str(file)).decode(errors="replace") if file else ""
+    if file is None:
+        return ""
+    try:
+        text = read_binary(str(file)).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.BadParameter(f"{file} is not UTF-8: {error}") from error
+    if not text.strip():
+        raise click.BadParameter(f"{file} is empty")
+    return text
 
 
 @click.command(name="generate")

@@ -341,7 +341,12 @@ def test_hugging_face_client(served: Served) -> None:
     assert client("gpt-en").text_generation("I am", **given) == sampled
     best = served.client.generate("I am", max_tokens=5, sampling_topk=1, echo=True).text
     assert client("gpt-en").text_generation("I am", **given, do_sample=False, return_full_text=True) == best
-    for kind, value, allowed in (("json", {"enum": [5, 7]}, ("5", "7")), ("regex", "yes|no", ("yes", "no"))):
+    wrapped = {"name": "number", "schema": {"enum": [5, 7]}}
+    for kind, value, allowed in (
+        ("json", wrapped["schema"], ("5", "7")),
+        ("json_schema", wrapped, ("5", "7")),
+        ("regex", "yes|no", ("yes", "no")),
+    ):
         assert client("gpt-en").text_generation("I am", **given, grammar={"type": kind, "value": value}) in allowed  # type: ignore[arg-type]
     vectors = np.array([one.values for one in served.client.embed_many(TEXTS, normalize=True)])
     found = client("bert-en/pipeline/feature-extraction").feature_extraction(TEXTS, normalize=True, truncate=True)
@@ -448,6 +453,7 @@ USUAL: dict[str, dict[str, Any]] = {
 
 
 BROKEN_RULES = {"grammar": {"type": "regex", "value": "("}}
+EMPTY_RULES = {"grammar": {"type": "json", "value": ""}}
 
 
 @pytest.mark.parametrize(
@@ -465,6 +471,7 @@ BROKEN_RULES = {"grammar": {"type": "regex", "value": "("}}
         ("/models/gpt-en", {"inputs": "a", "parameters": {"top_p": 2}}, "parameters.top_p: "),
         ("/models/gpt-en", {"inputs": "a", "parameters": {"grammar": {"type": 1}}}, "parameters.grammar.type: int 1, "),
         ("/models/gpt-en", {"inputs": "a", "parameters": BROKEN_RULES}, "parameters.grammar.value: unclosed group"),
+        ("/models/gpt-en", {"inputs": "a", "parameters": EMPTY_RULES}, "parameters.grammar.value: is empty; leave it out"),
         (COMPLETIONS, {"prompt": ["a", ""], "top_p": 2}, "top_p: "),
         (COMPLETIONS, {"temperature": -1}, "temperature: "),
         (COMPLETIONS, {"temperature": float("nan")}, "temperature: float nan, must be a finite number"),

@@ -365,6 +365,9 @@ def test_openai_structured_outputs(served: Served, openai_client: openai.OpenAI)
         (shape({"type": "odd"}), "response_format: Invalid type: odd"),
         (shape(3), "response_format.json_schema.schema: int 3, must be an object"),
         ({"response_format": {"type": "xml"}}, "response_format.type: 'xml' is not text, json_object or json_schema"),
+        ({"response_format": []}, "response_format: must be an object"),
+        ({"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}}, "response_format: is set beside"),
+        (shape(""), "response_format.json_schema.schema: is empty; leave it out"),
         ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex: unclosed group"),
         ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs.choice: "),
     ):

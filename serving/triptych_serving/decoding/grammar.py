@@ -3,8 +3,11 @@
 The library llguidance tells which tokens may follow (https://github.com/guidance-ai/llguidance).
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from time import thread_time
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -14,10 +17,17 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.text.tokenizers import Tokenizer
 from triptych_serving.text.vocabulary import Vocabulary
 
-MOST_CHARACTERS = 16_384  # of a schema or an expression, which takes up to 0.4 s to compile then
+MOST_CHARACTERS = 16_384  # of a schema or an expression
 ERROR_CHARACTERS = 300
-# A fifth of the library's own limits: no token took longer than 40 ms in hostile rules; most take 0.1 ms.
-LIMITS = LLParserLimits(step_lexer_fuel=50_000, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=100_000)
+LIMITS = LLParserLimits(
+    max_items_in_row=4_000, step_lexer_fuel=50_000, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=100_000
+)
+# What those limits do not bound: time and memory of some rules.
+MOST_REPEATS = 2_500  # of parts that repeat themselves: (a{50}){50}
+MOST_MULTIPLE = 10_000  # product of all `multipleOf`, as integers
+SLOW_SECONDS, MOST_SLOW = 0.05, 3  # CPU time of a slow token, and number of them that a text may have
+# What repetitions depend on in an expression: escapes and classes, which hide the signs in them, groups, and numbers.
+PARTS = re.compile(r"\\[xuUpP]\{[^}]*\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(|\)|\{(\d+)(?:,(\d*))?\}|.", re.DOTALL)
 # Where any white space is allowed, small models write it without end.
 WHITE_SPACE = r" |\n {0,16}"
 
@@ -25,15 +35,16 @@ WHITE_SPACE = r" |\n {0,16}"
 class Grammar:
     """Rules for a text, and how far a text has followed them."""
 
-    def __init__(self, matcher: LLMatcher, field: str, size: int) -> None:
-        self._matcher, self._field, self._size = matcher, field, size
+    def __init__(self, matcher: LLMatcher, field: str, size: int, ends: Ints) -> None:
+        self._matcher, self._field, self._size, self._ends = matcher, field, size, ends
         self._read = 0  # tokens of the text
+        self._slow = 0  # tokens that took long
 
     def copy(self) -> "Grammar":
         """Return the same rules at the beginning of a text."""
         copy = self._matcher.deep_copy()
         copy.reset()
-        return Grammar(copy, self._field, self._size)
+        return Grammar(copy, self._field, self._size, self._ends)
 
     def next_tokens(self, tokens: Sequence[int]) -> Ints:
         """Return the tokens that may come next; after a fault those that end the text.
@@ -44,18 +55,24 @@ class Grammar:
         if len(tokens) < self._read:
             self._matcher.reset()
             self._read = 0
+        if self._slow == MOST_SLOW:
+            return self._ends
+        began = thread_time()
         self._matcher.consume_tokens(list(tokens[self._read :]))
         self._read = len(tokens)
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._slow += thread_time() - began > SLOW_SECONDS
         return np.flatnonzero(np.unpackbits(bits, count=self._size, bitorder="little"))
 
-    def check(self, tokens: Sequence[int]) -> None:
-        """Check a whole text. Raises InvalidInputError: it broke the rules, or they took too long to follow."""
+    def check(self, tokens: Sequence[int], is_whole: bool) -> None:
+        """Check a text, or the beginning of one. Raises InvalidInputError: it broke the rules, or they took too long."""
         matcher = self._matcher.deep_copy()
         matcher.reset()
-        if not (matcher.consume_tokens(list(tokens)) and matcher.is_accepting()):
-            reason = _fault(self._matcher) or _fault(matcher) or "other options left no token that may follow"
-            raise InvalidInputError(self._field, f"the text cannot follow it: {reason}")
+        if matcher.consume_tokens(list(tokens)) and (matcher.is_accepting() or not is_whole):
+            return
+        slow = "its rules take too long to follow; simplify them" if self._slow == MOST_SLOW else ""
+        reason = slow or _fault(self._matcher) or _fault(matcher) or "other options left no token that may follow"
+        raise InvalidInputError(self._field, f"the text cannot follow it: {reason}")
 
 
 class GrammarCompiler:
@@ -70,7 +87,8 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary, size: int, ends: Sequence[int], tokenizer: Tokenizer) -> None:
         self.eos_token_id, self.bos_token_id, self._size = ends[0], None, size
-        self.tokens = [vocabulary.bytes_of(token) for token in range(size)]
+        self._ends = np.array(ends, np.int64)
+        self.tokens = [b"" if token in ends else vocabulary.bytes_of(token) for token in range(size)]
         self.special_token_ids = [token for token, surface in enumerate(self.tokens) if not surface]
         self._token_of = {surface: token for token, surface in reversed(list(enumerate(self.tokens))) if surface}
         self._encode = tokenizer.encode
@@ -107,22 +125,72 @@ class GrammarCompiler:
         if len(text) > MOST_CHARACTERS:
             raise InvalidInputError(field, f"{len(text):,} characters are too long, at most {MOST_CHARACTERS:,}; shorten it")
         try:
-            rules = (
-                LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITE_SPACE, "coerce_one_of": True})
-                if field == "json_schema"
-                else LLMatcher.grammar_from_regex(text)
-            )
-        except ValueError as error:
-            raise InvalidInputError(field, f"it is no JSON schema: {error}") from error
+            if field == "json_schema":
+                _check_schema(field, json.loads(text))
+                rules = LLMatcher.grammar_from_json_schema(
+                    text, overrides={"whitespace_pattern": WHITE_SPACE, "coerce_one_of": True}
+                )
+            else:
+                _check_expressions(field, [text])
+                rules = LLMatcher.grammar_from_regex(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(field, f"it cannot be read: {error}") from error
         matcher = LLMatcher(self._tokenizer, rules, log_level=0, limits=LIMITS)
         if fault := _fault(matcher):
             raise InvalidInputError(field, f"{fault}; correct or simplify it")
         matcher.compute_bitmask()  # what takes longest, here rather than between two steps of all rows
-        return Grammar(matcher, field, self._size)
+        return Grammar(matcher, field, self._size, self._ends)
+
+
+def _check_schema(field: str, schema: object) -> None:
+    """Reject a schema that would take too long, or that would change how JSON is written. Raises InvalidInputError."""
+    parts, expressions, multiple = [schema], list[str](), 1.0
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        if not isinstance(part, dict):
+            continue
+        parts += part.values()
+        if "x-guidance" in part:
+            raise InvalidInputError(field, "x-guidance is not supported; leave it out")
+        expressions += [each for each in (part.get("pattern"), *(part.get("patternProperties") or ())) if isinstance(each, str)]
+        if isinstance(step := part.get("multipleOf"), int | float) and step:
+            number = Decimal(repr(step)).normalize().as_tuple()
+            multiple *= float(f"{''.join(map(str, number.digits))}e{max(0, int(number.exponent))}")
+            if multiple > MOST_MULTIPLE:
+                problem = f"multipleOf: {step} is too large, all of them multiply to at most {MOST_MULTIPLE:,}"
+                raise InvalidInputError(field, problem)
+    _check_expressions(field, expressions)
+
+
+def _check_expressions(field: str, expressions: Sequence[str]) -> None:
+    """Reject expressions whose nested repetitions would take too long. Raises InvalidInputError."""
+    repeats = 0  # of what repeats, all together
+    for expression in expressions:
+        if re.search(r"\(\?[a-zA-Z]*x", expression):
+            raise InvalidInputError(field, "the flag x is not supported; write the expression without comments")
+        inside, last = [1], 1  # most repeats in each open group, and of the part before
+        for part in PARTS.finditer(expression):
+            if part[0] == "(":
+                inside.append(1)
+                continue
+            if part[1] is not None:
+                count = max(1, int(part[1]), int(part[2] or 0))
+                repeats += last * count if last > 1 else 0
+                last *= count
+            else:
+                last = inside.pop() if part[0] == ")" and len(inside) > 1 else 1
+            inside[-1] = max(inside[-1], last)
+        if repeats > MOST_REPEATS:
+            problem = f"repetitions of repetitions make {repeats:,}, at most {MOST_REPEATS:,} are allowed; simplify it"
+            raise InvalidInputError(field, problem)
 
 
 def _fault(matcher: LLMatcher) -> str:
     """Return the library's message in one line, for expressions without their text; empty if there is no fault."""
     text = matcher.get_error().partition("<state>")[0]
     found = re.search(r"^error: (.*)", text, re.MULTILINE)
+    if "NoExtension" in text:
+        return "no text keeps its rules"
     return " ".join((found[1] if found else text).split())[:ERROR_CHARACTERS]

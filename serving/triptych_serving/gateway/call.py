@@ -135,7 +135,13 @@ class Json(dict[str, Any]):
     def take_schema(self, name: str) -> str:
         """Return a member that is a JSON schema, as an object or as its text. Raises RpcError: it is neither."""
         value = self.get(name)
-        return value if isinstance(value, str) else json.dumps(self.take(name, dict))
+        return self.take_rules(name) if isinstance(value, str) else json.dumps(self.take(name, dict))
+
+    def take_rules(self, name: str) -> str:
+        """Return a member that is a text, and not empty. Raises RpcError: it is empty, or something else."""
+        if not (text := self.take(name, str)):
+            raise invalid(f"{self.path}{name}: is empty; leave it out")
+        return text
 
     def refuse(self, values: Mapping[str, tuple[Any, ...]]) -> None:
         """Reject options that would change the result and are not supported; `values` are those without effect.

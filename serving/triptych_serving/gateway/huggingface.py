@@ -227,8 +227,10 @@ def _rules(given: Json) -> dict[str, Any]:
     """Return the rules that texts follow, of the parameter `grammar`."""
     grammar = as_object(given["grammar"], "parameters.grammar")
     if (kind := grammar.take("type", str)) == "regex":
-        return {"regex": grammar.take("value", str)}
-    if kind not in ("json", "json_schema"):
+        return {"regex": grammar.take_rules("value")}
+    if kind == "json_schema":
+        return {"json_schema": as_object(grammar.get("value"), "parameters.grammar.value").take_schema("schema")}
+    if kind != "json":
         raise invalid(f"parameters.grammar.type: {kind[:40]!r} is not json, json_schema or regex")
     return {"json_schema": grammar.take_schema("value")}
 

@@ -280,18 +280,20 @@ def _values(given: Json) -> dict[str, Any]:
 
 def _rules(given: Json) -> dict[str, Any]:
     """Return the rules that texts follow: of `response_format`, or of vLLM's `structured_outputs`."""
-    shape, rules = (as_object(given.get(name) or {}, name) for name in RULES)
+    shape, rules = (as_object({} if given.get(name) is None else given[name], name) for name in RULES)
     rules.refuse(OTHER_RULES)
-    found = rules.take_given({"regex": ("regex", str)})
+    found = {"regex": rules.take_rules("regex")} if rules.get("regex") is not None else {}
+    if rules.get("json") is not None:
+        found["json_schema"] = rules.take_schema("json")
     kind = shape.take("type", str, "text")
+    if kind not in ("text", "json_object", "json_schema"):
+        raise invalid(f"response_format.type: {kind[:40]!r} is not text, json_object or json_schema")
+    if found and kind != "text":
+        raise invalid("response_format: is set beside structured_outputs; send one of them")
     if kind == "json_schema":
         found["json_schema"] = as_object(shape.get("json_schema"), "response_format.json_schema").take_schema("schema")
-    elif rules.get("json") is not None:
-        found["json_schema"] = rules.take_schema("json")
     elif kind == "json_object":
         found["json_schema"] = '{"type": "object"}'
-    elif kind != "text":
-        raise invalid(f"response_format.type: {kind[:40]!r} is not text, json_object or json_schema")
     return found
 
 

@@ -45,6 +45,9 @@ def test_texts_follow_rules(run: Run, tmp_path: Path) -> None:
     written = run("generate", "Once", "--json-schema", tmp_path / "schema.json").success
     assert len(json.loads(written)) == 3
     assert run("generate", "Once", "--regex", "x{3}").success == "xxx\n"
+    for content, problem in ((b"\xff", "is not UTF-8"), (b" \n", "is empty")):
+        (tmp_path / "schema.json").write_bytes(content)
+        assert problem in run("generate", "Once", "--json-schema", tmp_path / "schema.json").err
     assert run("generate", "Once", "--regex", "(").err == "Error: regex: unclosed group; correct or simplify it\n"
 
 

@@ -176,8 +176,8 @@ class Generator(DecodeModel[PromptLaneFactory]):
         builder = TextBuilder(self.tokenizer, row, prompt.stop)
         tokens = hypothesis.tokens[row.prompt :]
         builder.add(tokens, is_last=True)
-        if row.grammar is not None and hypothesis.finish is Finish.STOP and not builder.stopped:
-            row.grammar.check(tokens)
+        if row.grammar is not None and not builder.stopped:
+            row.grammar.check(tokens, is_whole=hypothesis.finish is Finish.STOP)
         return GeneratedChoice(
             (prompt.echo or "") + builder.text,
             Finish.STOP if builder.stopped else hypothesis.finish,

@@ -1,8 +1,10 @@
 """Rules for generated texts: which tokens may follow."""
 
 import json
+from itertools import count
 
 import pytest
+from llguidance import LLParserLimits
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from triptych_serving.decoding.grammar import MOST_CHARACTERS, Grammar, GrammarCompiler
@@ -49,14 +51,14 @@ def test_json_follows_its_schema(compiler: GrammarCompiler) -> None:
     assert next_of(grammar, '{"x": ') == {b"1", b"2"}
     assert next_of(grammar, '{"x": 2') == {b"3"}
     assert next_of(grammar, '{"x": 1}') == {b""}
-    grammar.check(list(b'{"x":\n    23}'))
+    grammar.check(list(b'{"x":\n    23}'), is_whole=True)
     with pytest.raises(InvalidInputError, match=r"^json_schema: the text cannot follow it: "):
-        grammar.check(list(b'{"x": 3}'))
+        grammar.check(list(b'{"x": 3}'), is_whole=True)
 
 
 def test_one_of_is_any_of(compiler: GrammarCompiler) -> None:
     grammar = compiler.compile("json_schema", '{"oneOf": [{"type": "integer"}, {"type": "number"}]}')
-    grammar.check(list(b"12"))
+    grammar.check(list(b"12"), is_whole=True)
 
 
 def test_white_space_ends(compiler: GrammarCompiler) -> None:
@@ -88,11 +90,18 @@ def test_rows_of_a_request_are_apart(compiler: GrammarCompiler) -> None:
 @pytest.mark.parametrize(
     ("field", "rules", "problem"),
     [
-        ("json_schema", "{", "it is no JSON schema: EOF while parsing"),
-        ("json_schema", "[]", "it is no JSON schema: Expecting object"),
+        ("json_schema", "{", "it cannot be read: Expecting property name"),
+        ("json_schema", "[]", "it cannot be read: Expecting object"),
         ("json_schema", '{"type": "text"}', "Invalid type: text; correct or simplify it"),
         ("json_schema", '{"$ref": "file:///etc/passwd"}', "does not fetch resources"),
         ("json_schema", '{"items":' * 500 + "{}" + "}" * 500, "recursion limit exceeded"),
+        ("json_schema", '{"multipleOf": 10007}', "multipleOf: 10007 is too large, all of them multiply to at most 10,000"),
+        ("json_schema", '{"allOf": [{"multipleOf": 101}, {"multipleOf": 103}]}', "multipleOf: 101 is too large"),
+        ("json_schema", '{"pattern": "(a{500}){500}"}', "repetitions of repetitions make 250,000, at most 2,500 are allowed"),
+        ("json_schema", '{"items": {"x-guidance": {}}}', "x-guidance is not supported; leave it out"),
+        ("regex", "((a{20}){20}){20}", "repetitions of repetitions make 8,400"),
+        ("regex", "(a{30}){30}(b{50}){50}", "repetitions of repetitions make 3,400"),
+        ("regex", "(?x) # [\n(a{500}){500}", "the flag x is not supported"),
         ("regex", "(", "regex: unclosed group; correct or simplify it"),
         ("regex", "(?=a)", "look-ahead"),
         ("regex", "(" * 5_000 + "a" + ")" * 5_000, "exceed the maximum number of nested parentheses"),
@@ -107,9 +116,34 @@ def test_rules_are_rejected(compiler: GrammarCompiler, field: str, rules: str, p
     assert "\n" not in caught.value.problem
 
 
-def test_rules_that_cost_too_much_end_the_text(compiler: GrammarCompiler) -> None:
-    objects = [{"properties": {f"p{index}": {"pattern": f"a.*{index}"}}} for index in range(250)]
+def test_repetitions_are_counted(compiler: GrammarCompiler) -> None:
+    for regex in (r"(a{50}){50}", r"[(]a{60}[)]{60}", r"\(a{60}\){60}", r"\x{41}{2}", "(a{60}){2}b{60}", "([a-c]{60}|d){40}"):
+        compiler.compile("regex", regex)
+
+
+def test_an_end_is_no_part_of_a_text() -> None:
+    vocabulary = Vocabulary([b"<end>", *SURFACES[1:]])
+    tokenizer = Tokenizer(models.WordLevel(PIECES, unk_token="<end>"))
+    grammar = GrammarCompiler(vocabulary, len(SURFACES), (END,), tokenizer).compile("regex", '"[^"]{3,}"')
+    assert END not in grammar.next_tokens([*b'"abc'])
+    assert END in grammar.next_tokens([*b'"abc"'])
+
+
+def test_rules_whose_tokens_take_long_end_the_text(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = count(0.0, 0.06)
+    monkeypatch.setattr("triptych_serving.decoding.grammar.thread_time", lambda: next(times))
+    grammar = compiler.compile("regex", "a*b")
+    found = [surfaces(grammar.next_tokens([*b"a" * size])) for size in range(4)]
+    assert [b"" in each for each in found] == [False, False, False, True]
+    with pytest.raises(InvalidInputError, match="its rules take too long to follow"):
+        grammar.check([*b"aaa"], is_whole=True)
+    grammar.check([*b"aaa"], is_whole=False)
+
+
+def test_rules_beyond_the_limits_end_the_text(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_serving.decoding.grammar.LIMITS", LLParserLimits(max_items_in_row=100))
+    objects = [{"properties": {f"{index}": {"pattern": f"a.*{index}"}}} for index in range(50)]
     grammar = compiler.compile("json_schema", json.dumps({"anyOf": objects}))
     assert surfaces(grammar.next_tokens([*b"{"])) == {b""}
     with pytest.raises(InvalidInputError, match="Current row has"):
-        grammar.check([*b"{"])
+        grammar.check([*b"{"], is_whole=True)
