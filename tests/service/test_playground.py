@@ -46,6 +46,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+LONG = "The weather was so bad that the company had to cancel most of its flights. " * 3
 SCREENS = {"desk": ("light", DESK), "phone": ("dark", PHONE)}
 
 
@@ -127,7 +128,7 @@ def test_translations_stream_and_further_typing_cancels_them(page: Page, served:
     server, pace = served
     pace.slow.set()
     try:
-        page.fill("#source", "The weather was so bad that the company had to cancel most of its flights. " * 3)
+        page.fill("#source", LONG)
         expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))  # while it is decoded
         assert running(server)
         page.fill("#source", "")
@@ -142,7 +143,7 @@ def test_a_tab_shows_its_own_command_alone(page: Page, served: tuple[Server, Pac
     server, pace = served
     pace.slow.set()
     try:
-        page.fill("#source", "I have a cat.")
+        page.fill("#source", LONG)
         expect(page.locator("#target.busy")).to_have_text(re.compile(r"\w"))
         choose(page, "Fill in")
     finally:
