@@ -132,7 +132,7 @@ def test_int8_results_do_not_depend_on_other_rows(bundle: Bundle) -> None:
 
 
 def test_results_with_int8_caches_do_not_depend_on_other_rows() -> None:
-    """Those of an embedded model: the full tier exports such graphs."""
+    """Decode with the graphs of an embedded model; the full tier exports such graphs."""
     check_independence(open_bundle(REPOSITORY / "en-de" / "1"), "int8-caches", SOURCES[::64])
 
 

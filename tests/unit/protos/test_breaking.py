@@ -1,4 +1,4 @@
-"""What breaks callers is noticed before it is released."""
+"""Changes of the protos that would break callers are found before a release."""
 
 import importlib.util
 import subprocess
