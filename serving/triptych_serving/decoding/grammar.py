@@ -62,7 +62,9 @@ class Grammar:
         self._read = len(tokens)
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._slow += thread_time() - began > SLOW_SECONDS
-        return np.flatnonzero(np.unpackbits(bits, count=self._size, bitorder="little"))
+        allowed = np.unpackbits(bits, count=self._size, bitorder="little")
+        allowed[self._ends] = allowed[self._ends[0]]
+        return np.flatnonzero(allowed)
 
     def check(self, tokens: Sequence[int], is_whole: bool) -> None:
         """Check a text, or the beginning of one. Raises InvalidInputError: it broke the rules, or they took too long."""
@@ -92,7 +94,7 @@ class GrammarCompiler:
         self.special_token_ids = [token for token, surface in enumerate(self.tokens) if not surface]
         self._token_of = {surface: token for token, surface in reversed(list(enumerate(self.tokens))) if surface}
         self._encode = tokenizer.encode
-        self._tokenizer = LLTokenizer(TokenizerWrapper(self), size, list(ends))
+        self._tokenizer = LLTokenizer(TokenizerWrapper(self), size, ends[0])
 
     def __call__(self, text: str) -> list[int]:
         """Tokenize a text that the rules leave no choice about, as the library asks for it."""
