@@ -121,12 +121,12 @@ def test_repetitions_are_counted(compiler: GrammarCompiler) -> None:
         compiler.compile("regex", regex)
 
 
-def test_an_end_is_no_part_of_a_text() -> None:
+def test_ends_are_no_parts_of_a_text_and_all_end_it() -> None:
     vocabulary = Vocabulary([b"<end>", *SURFACES[1:]])
     tokenizer = Tokenizer(models.WordLevel(PIECES, unk_token="<end>"))
-    grammar = GrammarCompiler(vocabulary, len(SURFACES), (END,), tokenizer).compile("regex", '"[^"]{3,}"')
-    assert END not in grammar.next_tokens([*b'"abc'])
-    assert END in grammar.next_tokens([*b'"abc"'])
+    grammar = GrammarCompiler(vocabulary, len(SURFACES), (END, 7), tokenizer).compile("regex", '"[^"]{3,}"')
+    assert not {END, 7}.intersection(grammar.next_tokens([*b'"abc']).tolist())
+    assert grammar.next_tokens([*b'"abc"']).tolist() == [END, 7]
 
 
 def test_rules_whose_tokens_take_long_end_the_text(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
