@@ -46,7 +46,7 @@ class Grammar:
         copy.reset()
         return Grammar(copy, self._field, self._size, self._ends)
 
-    def next_tokens(self, tokens: Sequence[int]) -> Ints:
+    def next_tokens(self, tokens: Sequence[int] | Ints) -> Ints:
         """Return the tokens that may come next; after a fault those that end the text.
 
         Args:
@@ -58,7 +58,7 @@ class Grammar:
         if self._slow == MOST_SLOW:
             return self._ends
         began = thread_time()
-        self._matcher.consume_tokens(list(tokens[self._read :]))
+        self._matcher.consume_tokens(list(map(int, tokens[self._read :])))  # mostly one, however long the text is
         self._read = len(tokens)
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         self._slow += thread_time() - began > SLOW_SECONDS

@@ -207,7 +207,7 @@ class SearchLane:
     def _allowed(self, group: HypothesisGroup, slot: int) -> Ints:
         """Return the tokens that the row's grammar allows next, without banned ones; the ends if there are no others."""
         slots = self._slots
-        tokens: Ints = group.row.grammar.next_tokens(slots.history[slot, group.row.prompt : group.length].tolist())
+        tokens: Ints = group.row.grammar.next_tokens(slots.history[slot, group.row.prompt : group.length])
         tokens = tokens[slots.log_probabilities[slot, tokens] > BAN / 2]
         return tokens if len(tokens) else slots.ends
 
