@@ -15,6 +15,7 @@ EXAMPLES = int(os.environ.get("TRIPTYCH_EXAMPLES", "30"))
 settings.register_profile("triptych", deadline=None, derandomize=True, max_examples=EXAMPLES)
 settings.load_profile("triptych")
 gc.set_threshold(10_000, 20, 20)  # a tenth of an export was the collection of what imported libraries hold
+gc.disable()  # until all modules are imported
 
 _unfreeze, _unfrozen = gc.unfreeze, [True]
 
@@ -26,6 +27,10 @@ def _note() -> None:
 
 
 gc.unfreeze = _note
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,7 +39,8 @@ from triptych_training.checkpoints.translation import load_checkpoint
 
 from ..fixtures.toy import BUNDLE, HERE, PAIRS, SOURCE, SOURCES, TARGET, TARGETS
 
-PRECISIONS = [("fp32", "int8", "int8-shortlist"), pytest.param(("int8", "int8-caches"), marks=pytest.mark.full)]
+# Default tests read the other graphs from embedded models.
+MORE = pytest.param(("int8", "int8-caches", "int8-shortlist"), marks=pytest.mark.full, id="int8 int8-caches int8-shortlist")
 FEW = 40  # sentences
 COMMITTED = "committed.int8.bin"  # weights of committed graphs
 TOLERANCE = 1e-4
@@ -64,7 +65,7 @@ def write_graphs(source: Any, settings: Any, folder: Path, precision: str, weigh
         onnx.save(model, folder / f"{kind}.int8.onnx")
 
 
-@pytest.fixture(scope="module", params=PRECISIONS, ids=" ".join)
+@pytest.fixture(scope="module", params=[pytest.param(("fp32", "int8"), id="fp32 int8"), MORE])
 def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Export once; the comparison with PyTorch, which test_exporter tests, is brief."""
     models, shortlist = tmp_path_factory.mktemp("models"), (str(HERE / "checkpoint" / "samples.tsv"),)
@@ -189,10 +190,9 @@ def test_graphs_contain_no_local_paths(bundle: Bundle) -> None:
         assert str(Path.home()).encode() + b"/" not in content or Path.home() == Path("/")
 
 
+@pytest.mark.parametrize("bundle", [MORE], indirect=True)
 def test_graphs_with_int8_caches_share_the_weights_of_int8(bundle: Bundle) -> None:
     precisions = bundle.manifest_of(TranslationManifest).precisions
-    if "int8-caches" not in precisions:
-        pytest.skip("no such precision")
     plain, cached = precisions["int8"], precisions["int8-caches"]
     assert (cached.score, cached.saturation_free) == (plain.score, plain.saturation_free)
     assert needed_files(Path(bundle.folder), cached) - set(cached.files) == {"weights.int8.bin", COMMITTED}
@@ -207,10 +207,9 @@ def test_graphs_with_int8_caches_share_the_weights_of_int8(bundle: Bundle) -> No
         assert set(caches) <= {onnx.TensorProto.INT8}
 
 
+@pytest.mark.parametrize("bundle", [MORE], indirect=True)
 def test_short_graphs_share_the_weights_of_int8_and_take_the_projection_as_an_input(bundle: Bundle) -> None:
     precisions = bundle.manifest_of(TranslationManifest).precisions
-    if "int8-shortlist" not in precisions:
-        pytest.skip("no such precision")
     graphs = precisions["int8-shortlist"]
     whole, short = (load_graph(bundle, name) for name in (graphs.step, graphs.short_step))
     stored, shared = (
