@@ -114,6 +114,7 @@ class Answer:
     chat: bool
     model: str
     choices: int  # of each prompt
+    names: Mapping[str, str] = field(default_factory=dict)  # of fields in errors
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     ends: Counter[int] = field(default_factory=Counter)  # characters of the tokens of each choice so far
@@ -188,16 +189,16 @@ async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Respon
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
     schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"
     names = {"max_tokens": limit, "options.max_length": limit, "json_schema": schema, "regex": "structured_outputs.regex"}
+    names |= {} if chat else {"top_logprobs": "logprobs"}
     try:
-        return await _generate(call, given, chat, values)
+        return await _generate(call, given, Answer(chat, values.get("model", ""), values.get("n", 1), names), values)
     except RpcError as error:
-        raise renamed(error, names if chat else {**names, "top_logprobs": "logprobs"}) from None
+        raise renamed(error, names) from None
 
 
-async def _generate(call: HttpCall, given: Json, chat: bool, values: Mapping[str, Any]) -> Response:
+async def _generate(call: HttpCall, given: Json, answer: Answer, values: Mapping[str, Any]) -> Response:
     """Call the service with the fields of a request, and convert its answer. Raises RpcError: names these fields."""
     streams, options = given.take("stream", bool, False), as_object(given.get("stream_options") or {}, "stream_options")
-    answer = Answer(chat, values.get("model", ""), values.get("n", 1))
     if streams:
         if not answer.model:  # pieces do not name it, but no other can accept the request
             able = (one.name for one in await call.ready_models() if SERVICE[1:] in one.services)
@@ -239,7 +240,7 @@ async def _events(answer: Answer, first: Any, events: AsyncGenerator[Any], usage
         if usage:
             yield _event(answer.body([], chunk=True, usage=_usage(generations)))
     except (Exception, asyncio.CancelledError) as failure:
-        error = stream_error(failure)
+        error = renamed(stream_error(failure), answer.names)
         yield _event(error_body(error, http_status(error)))
     yield DONE
 

@@ -3,14 +3,14 @@
 import asyncio
 import json
 import threading
-import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from google.protobuf import json_format
@@ -23,7 +23,7 @@ from triptych_serving.gateway.connect import parse
 from triptych_serving.gateway.language_detection import TAG
 from triptych_serving.gateway.messages import to_dict
 from triptych_serving.gateway.open_inference import request_from, response_to
-from triptych_serving.gateway.openai import Answer
+from triptych_serving.gateway.openai import Answer, _events
 from triptych_serving.gateway.stored_documents import KEEP_SECONDS, StoredDocuments
 from triptych_serving.gateway.translation import TranslatedDocument, language_names, translate_document
 from triptych_serving.rpc.direct_calls import RpcError
@@ -88,7 +88,7 @@ def test_bodies_that_are_no_object_are_rejected(data: bytes) -> None:
         parse_object(data, 1_000)
 
 
-def test_json_with_many_values_is_rejected_before_it_is_parsed() -> None:
+def test_json_with_many_values_is_rejected_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (30_000, 30_001):
         with pytest.raises(RpcError) if count > 30_000 else nullcontext():
             parse_object(b'{"a": [' + b"1," * (count - 3) + b"1]}", 30_000)
@@ -96,10 +96,9 @@ def test_json_with_many_values_is_rejected_before_it_is_parsed() -> None:
     for data in (b'{"a": ["1", "2", "3", 4, 5]}', b'{"a": [[], [], [], [], []]}', b"," * 10, b'"' * 20):
         with pytest.raises(RpcError, match="body: more than 9 strings, commas and brackets"):
             parse_object(data, 9)
-    began = time.process_time()
+    monkeypatch.setattr(json, "loads", pytest.fail)
     with pytest.raises(RpcError, match="body: more than 100 "):
-        parse_object(b'{"a": [' + b"[]," * 1_000_000 + b"[]]}", 100)
-    assert time.process_time() - began < 0.1
+        parse_object(b'{"a": [' + b"[]," * 1_000 + b"[]]}", 100)
 
 
 @pytest.mark.parametrize(
@@ -151,9 +150,7 @@ def test_languages_are_named_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_tags_are_found_in_linear_time() -> None:
     assert TAG.sub(" ", "a < b <i class='x'>c</i>") == "a < b  c "
-    began = time.process_time()
-    TAG.sub(" ", "<" * 200_000)
-    assert time.process_time() - began < 1
+    assert TAG.sub(" ", "<" * 200_000) == "<" * 200_000  # takes minutes if it is quadratic
 
 
 def test_peers_are_named_as_grpc_names_them() -> None:
@@ -243,9 +240,7 @@ def test_nested_values_take_linear_time() -> None:
 
     assert raw("[1, [[2], 3], [], 4]") == np.array([1, 2, 3, 4], np.int32).tobytes()
     values, depth = 100_000, 900
-    began = time.process_time()
     assert len(raw("[" * depth + ",".join("1" * values) + "]" * depth)) == 4 * values
-    assert time.process_time() - began < 1
 
 
 TENSOR = {"name": "a", "datatype": "BYTES", "shape": [1]}
@@ -299,3 +294,14 @@ def test_the_best_of_tokens_with_equal_texts_has_its_probability() -> None:
     found = Answer(chat=False, model="gpt", choices=1).log_probabilities(0, [token])
     assert found is not None
     assert found["top_logprobs"] == [{"\ufffd": -1}]
+
+
+@in_loop
+async def test_late_errors_of_a_stream_name_fields_as_the_request_does() -> None:
+    async def fail() -> AsyncGenerator[Any]:
+        raise RpcError.of(grpc.StatusCode.INVALID_ARGUMENT, "json_schema: too slow")
+        yield
+
+    answer = Answer(False, "gpt", 1, {"json_schema": "response_format"})
+    error, _ = [event async for event in _events(answer, text_generation_pb2.GenerateStreamResponse(), fail(), False)]
+    assert b"response_format: too slow" in error
