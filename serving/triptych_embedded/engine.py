@@ -13,7 +13,7 @@ from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, cho
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
 from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import ServingError, UnavailableError
-from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
+from triptych_serving.models.translation.preprocess import PreparedRequest, PreparedText
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.repository.repository import VersionFolder

@@ -56,9 +56,9 @@ logger = logging.getLogger(__name__)
 # The default of 5 ms lets a busy event loop stall the engine's threads for whole steps.
 SWITCH_SECONDS = 0.0005
 FLUSH_SECONDS = 0.5  # at shutdown, for responses that are being sent
-# At shutdown: once no call has come for this long, the port is closed; gRPC cancels calls that come in that moment.
-# Clients that never pause are cut off after a longer time.
-QUIET_SECONDS, UNQUIET_SECONDS = 0.1, 2.0
+# At shutdown the port is closed once no call has come for QUIET_SECONDS, as gRPC cancels a call that comes while it closes.
+# If calls keep coming, it is closed after MAX_QUIET_WAIT_SECONDS.
+QUIET_SECONDS, MAX_QUIET_WAIT_SECONDS = 0.1, 2.0
 HANG_SECONDS = 3.0  # after the exit timeout; then the process exits whatever still runs
 
 
@@ -125,7 +125,7 @@ class Server:
         self._message_limit = options.limits.messages
         self._leases = ModelLeases()
         self._loader = options.loader
-        self.manager = ModelManager(options.repository, self._loader, self._leases.idle)
+        self.manager = ModelManager(options.repository, self._loader, self._leases.wait_until_idle)
         self.manager.on_change += [self._update_health, lambda: self.repeats.retain(self.manager.registry.ready)]
         self.observability = Observability(options.observability, self._metric_sources())
         self._router = Router(self._call_environment())
@@ -171,16 +171,17 @@ class Server:
 
         The port stays open meanwhile: new calls get UNAVAILABLE, where a closing server would cancel them.
         """
-        await self.stopped()
+        await self.wait_for_stop()
         lifecycle, stopped = self.options.lifecycle, time.monotonic()
-        if not self.calls.stopping.is_set():
+        if not self.calls.rejecting.is_set():
             await asyncio.sleep(lifecycle.drain_delay_seconds)
             self._reject()
         last = stopped + lifecycle.exit_timeout_seconds - FLUSH_SECONDS
         try:
-            await asyncio.wait_for(self.calls.drained(), max(0.0, last - time.monotonic()))
+            await asyncio.wait_for(self.calls.wait_until_drained(), max(0.0, last - time.monotonic()))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.calls.quiet(QUIET_SECONDS), min(UNQUIET_SECONDS, last - time.monotonic()))
+                left = min(MAX_QUIET_WAIT_SECONDS, last - time.monotonic())
+                await asyncio.wait_for(self.calls.wait_until_quiet(QUIET_SECONDS), left)
         except TimeoutError:
             logger.warning(
                 "drain timed out after %g s, cancelling %d requests", lifecycle.exit_timeout_seconds, self.calls.count
@@ -202,13 +203,13 @@ class Server:
         if not delayed:
             self._reject()
 
-    async def stopped(self) -> None:
+    async def wait_for_stop(self) -> None:
         """Wait until `stop` is called."""
         await self._stop.wait()
 
     @property
     def stopping(self) -> bool:
-        """True after `stop`."""
+        """True after `stop`; requests are still accepted during the drain delay."""
         return self._stop.is_set()
 
     def serving_registry(self) -> Registry:
@@ -217,7 +218,7 @@ class Server:
         Raises:
             UnavailableError: the models are still being loaded, or the server is shutting down.
         """
-        if self.calls.stopping.is_set():  # gRPC itself rejects new calls a moment later
+        if self.calls.rejecting.is_set():  # gRPC itself rejects new calls a moment later
             raise UnavailableError("the server is shutting down")
         return self.registry
 
@@ -234,7 +235,7 @@ class Server:
 
     def _reject(self) -> None:
         logger.info("draining: %d requests in flight, rejecting new requests", self.calls.count)
-        self.calls.stopping.set()
+        self.calls.rejecting.set()
 
     def _update_health(self) -> None:
         if self.manager.started:
@@ -341,7 +342,7 @@ def _stopped_by_signals(server: Server) -> AbstractContextManager[None]:
 
 async def _start(server: Server) -> None:
     """Start a server, unless it is stopped before its models are loaded."""
-    starting, stopped = asyncio.create_task(server.start()), asyncio.create_task(server.stopped())
+    starting, stopped = asyncio.create_task(server.start()), asyncio.create_task(server.wait_for_stop())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         logger.info("stopped before the models were loaded")

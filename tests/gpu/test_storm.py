@@ -88,7 +88,7 @@ def test_a_storm(translator: Translator, device: Device, alone: dict[tuple[int, 
     assert tally.right > calls / 2
     assert tally.other <= calls / 100
     assert tally.cancelled > calls / 50
-    assert translator.load() == (0, 0)
+    assert translator.count_rows() == (0, 0)
 
 
 def call_on(translator: Translator, alone: dict[tuple[int, int], str], tally: Tally, seed: int) -> None:

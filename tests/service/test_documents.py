@@ -137,7 +137,7 @@ def test_options_are_checked_before_the_document_comes(server: ServerProcess) ->
 
 
 def assert_free(address: str, translator: Translator, pace: Pace) -> None:
-    eventually(lambda: translator.engine.load() == (0, 0))
+    eventually(lambda: translator.engine.count_rows() == (0, 0))
     pace.slow.clear()
     with Client(address) as client:
         assert client.translate(SOURCE).text == TARGET
@@ -152,8 +152,8 @@ def test_a_document_that_is_cancelled_or_late(paced_server: tuple[str, Translato
         events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)), timeout=seconds)
         assert next(events).HasField("accepted")
         if seconds is None:
-            eventually(lambda: sum(translator.engine.load()) > 0)
-            assert sum(translator.engine.load()) < 100, "a document does not fill the queue"
+            eventually(lambda: sum(translator.engine.count_rows()) > 0)
+            assert sum(translator.engine.count_rows()) < 100, "a document does not fill the queue"
             events.cancel()
         with pytest.raises(grpc.RpcError) as error:
             list(events)
@@ -190,7 +190,7 @@ def test_tasks_that_are_cancelled(paced_server: tuple[str, Translator], pace: Pa
     async def main() -> None:
         async with AsyncClient(address) as client:
             task = asyncio.create_task(client.translate_document(LARGE, format="text"))
-            while not sum(translator.engine.load()):
+            while not sum(translator.engine.count_rows()):
                 await asyncio.sleep(0.002)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -217,7 +217,7 @@ def test_small_calls_do_not_wait_for_a_document(paced_server: tuple[str, Transla
     with grpc.insecure_channel(address) as channel, Client(address) as client:
         events = TranslationServiceStub(channel).TranslateDocument(iter(requests_of(LARGE)))
         assert [next(events).WhichOneof("event") for _ in range(2)] == ["accepted", "progress"]
-        eventually(lambda: sum(translator.engine.load()) > 0)
+        eventually(lambda: sum(translator.engine.count_rows()) > 0)
         before = pace.steps
         assert [client.translate(source).text for source in SOURCES[:3]] == TARGETS[:3]
         small = pace.steps - before

@@ -164,8 +164,8 @@ def test_a_caller_that_goes_away_leaves_nothing_behind(server: Server, channel: 
     engine = server.registry.find_text(ModelSelector(), "fill-mask").engine
     request = fill_mask_pb2.FillMaskRequest(contents=["one [MASK]"] * 5_000)
     call = fill_mask_pb2_grpc.FillMaskServiceStub(channel).FillMask.future(request)
-    eventually(lambda: sum(engine.load()) == 5_000)
+    eventually(lambda: sum(engine.count_rows()) == 5_000)
     call.cancel()
     held.set()
-    eventually(lambda: engine.load() == (0, 0))
+    eventually(lambda: engine.count_rows() == (0, 0))
     assert ask(channel, "FillMask", contents=["one [MASK]"]).results

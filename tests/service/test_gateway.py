@@ -814,7 +814,7 @@ def test_a_closed_connection_frees_its_rows_and_the_end_waits_for_requests_in_fl
             connection.sendall(head.encode() + body)
             eventually(lambda: server.calls.count == 1)
         eventually(lambda: server.calls.count == 0)
-        eventually(lambda: engine.load()[0] == 0)
+        eventually(lambda: engine.count_rows()[0] == 0)
 
         served = Served(server.http_port, None)  # type: ignore[arg-type]
         thread = threading.Thread(target=lambda: results.append(served.post(TRANSLATE, {"contents": ["a b c"]})[0]))

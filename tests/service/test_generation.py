@@ -220,7 +220,7 @@ def test_a_cancelled_stream_frees_its_row(served: Served, monkeypatch: pytest.Mo
     Pace(monkeypatch).slow.set()
     with served.client.generate_stream("x", sampling_topk=0, seed=1, max_tokens=120) as stream:
         next(stream)
-    eventually(lambda: served.generator.load() == (0, 0))
+    eventually(lambda: served.generator.count_rows() == (0, 0))
     after = served.generator.engine.counters
     assert (after.cancelled, after.freed) == (before.cancelled + 1, before.freed + 1)
     with pytest.raises(DeadlineExceededError):

@@ -162,7 +162,7 @@ def test_a_stream_that_is_cancelled_leaves_nothing_behind(
     responses.cancel()
     eventually(lambda: model.limiter.held == 0)
     held.set()
-    eventually(lambda: model.engine.load() == (0, 0))
+    eventually(lambda: model.engine.count_rows() == (0, 0))
 
 
 def test_a_deadline_ends_the_stream(server: Server, stub: ImageClassificationServiceStub, held: threading.Event) -> None:

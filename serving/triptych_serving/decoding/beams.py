@@ -30,7 +30,7 @@ class Hypotheses(Protocol):
 
 
 class BeamStep:
-    """Ranks the continuations of hypotheses, where the library is installed with a function that is called once a step.
+    """Ranks the continuations of all hypotheses: in one call of the library of kernels, or with numpy where there is none.
 
     Args:
         hypotheses: in slots.
@@ -56,7 +56,9 @@ class BeamStep:
         )
 
     def rank(self, groups: Sequence[HypothesisGroup], fork: Fork) -> Iterator[tuple[HypothesisGroup, Ranked]]:
-        """Yield searches with their best continuations, as many as there are `candidates`; some may have gone on with them.
+        """Yield searches, each with its `candidates` best continuations.
+
+        Searches that the kernel has extended by a token are not yielded: `go_on` was called for them.
 
         Args:
             groups: the searches.

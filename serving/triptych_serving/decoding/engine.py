@@ -42,8 +42,8 @@ class EngineOptions:
     gives_way: bool = False  # the threads yield to the process's main thread
 
     @property
-    def threads(self) -> int:
-        """Number of workers."""
+    def worker_count(self) -> int:
+        """Number of workers, a thread each: one for each GPU, or `workers` on the CPU."""
         return len(self.devices) if self.on_gpus else self.workers
 
     @property
@@ -147,12 +147,13 @@ class DecodeEngine(Engine[Row]):
     ) -> None:
         self._kinds: tuple[LaneKind, ...] = (first,)
         self._slots = options.slots
-        kinds = [[kind for kind in LaneKind if kind is not LaneKind.WIDE]] * options.threads + [[LaneKind.WIDE]] * wide_workers
+        usual, count = [kind for kind in LaneKind if kind is not LaneKind.WIDE], options.worker_count
+        kinds = [usual] * count + [[LaneKind.WIDE]] * wide_workers
         workers = [DecodeWorker(make_lane, number, own) for number, own in enumerate(kinds)]
-        for worker in workers[options.threads :]:
+        for worker in workers[count:]:
             worker.niceness = WIDE_NICENESS
         narrow = NARROW_SLOTS if wide_workers else sys.maxsize
-        busy = max(1, options.threads * options.slots // BUSY_SHARE)
+        busy = max(1, count * options.slots // BUSY_SHARE)
         make_queue = partial(DecodeScheduler, options.limits, self._count_rows, busy, narrow, options.on_gpus)
         super().__init__(make_queue, workers, "triptych-engine", options.gives_way, clock)
         # Of their own: a thread of a low priority that is woken for nothing keeps Python's lock from others for a long time.
@@ -292,7 +293,7 @@ class DecodeEngine(Engine[Row]):
         """Call the listeners of rows with new tokens or results."""
         now = self._clock()
         with self._changed:
-            for row in (*ended, *lane.news):
+            for row in (*ended, *lane.updated_rows):
                 if not row.first_token:
                     row.first_token = now
                 if row.call.streams and not row.call.over:

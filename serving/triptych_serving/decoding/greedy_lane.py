@@ -22,7 +22,7 @@ class GreedyLane:
         self.rows: list[Row] = []  # by slot
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         return self.rows
 
     @property

@@ -78,7 +78,7 @@ class HypothesisGroup:
 
     @property
     def is_plain(self) -> bool:
-        """True if a step after which no hypothesis ends only needs `go_on`."""
+        """True if a step in which no hypothesis ends needs nothing but `go_on`, so that a kernel can do all of it."""
         return self._is_plain and not self.at_limit
 
     @property
@@ -143,7 +143,7 @@ class HypothesisGroup:
         return step
 
     def go_on(self, slots: list[int]) -> None:
-        """Note that every hypothesis has one more token, and where they are now."""
+        """Record that every hypothesis has one more token, and the slots that the hypotheses are in now."""
         self.slots = slots
         self.length += 1
 
@@ -190,7 +190,7 @@ class HypothesisGroup:
         row.finish = row.hypotheses[0].finish
 
     def settle(self, running: NDArray[np.int64]) -> None:
-        """Append the tokens to the row that can no longer change; `running` are tokens `[hypotheses, length]`."""
+        """Append to the row the tokens that can no longer change; `running` are tokens `[hypotheses, length]`."""
         row = self.row
         agreed = _agreed(running, running[0])
         for hypothesis in self.finished:

@@ -15,8 +15,8 @@ class Lane(Protocol):
         """Rows that are being decoded."""
 
     @property
-    def news(self) -> Sequence[Row]:
-        """Running rows to which the last step gave a first token or, for a stream, one more; may have others too."""
+    def updated_rows(self) -> Sequence[Row]:
+        """Running rows with a new token in the last step: at least those with their first token, and all streams."""
 
     @property
     def free(self) -> int:
@@ -65,7 +65,10 @@ def group_by_length(rows: Sequence[Row], run_tokens: int) -> list[list[Row]]:
 def encode_rows(new: Sequence[Row], running: Sequence[tuple[Row, int]], slots: Slots) -> Iterator[tuple[Row, int]]:
     """Encode new rows into the next slots; yield each with its slot, in the order of the slots.
 
-    Each source is encoded once: rows with equal ones get a copy, also of what a running row has (given with its slot).
+    Each source is encoded once: a row with the source of another new or running row gets a copy of what was encoded.
+
+    Args:
+        running: rows in the lane, each with a slot that has its encoded source.
     """
     if slots.subset is not None:
         wanted = [row.shortlist for row in new if row.shortlist is not None]

@@ -44,7 +44,7 @@ class LogitsProcessor:
     Args:
         vocabulary: bytes of each token.
         forced: number of tokens at the start of every translation that belong to the model's frame, not to the text.
-        begins: a space before the first word is not part of the text, if the vocabulary has it so: no text precedes.
+        begins: no text precedes the first token, so the space that some vocabularies put before the first word is dropped.
 
     Attributes:
         is_fixed: edits depend on the number of tokens alone.

@@ -1,10 +1,9 @@
 """Key-value caches of decoder-only rows, and the prompts that are read into them between two steps.
 
-A runtime adds in another order where it multiplies one row, and int8 may round what it adds to the next integer: a token that
-is read alone gives other keys and values than one that is read with others, if only in the last bits. So which of a row's
-tokens are read together depends on the row and its lane alone: those of its prompt (in the search lane: but the last, whose
-log-probabilities a step computes) are never read one by one, all later ones always. Then neither company nor chunks nor the
-prefix cache change a result.
+Keys and values depend in their last bits on whether a token is read alone or together with others: the runtime sums in another
+order for a product of one row, and in int8 a sum may then be rounded to another integer. So that other rows, chunks and the
+prefix cache never change a result, tokens of a prompt are never read alone, and later tokens always are. In the search lane
+the last token of a prompt is read alone, too, by the step that computes its log-probabilities.
 """
 
 import math
@@ -310,7 +309,7 @@ class PromptReader:
         self._most_scored = max(LEAST, SCORES // vocabulary_size)  # tokens
         self._ended = math.inf  # clock seconds: end of the last chunk, if prompts have been read since
         self._held = math.inf  # clock seconds: until then rows wait for the prompts of others
-        self._turns: dict[Row, list[bytes]] = {}  # rows that are being read, whose turn it is first; keys of their blocks
+        self._turns: dict[Row, list[bytes]] = {}  # rows being read, in the order of their turns -> keys of their blocks
         self._seconds = CHUNK_SECONDS / FIRST_CHUNK  # that a token takes, lately
 
     def warm_up(self) -> None:
@@ -401,10 +400,10 @@ class PromptReader:
         return end - start
 
     def _score(self, reading: Reading, start: int, end: int) -> None:
-        """Read on, and note the log-probabilities of the tokens after those that were read."""
+        """Read on, and add the log-probabilities of the tokens after those that were read."""
         row = reading.row
-        notes = self._cache.score(reading.slot, reading.tokens(start, end + 1), start, row.search.top_log_probabilities or 0)
-        row.log_probabilities += notes[reading.position - start :]
+        scored = self._cache.score(reading.slot, reading.tokens(start, end + 1), start, row.search.top_log_probabilities or 0)
+        row.log_probabilities += scored[reading.position - start :]
 
     def _learn(self, tokens: int, run: Callable[[], Result]) -> Result:
         """Run something that reads tokens, and note how long each takes; return its result."""

@@ -96,7 +96,7 @@ class PromptLaneFactory(LaneGraphs):
         cache = PromptKVCache(graphs, *size) if place is None else DevicePromptCache(graphs, *size, place.memory)
         lanes = self._lanes.setdefault(worker, {})
         vocabulary_size = self._bundle.manifest_of(TextGenerationManifest).vocabulary_size
-        prompts = PromptReader(cache, self.prefixes, lambda: any(lane.news for lane in lanes.values()), vocabulary_size)
+        prompts = PromptReader(cache, self.prefixes, lambda: any(lane.updated_rows for lane in lanes.values()), vocabulary_size)
         if kind is LaneKind.GREEDY:
             lanes[kind] = PromptGreedyLane(Slots(cache, spec), prompts, spec.tokens)
         else:

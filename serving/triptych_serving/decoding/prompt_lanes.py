@@ -25,7 +25,7 @@ class PromptGreedyLane(GreedyLane):
         self._reader = reader
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         return [row for row in self.rows if len(row.tokens) > row.prompt]
 
     def warm_up(self) -> None:
@@ -63,7 +63,7 @@ class PromptSearchLane(SearchLane):
         self._reader = reader
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         return [group.row for group in self._groups if group.length > group.row.prompt]
 
     def step(self) -> list[Row]:

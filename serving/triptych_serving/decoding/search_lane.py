@@ -41,7 +41,7 @@ class SearchLane:
         return [group.row for group in self._groups]
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         return self.rows
 
     @property
@@ -134,7 +134,7 @@ class SearchLane:
         done: list[HypothesisGroup] = []
         for group, step in self._extend():
             if group.search.top_log_probabilities is not None:
-                self._note(group, step)
+                self._add_log_probability(group, step)
             if group.row.is_stopped is not None:
                 self._stop(group, step)
             for continuation in step.ended:
@@ -154,7 +154,7 @@ class SearchLane:
         return done
 
     def _extend(self) -> Iterator[tuple[HypothesisGroup, SearchStep]]:
-        """Yield groups with the outcome of the step; beam searches of which nothing ended may have gone on already."""
+        """Yield groups with the outcome of the step, except beam searches that were extended already (see BeamStep)."""
         beams: list[HypothesisGroup] = []
         for group in self._stepping:
             if group.forced is not None:
@@ -211,8 +211,8 @@ class SearchLane:
         tokens = tokens[slots.log_probabilities[slot, tokens] > BAN / 2]
         return tokens if len(tokens) else slots.ends
 
-    def _note(self, group: HypothesisGroup, step: SearchStep) -> None:
-        """Add the log-probabilities of the next token of a row with one hypothesis; none of the end of the text."""
+    def _add_log_probability(self, group: HypothesisGroup, step: SearchStep) -> None:
+        """Add the log-probability of the next token to a row with one hypothesis, unless the token ends the text."""
         [chosen] = step.ended or step.going
         slots, slot, forced = self._slots, chosen.slot, group.forced is not None
         if not group.row.scored if forced else chosen.token in self._ends:

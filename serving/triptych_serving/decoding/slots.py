@@ -85,7 +85,7 @@ class Slots:
         return new
 
     def vacate(self, slot: int) -> int:
-        """Move the last row to `slot`; return the slot that it had."""
+        """Free a slot by moving the row of the last slot into it; return the last slot, which is now unused."""
         self.used -= 1
         if slot != self.used:
             self._copy(self.used, slot, int(self.positions[self.used]))
@@ -173,7 +173,7 @@ class SearchSlots(Slots):
         self.run((candidates, width, columns), lambda: self._arrays(candidates, width))
 
     def rank(self, groups: Sequence[HypothesisGroup]) -> Iterator[tuple[HypothesisGroup, Ranked]]:
-        """Yield beam searches with the step's best continuations of their hypotheses; some may have gone on with them."""
+        """Yield beam searches with the step's best continuations, except those that were extended already (see BeamStep)."""
         return self._step.rank(groups, self.fork)
 
     def append(self, continuations: Sequence[Continuation]) -> None:

@@ -54,7 +54,7 @@ class OneShotOptions:
                 raise ValueError(f"{name} is {getattr(self, name)}, it must be at least 1")
 
     @property
-    def threads(self) -> int:
+    def worker_count(self) -> int:
         """Number of workers, one more than batches in progress: it prepares the next one or writes the last results."""
         return self.runs * self.overlap + 1
 
@@ -75,7 +75,7 @@ class OneShotEngine(Engine[Item]):
         self._runner: Runner | None = runner
         self._runs = options.runs
         self._slots = threading.Semaphore(options.runs * options.overlap)
-        workers = [OneShotWorker(number) for number in range(options.threads)]
+        workers = [OneShotWorker(number) for number in range(options.worker_count)]
         super().__init__(partial(BatchScheduler, options.limits), workers, "triptych-oneshot", options.gives_way, clock)
 
     def start(self) -> None:
@@ -176,7 +176,7 @@ class OneShotEngine(Engine[Item]):
             now = self._clock()
             if self._aborting:
                 self._fail([item.call for item in items], UnavailableError(SHUTTING_DOWN))
-            alive = [item for item in items if not self._queue.is_dead(item.call, now)]
+            alive = [item for item in items if not self._queue.expire(item.call, now)]
             if not alive:
                 worker.held.clear()
                 self._queue.counters.freed += len(items)

@@ -82,7 +82,7 @@ def load_encoder(
         resources: DeviceResources[Any] = (
             open_device_sessions(spec, options.devices, options.budgets)
             if plan is None
-            else open_device_resources(spec, options.devices, options.budgets, engine.threads)
+            else open_device_resources(spec, options.devices, options.budgets, engine.worker_count)
         )
         names = "CPU" if CPU in options.devices else ", ".join(map(str, options.devices))
         takes = f"{names}, {precision}, {weights}"

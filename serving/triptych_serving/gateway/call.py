@@ -195,7 +195,7 @@ class HttpCall:
         return self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def ask(self, request: Message) -> Any:
-        """Call the method with one response that takes messages of this type; its work ends if the client disconnects.
+        """Call the unary method that takes requests of this type; return its response. Cancelled if the client disconnects.
 
         Raises:
             RpcError: the call ended with another status than OK.
@@ -314,7 +314,7 @@ class HttpCall:
 
 @cache
 def method_of(request: Any) -> tuple[str, Any]:
-    """Return the path of the method with one response that takes messages of this type, and the type of the response."""
+    """Return the path of the unary method with this request type, and its response type."""
     methods = (one for service in request.DESCRIPTOR.file.services_by_name.values() for one in service.methods)
     method = next(one for one in methods if one.input_type is request.DESCRIPTOR and not one.server_streaming)
     return f"/{method.containing_service.full_name}/{method.name}", GetMessageClass(method.output_type)

@@ -46,7 +46,8 @@ def make_gateway(
         SecurityError: certificates cannot be used, or API keys would cross the network unencrypted.
     """
     security.check_host(options.host)
-    # Half of the places for documents remain for other calls, and a client's pieces are within its own limit.
+    # Pieces of HTML are translated as documents: at most half of the documents at a time, to leave room for those of other
+    # calls, and no more than one client may have, as all pieces may belong to one.
     places = min(max(1, limits.documents // 2), limits.requests_per_client or limits.documents)
     documents = StoredDocuments(options.stored_bytes)
     parts = GatewayParts(

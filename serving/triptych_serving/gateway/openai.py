@@ -21,7 +21,7 @@ from triptych.v1 import text_generation_pb2 as pb
 from triptych_serving.gateway.call import HttpCall, Json, as_object, invalid, options_of
 from triptych_serving.gateway.route import Api, ApiRoute, http_status, renamed, stream_error
 from triptych_serving.rpc.direct_calls import RpcError
-from triptych_serving.rpc.event_loop import ANY_SIZE
+from triptych_serving.rpc.event_loop import Offload
 
 STARTED = int(time.time())  # "created" of the models, whose age is unknown
 SERVICE = "/triptych.v1.TextGenerationService"
@@ -109,7 +109,7 @@ def _base64(values: Sequence[float]) -> str:
 
 @dataclass
 class Answer:
-    """One answer in OpenAI's format, complete or in chunks."""
+    """Builder of one response in OpenAI's format, whole or in chunks; counts what each choice has had so far."""
 
     chat: bool
     model: str
@@ -163,7 +163,7 @@ async def completions(call: HttpCall) -> Response:
     given = await call.json()
     prompts, _ = given.take_texts("prompt")
     top = given.take_given({"logprobs": ("top_logprobs", int)})
-    return await _answer(call, given, False, prompts=prompts, echo=given.take("echo", bool, False), **top)
+    return await _answer(call, given, chat=False, prompts=prompts, echo=given.take("echo", bool, False), **top)
 
 
 async def chat_completions(call: HttpCall) -> Response:
@@ -178,13 +178,14 @@ async def chat_completions(call: HttpCall) -> Response:
         variables = json_format.ParseDict(given.take("chat_template_kwargs", dict, {}), struct_pb2.Struct())
     except (json_format.ParseError, OverflowError, RecursionError) as error:  # an integer or a list that is too large or deep
         raise invalid(f"chat_template_kwargs: {error}") from None
-    return await _answer(call, given, True, messages=messages, template_variables=variables, **top)
+    return await _answer(call, given, chat=True, messages=messages, template_variables=variables, **top)
 
 
-async def _answer(call: HttpCall, given: Json, chat: bool, **own: Any) -> Response:
+async def _answer(call: HttpCall, given: Json, *, chat: bool, **own: Any) -> Response:
+    """Answer a completion, or with `chat` a chat; `own` are the fields of GenerateRequest that only this kind has."""
     given.refuse({**UNSUPPORTED, **({"best_of": (given.get("n"), 1)} if not chat else {})})
     # A schema may be as large as a body.
-    rules = {} if given.keys().isdisjoint(RULES) else await call.offload(ANY_SIZE, _rules, given)
+    rules = {} if given.keys().isdisjoint(RULES) else await Offload(call.parts.pool).run_in_thread(_rules, given)
     values = {**_values(given), **rules, **own}
     limit = "max_tokens" if given.get("max_completion_tokens") is None else "max_completion_tokens"
     schema = "structured_outputs.json" if given.get("response_format") is None else "response_format"

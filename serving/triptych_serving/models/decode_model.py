@@ -65,8 +65,8 @@ class DecodeModel(Model, Generic[Lanes]):
         """Reserve memory, load the first graphs and start the engine.
 
         Args:
-            make: loads the graphs at the places, which are those of fp16.
-            plan: returns the bytes on each GPU, by purpose.
+            make: makes `lanes`. Its places are empty except for fp16: graphs of other precisions run on the CPU.
+            plan: returns the bytes to reserve on each GPU, by purpose.
             eager: load all graphs.
             wide_workers: as for DecodeEngine.
         """
@@ -75,7 +75,7 @@ class DecodeModel(Model, Generic[Lanes]):
         self._model_devices = ModelDevices(self.devices, engine.budgets, what, plan() if engine.on_gpus else {})
         with ExitStack() as after_failure:
             after_failure.callback(self._model_devices.close)
-            self.lanes = make(self._model_devices.all if self.precision == FP16 else ())
+            self.lanes = make(self._model_devices.places if self.precision == FP16 else ())
             after_failure.callback(self.lanes.close)
             self.engine = DecodeEngine(self.lanes.make, engine, first=self.lanes.usual, wide_workers=wide_workers)
             after_failure.callback(self.engine.close, drain=False)
@@ -83,12 +83,12 @@ class DecodeModel(Model, Generic[Lanes]):
             after_failure.pop_all()
 
     def _resources(self, kernels: Path | None) -> str:
-        """Describe devices, precision, by what it is computed, and memory, for the log; `kernels`: of its CPU sessions."""
+        """Describe devices, precision with its instructions, and memory, for the log; `kernels`: library of CPU sessions."""
         by = f" by {integer_extension()}" if self.precision.startswith(INT8) and integer_extension() else ""
         by += ", native kernels" if kernels and self.devices == (CPU,) else ""
         where, engine = "CPU" if self.devices == (CPU,) else ", ".join(map(str, self.devices)), self._engine_options
         return (
-            f"{where}, {self.precision}{by}, {engine.threads} threads x {engine.slots} rows, "
+            f"{where}, {self.precision}{by}, {engine.worker_count} threads x {engine.slots} rows, "
             f"weights {self.weight_bytes / 1e6:,.0f} MB, caches up to {self.engine.bytes / 1e6:,.0f} MB"
         )
 

@@ -53,10 +53,10 @@ class Model(ABC):
     def engines(self) -> Sequence[Engine[Any]]:
         """The engines created so far."""
 
-    def load(self) -> tuple[int, int]:
+    def count_rows(self) -> tuple[int, int]:
         """Return the numbers of running and waiting texts or images."""
-        loads = [engine.load() for engine in self.engines]
-        return sum(running for running, _ in loads), sum(waiting for _, waiting in loads)
+        counts = [engine.count_rows() for engine in self.engines]
+        return sum(running for running, _ in counts), sum(waiting for _, waiting in counts)
 
     @abstractmethod
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Access log: one line for each call on request, errors of engines, and the ids of the call for every log line."""
+"""Observer for the logs: the optional access log with a line for each call, errors of engines, and the ids of calls."""
 
 import logging
 import re
@@ -47,17 +47,17 @@ class LogObserver(Observer):
 
     Args:
         trace_id: returns the trace id of a call that has started.
-        lines: log a line for each call that has ended.
+        has_access_log: log a line for each call that has ended.
     """
 
-    def __init__(self, trace_id: Callable[[CallContext], str], lines: bool) -> None:
+    def __init__(self, trace_id: Callable[[CallContext], str], has_access_log: bool) -> None:
         self._trace_id = trace_id
-        self._lines = lines
+        self._has_access_log = has_access_log
         self._totals: dict[CallContext, CallTotals] = {}
 
     def on_start(self, call: CallContext) -> None:
         current_ids.set(CallIds(call.request_id, self._trace_id(call)))
-        if self._lines:
+        if self._has_access_log:
             self._totals[call] = CallTotals()
 
     def on_use(self, call: CallContext, use: ModelUse) -> None:
@@ -69,7 +69,7 @@ class LogObserver(Observer):
         if call.code == "INTERNAL" and isinstance(call.error, ServingError):  # other errors are logged where they occur
             access.error("call failed: %s", call.error, extra={"fields": _fields(call)})
         level = logging.DEBUG if call.is_background else logging.INFO
-        if self._lines and access.isEnabledFor(level):
+        if self._has_access_log and access.isEnabledFor(level):
             sums = totals.fields() if totals and totals.models else {}
             access.log(level, "call ended", extra={"fields": {**_fields(call), **sums}})
 

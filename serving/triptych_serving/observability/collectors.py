@@ -81,7 +81,7 @@ class EngineSnapshot:
     @classmethod
     def of(cls, model: Model) -> "EngineSnapshot":
         """Read the present counters of a model."""
-        engines, (running, waiting) = model.engines, model.load()
+        engines, (running, waiting) = model.engines, model.count_rows()
         counters = [engine.counters for engine in engines]
         return cls(
             running=running,
@@ -92,14 +92,14 @@ class EngineSnapshot:
         )
 
 
-def _engine_families(of: Mapping[Labels, EngineSnapshot]) -> Iterator[Family]:
-    yield gauge("num_requests_running", "Texts or images in slots or batches", {k: s.running for k, s in of.items()})
-    yield gauge("num_requests_waiting", "Texts or images that wait", {k: s.waiting for k, s in of.items()})
-    yield gauge("model_cache_bytes", "Size of a model's caches", {k: s.cache_bytes for k, s in of.items()})
+def _engine_families(engines: Mapping[Labels, EngineSnapshot]) -> Iterator[Family]:
+    yield gauge("num_requests_running", "Texts or images in slots or batches", {k: s.running for k, s in engines.items()})
+    yield gauge("num_requests_waiting", "Texts or images that wait", {k: s.waiting for k, s in engines.items()})
+    yield gauge("model_cache_bytes", "Size of a model's caches", {k: s.cache_bytes for k, s in engines.items()})
     for member, (name, text) in ENGINE_COUNTERS.items():
-        yield counter(name, text, {k: getattr(s.counters, member) for k, s in of.items()})
-    yield histogram("step_duration_seconds", "Duration of one run of a graph", {k: s.steps.seconds for k, s in of.items()})
-    yield histogram("batch_size", "Rows in one run of a graph", {k: s.steps.rows for k, s in of.items()})
+        yield counter(name, text, {k: getattr(s.counters, member) for k, s in engines.items()})
+    yield histogram("step_duration_seconds", "Duration of one run of a graph", {k: s.steps.seconds for k, s in engines.items()})
+    yield histogram("batch_size", "Rows in one run of a graph", {k: s.steps.rows for k, s in engines.items()})
 
 
 def _state_families(

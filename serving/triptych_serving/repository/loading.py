@@ -45,7 +45,7 @@ class Loader:
     gives_way: bool = False  # the loading thread, and the threads of what it loads, get less CPU than the main thread
 
     def attempt(self, entry: VersionFolder) -> tuple[Model | None, str]:
-        """Return the model, or the reason why it cannot be loaded; other models are served whatever goes wrong."""
+        """Return the model, or why it cannot be loaded: no error stops the server. `gives_way` lowers the thread's priority."""
         if self.gives_way:
             give_way()
         try:

@@ -50,14 +50,14 @@ class ModelManager:
     finishes its requests, and is closed. A model that cannot be loaded leaves everything that serves as it is.
 
     Args:
-        idle: waits until no request uses a model that is no longer in the registry.
+        wait_until_idle: waits until no request uses a model that is no longer in the registry.
     """
 
-    def __init__(self, options: RepositoryOptions, loader: Loader, idle: Callable[[Model], Awaitable[None]]) -> None:
+    def __init__(self, options: RepositoryOptions, loader: Loader, wait_until_idle: Callable[[Model], Awaitable[None]]) -> None:
         self.options = options
         self.started = False  # the initial models are loaded
         self.on_change: list[Callable[[], None]] = []  # called after each change of the registry
-        self._versions = VersionTable(loader, idle, self._notify)
+        self._versions = VersionTable(loader, wait_until_idle, self._notify)
         self._change_lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._poller: asyncio.Task[None] | None = None
@@ -118,14 +118,14 @@ class ModelManager:
         """
         self._require_explicit("unloaded")
         leaving = await self._run_alone(self._unload(name, version))
-        await self._versions.retired(leaving)
+        await self._versions.wait_until_retired(leaving)
 
-    async def index(self) -> list[ModelVersion]:
-        """Return every version that is in the repository or in memory, by name, then version."""
+    async def index(self) -> Registry:
+        """Return every version that is in the repository or in memory, also those that were added since the start."""
         # A load in progress has just read the repository, and may take long.
         if self.options.control is ModelControl.EXPLICIT and not self._change_lock.locked():
             await self._run_alone(self._try_to_refresh())
-        return list(self.registry.models)
+        return self.registry
 
     async def close(self, drain: bool) -> None:
         """Stop watching, and stop every model: with `drain`, after all accepted requests; else at once."""

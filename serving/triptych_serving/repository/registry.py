@@ -119,10 +119,10 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: a language code is malformed, or missing although the model has several, or several models match.
         """
-        return self._recall(TRANSLATION, selector, self._find)
+        return self._memoized(TRANSLATION, selector, self._find)
 
     def _find(self, selector: ModelSelector) -> Translator:
-        able = [model for model in self._able(selector, TRANSLATION) if isinstance(model, Translator)]
+        able = [model for model in self._capable(selector, TRANSLATION) if isinstance(model, Translator)]
         candidates = [model for model in able if has_pair(model.manifest, *selector.languages)]
         if not candidates:
             raise self._no_pair(selector)
@@ -144,7 +144,7 @@ class Registry:
             UnavailableError: the model exists but could not be loaded, or a model that may match is being loaded.
             InvalidInputError: several models match.
         """
-        return self._recall(capability, selector, lambda _: self._one(selector, capability, TextModel))
+        return self._memoized(capability, selector, lambda _: self._one(selector, capability, TextModel))
 
     def find_image(self, selector: ModelSelector) -> ImageModel:
         """Return the one model that a request to classify images selects. Raises ServingError: as for `find_text`."""
@@ -169,7 +169,7 @@ class Registry:
             NotFoundError: no model has this name or version.
             UnavailableError: the model exists but is not loaded.
         """
-        return self._recall("", selector, lambda _: self._ready(selector)[0])
+        return self._memoized("", selector, lambda _: self._ready(selector)[0])
 
     def select(self, name: str, version: str = "") -> list[ModelVersion]:
         """Return the versions of this name and version (a number or a label), where empty matches any; at least one.
@@ -202,7 +202,7 @@ class Registry:
         for model in self.ready:
             model.close(drain)
 
-    def _recall(self, capability: str, selector: ModelSelector, find: Callable[[ModelSelector], ModelT]) -> ModelT:
+    def _memoized(self, capability: str, selector: ModelSelector, find: Callable[[ModelSelector], ModelT]) -> ModelT:
         found: ModelT | None = self._memo.get((capability, selector))
         if found is None:
             found = find(selector)
@@ -214,13 +214,13 @@ class Registry:
 
     def _one(self, selector: ModelSelector, capability: str, kind: type[ModelT]) -> ModelT:
         """Return the one selected model with this capability."""
-        able = self._able(selector, capability)
+        able = self._capable(selector, capability)
         if not able:
             available = ", ".join(f"{model.name} ({model.manifest.task})" for model in self.ready) or "none"
-            raise self._none(f"no model {VERBS[capability]}; available: {available}")
+            raise self._no_model(f"no model {VERBS[capability]}; available: {available}")
         return _only([model for model in able if isinstance(model, kind)])
 
-    def _able(self, selector: ModelSelector, capability: str) -> list[Model]:
+    def _capable(self, selector: ModelSelector, capability: str) -> list[Model]:
         """Return the selected models with this capability, languages aside: at most one version of each name."""
         ready = self._ready(selector)
         able = [model for model in ready if capability in model.capabilities]
@@ -238,8 +238,8 @@ class Registry:
             return ready
         return [model for model in ready if model is self._serving[model.name]]
 
-    def _none(self, problem: str) -> ServingError:
-        """Return the error that no model serves a request; one that loads for the first time or has failed may do so later."""
+    def _no_model(self, problem: str) -> ServingError:
+        """Return the error for a request that no model serves: UNAVAILABLE if one that loads or has failed may do so later."""
         later = {each.name for each in self.models if each.broken or each.state is State.LOADING} - self._serving.keys()
         return (
             UnavailableError(f"{problem}; loading or failed: {', '.join(sorted(later))}") if later else NotFoundError(problem)
@@ -249,7 +249,7 @@ class Registry:
         pairs = sorted({f"{describe_pair(model.manifest)} ({model.name})" for model in self.translators})
         wanted = f"{selector.source_language or 'any language'} to {selector.target_language or 'any language'}"
         available = f"available: {', '.join(pairs)}" if pairs else "no translation model is loaded"
-        return self._none(f"no model translates {wanted}; {available}")
+        return self._no_model(f"no model translates {wanted}; {available}")
 
 
 def _preference(version: ModelVersion) -> tuple[bool, int]:

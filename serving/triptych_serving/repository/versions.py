@@ -36,14 +36,14 @@ class VersionRecord:
     entry: VersionFolder
     state: State = State.UNLOADED
     model: Model | None = None
-    leaving: Model | None = None  # no longer in the registry, finishing its requests
-    loading: bool = False  # a model is being made for it
-    fault: str = ""
-    broken: bool = False  # its last model served until it failed
-    labels: tuple[str, ...] = ()  # those that select it now
-    loaded: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` was loaded from
-    failed: FolderStamp | None = None  # of a folder that could not be loaded
-    seen: FolderStamp | None = None  # the last one
+    leaving_model: Model | None = None  # no longer in the registry, finishing its requests
+    is_loading: bool = False
+    fault: str = ""  # as in ModelVersion, as are `broken` and `labels`
+    broken: bool = False
+    labels: tuple[str, ...] = ()
+    loaded_stamp: FolderStamp = field(default_factory=FolderStamp)  # of the folder that `model` was loaded from
+    failed_stamp: FolderStamp | None = None  # of the folder, if the last attempt to load it failed
+    seen_stamp: FolderStamp | None = None  # when the folder was last looked at
 
     def snapshot(self) -> ModelVersion:
         """Return the version as requests see it."""
@@ -54,13 +54,15 @@ class VersionTable:
     """The versions of one repository.
 
     Args:
-        idle: waits until no request uses a model that is no longer in the registry.
-        changed: called after each change of the registry.
+        wait_until_idle: waits until no request uses a model that is no longer in the registry.
+        on_change: called after each change of the registry.
     """
 
-    def __init__(self, loader: Loader, idle: Callable[[Model], Awaitable[None]], changed: Callable[[], None]) -> None:
+    def __init__(
+        self, loader: Loader, wait_until_idle: Callable[[Model], Awaitable[None]], on_change: Callable[[], None]
+    ) -> None:
         self.registry = Registry([])
-        self._loader, self._idle, self._changed = loader, idle, changed
+        self._loader, self._wait_until_idle, self._on_change = loader, wait_until_idle, on_change
         self._known: dict[tuple[str, int], VersionRecord] = {}
         self._labels: dict[str, Mapping[str, int]] = {}  # of each model, as its policy says
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="triptych-load")
@@ -70,7 +72,7 @@ class VersionTable:
     @property
     def is_loading(self) -> bool:
         """True while a model is being loaded, which cannot be stopped."""
-        return any(version.loading for version in self._known.values())
+        return any(version.is_loading for version in self._known.values())
 
     @property
     def names(self) -> set[str]:
@@ -91,8 +93,8 @@ class VersionTable:
 
     def forget(self, name: str, existing: Iterable[int]) -> None:
         """Drop the versions of a model that are neither in the repository nor in memory."""
-        gone = {version.entry.version for version in self.of(name) if not (version.model or version.leaving)} - set(existing)
-        for number in gone:
+        gone = {version.entry.version for version in self.of(name) if not (version.model or version.leaving_model)}
+        for number in gone - set(existing):
             del self._known[name, number]
 
     def publish(self) -> None:
@@ -101,7 +103,7 @@ class VersionTable:
         registry = Registry([version.snapshot() for version in self._known.values()])
         if registry.models != self.registry.models:
             self.registry = registry
-            self._changed()
+            self._on_change()
 
     def _move_labels(self) -> None:
         """Move each label to its version once that serves; until then the version that had it keeps it, if it serves."""
@@ -123,7 +125,7 @@ class VersionTable:
         version = self._known[entry.name, entry.version]
         if version.fault != fault:
             logger.error("model %s version %d: %s", entry.name, entry.version, fault)
-        version.fault, version.failed = fault, None
+        version.fault, version.failed_stamp = fault, None
         if version.model is None:
             version.state = State.FAILED
 
@@ -139,9 +141,9 @@ class VersionTable:
         """
         version = self._known[entry.name, entry.version]
         stamp = await self._run(stamp_of, entry.folder)
-        settled, version.seen = stamp == version.seen, stamp
-        if version.model is not None and stamp.manifest in ("", version.loaded.manifest):
-            version.fault, version.failed = "", None
+        settled, version.seen_stamp = stamp == version.seen_stamp, stamp
+        if version.model is not None and stamp.manifest in ("", version.loaded_stamp.manifest):
+            version.fault, version.failed_stamp = "", None
         elif patient and not stamp.manifest:
             version.fault = NO_MANIFEST
         elif not patient or _should_try(version, settled):
@@ -150,14 +152,14 @@ class VersionTable:
 
     def retire(self, version: VersionRecord) -> None:
         """Unload a version; the caller publishes. Its model is closed when the requests that use it have ended."""
-        version.failed = version.seen = None
+        version.failed_stamp = version.seen_stamp = None
         version.fault, version.broken = "", False
-        version.state = State.UNLOADED if version.leaving is None else State.UNLOADING
+        version.state = State.UNLOADED if version.leaving_model is None else State.UNLOADING
         if version.model is not None:
             version.state = State.UNLOADING
             self._let_go(version)
 
-    async def retired(self, versions: Iterable[VersionRecord]) -> None:
+    async def wait_until_retired(self, versions: Iterable[VersionRecord]) -> None:
         """Wait until the models that leave these versions, or were replaced before, are closed."""
         leaving = {(version.entry.name, version.entry.version) for version in versions}
         if tasks := [task for model, task in self._retiring.items() if (model.name, model.version) in leaving]:
@@ -176,13 +178,13 @@ class VersionTable:
         if version.model is None:
             version.state = State.LOADING
             self.publish()
-        version.loading = True
+        version.is_loading = True
         try:
             model, fault = await self._run(self._loader.attempt, version.entry)
         finally:
-            version.loading = False
+            version.is_loading = False
         if model is None:
-            version.fault, version.failed = fault, stamp
+            version.fault, version.failed_stamp = fault, stamp
             version.state = State.FAILED if version.model is None else State.READY
         elif self._closed:
             await asyncio.to_thread(model.close, False)
@@ -196,8 +198,8 @@ class VersionTable:
     def _swap(self, version: VersionRecord, model: Model, stamp: FolderStamp) -> None:
         if version.model is not None:
             self._let_go(version)
-        version.model, version.loaded, version.state = model, stamp, State.READY
-        version.fault, version.failed, version.broken = "", None, False
+        version.model, version.loaded_stamp, version.state = model, stamp, State.READY
+        version.fault, version.failed_stamp, version.broken = "", None, False
         loop = asyncio.get_running_loop()
 
         def stop_serving(reason: str) -> None:
@@ -214,25 +216,25 @@ class VersionTable:
             return
         logger.error("model %s version %d failed: %s", version.entry.name, version.entry.version, reason)
         self._let_go(version)
-        version.state, version.fault, version.failed, version.broken = State.FAILED, reason, None, True
+        version.state, version.fault, version.failed_stamp, version.broken = State.FAILED, reason, None, True
         self.publish()
 
     def _let_go(self, version: VersionRecord) -> None:
         model, version.model = version.model, None
         assert model is not None
-        version.leaving = model
+        version.leaving_model = model
         self._retiring[model] = asyncio.create_task(self._retire(version, model))
 
     async def _retire(self, version: VersionRecord, model: Model) -> None:
         try:
-            await self._wait_until_idle(model)
+            await self._wait_for_requests(model)
             await asyncio.to_thread(model.close, True)
         except Exception:
             logger.exception("model %s version %d: closing failed", version.entry.name, version.entry.version)
         finally:
             del self._retiring[model]
-        if version.leaving is model:
-            version.leaving = None
+        if version.leaving_model is model:
+            version.leaving_model = None
             if version.state is State.UNLOADING:
                 version.state = State.UNLOADED
                 self.publish()
@@ -240,10 +242,10 @@ class VersionTable:
         del model
         await asyncio.to_thread(_free_memory)
 
-    async def _wait_until_idle(self, model: Model) -> None:
+    async def _wait_for_requests(self, model: Model) -> None:
         """Wait for requests, but not forever for callers that do not read their responses; running requests still finish."""
         try:
-            await asyncio.wait_for(self._idle(model), PATIENCE_SECONDS)
+            await asyncio.wait_for(self._wait_until_idle(model), PATIENCE_SECONDS)
         except TimeoutError:
             logger.warning("model %s version %d: closed with requests still in flight", model.name, model.version)
 
@@ -260,6 +262,6 @@ def _free_memory() -> None:
 
 def _should_try(version: VersionRecord, settled: bool) -> bool:
     """Load a new folder at once; one that failed, or replaces a loaded model, when it has changed and no longer does."""
-    if version.failed is None:
+    if version.failed_stamp is None:
         return version.model is None or settled
-    return settled and version.seen != version.failed
+    return settled and version.seen_stamp != version.failed_stamp

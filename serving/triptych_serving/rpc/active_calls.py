@@ -13,7 +13,7 @@ class ActiveCalls:
     """Count the calls in progress. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
-        self.stopping = asyncio.Event()  # no more calls are accepted, and streams stop reading requests
+        self.rejecting = asyncio.Event()  # set by the server: no more calls are accepted, and streams stop reading requests
         self.count = 0
         self._began = time.monotonic()  # the last call
         self._idle = asyncio.Event()
@@ -31,11 +31,11 @@ class ActiveCalls:
         if not self.count:
             self._idle.set()
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until no call is in progress."""
         await self._idle.wait()
 
-    async def quiet(self, seconds: float) -> None:
+    async def wait_until_quiet(self, seconds: float) -> None:
         """Wait until no call has begun for some time."""
         while (left := self._began + seconds - time.monotonic()) > 0:
             await asyncio.sleep(left)
@@ -70,7 +70,7 @@ class ModelLeases:
                 self._returned.set()
                 self._returned = None
 
-    async def idle(self, model: Model) -> None:
+    async def wait_until_idle(self, model: Model) -> None:
         """Wait until a model is not in use. The caller has taken it out of the registry, so that no new call finds it."""
         while self._held[id(model)]:
             self._returned = self._returned or asyncio.Event()

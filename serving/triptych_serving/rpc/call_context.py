@@ -32,11 +32,11 @@ class ModelUse:
     version: str
     rows: int = 0
     tokens_in: int = 0
-    tokens_out: int = 0  # of translations
+    tokens_out: int = 0  # of translations and generated texts
     # "preprocess", "queue", then "prefill" and "decode" or "inference", then "postprocess" -> (start, end), monotonic seconds.
     # Stages that were not reached are missing.
     stages: dict[str, tuple[float, float]] = field(default_factory=dict)
-    first_token: float = 0.0  # monotonic seconds; of translations
+    first_token: float = 0.0  # monotonic seconds; of translations and generated texts
     cached: bool = False  # taken from the response cache or from an equal request
     failed: bool = False
 
@@ -119,11 +119,11 @@ class Observers:
         _notify(self._on_end, call)
 
 
-class UseModel:
+class ModelUseScope:
     """Keep a model open while it works for the current call, and report the work to the observers.
 
-    Enter it without an `await` after the model was found in the registry. It is a class because a generator as a context
-    manager costs every call some time.
+    Enter it without an `await` after the model was found in the registry: an unload in between could close the model. It is a
+    class because a generator as a context manager costs every call some time.
     """
 
     def __init__(self, model: Model) -> None:

@@ -76,8 +76,8 @@ class DirectContext:
         self._trailers: dict[str, str | bytes] = {}
 
     @asynccontextmanager
-    async def limits(self) -> AsyncIterator[None]:
-        """Keep the deadline; raise RpcError for the status of an aborted call or a passed deadline."""
+    async def raising_rpc_errors(self) -> AsyncIterator[None]:
+        """Enforce the deadline, and raise RpcError if it passes or the call is aborted."""
         left = self.time_remaining()
         try:
             async with asyncio.timeout(left):
@@ -129,7 +129,7 @@ async def call_unary(router: Router, path: str, request: Message, response: Mess
         RpcError: the call ended with another status than OK.
     """
     behaviour: Any = router.handler(path).unary_unary
-    async with context.limits():
+    async with context.raising_rpc_errors():
         response.ParseFromString(await behaviour(request.SerializeToString(), context))
 
 
@@ -140,7 +140,7 @@ async def call_stream(
     handler: Handler = router.handler(path)
     behaviour: Any = handler.unary_stream or handler.stream_stream
     argument = requests.SerializeToString() if isinstance(requests, Message) else _serialized(requests)
-    async with context.limits(), aclosing(behaviour(argument, context)) as responses:
+    async with context.raising_rpc_errors(), aclosing(behaviour(argument, context)) as responses:
         async for message in responses:
             yield response.FromString(message)
 

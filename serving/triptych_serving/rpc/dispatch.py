@@ -119,7 +119,7 @@ class _Method:
             with _CallScope(call, context, self._environment) as scope:
                 scope.admit()
                 # Small messages are converted here and now: a coroutine for each would cost every call.
-                argument = self._parsed(request) if len(request) <= self._inline else await self._read(request)
+                argument = self._check_and_parse(request) if len(request) <= self._inline else await self._parse_async(request)
                 response = await self._behaviour(argument, context)
                 packed = self._packed(response)
                 return packed if isinstance(packed, bytes) else await packed
@@ -135,7 +135,7 @@ class _Method:
         try:
             with _CallScope(call, context, self._environment) as scope:
                 scope.admit()
-                argument = self._incoming(request) if self._handler.stream_stream else await self._read(request)
+                argument = self._incoming(request) if self._handler.stream_stream else await self._parse_async(request)
                 async with aclosing(self._behaviour(argument, context)) as responses:
                     async for response in responses:
                         packed = self._packed(response)
@@ -153,7 +153,7 @@ class _Method:
             UnavailableError: the server is shutting down; the stream must not be taken for a complete one.
         """
         source = aiter(requests)
-        stop = asyncio.create_task(self._environment.calls.stopping.wait())
+        stop = asyncio.create_task(self._environment.calls.rejecting.wait())
         try:
             while True:
                 read = asyncio.ensure_future(anext(source, None))
@@ -164,7 +164,7 @@ class _Method:
                     # A cancelled stream ends like a complete one; gRPC reports the cancellation a moment later.
                     await asyncio.sleep(CANCELLATION_SECONDS)
                     return
-                yield await self._read(request)
+                yield await self._parse_async(request)
         finally:
             stop.cancel()
             read.cancel()
@@ -188,13 +188,13 @@ class _Method:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         return call
 
-    async def _read(self, request: bytes) -> Any:
+    async def _parse_async(self, request: bytes) -> Any:
         """Check and parse a request: a large one in a thread."""
         if len(request) <= self._inline:
-            return self._parsed(request)
-        return await asyncio.to_thread(self._parsed, request)
+            return self._check_and_parse(request)
+        return await asyncio.to_thread(self._check_and_parse, request)
 
-    def _parsed(self, request: bytes) -> Any:
+    def _check_and_parse(self, request: bytes) -> Any:
         limit = self._environment.message_limit
         limit.check_request(len(request), self._has_texts)
         limit.check_elements(request, self._lists)
@@ -228,7 +228,7 @@ class _CallScope:
         return self
 
     def admit(self) -> None:
-        """Ask all guards. Raises ServingError: a guard rejects the call."""
+        """Count the call as in progress, then ask all guards. Raises ServingError: a guard rejects the call."""
         self._environment.calls.begin()
         self._admitted = True
         for guard in self._environment.guards:

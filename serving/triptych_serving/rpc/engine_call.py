@@ -64,7 +64,7 @@ class EngineCall(Generic[RowT]):
         self.call = call
         self.use = use
         self._engine = engine
-        use.rows, use.tokens_in = len(call.rows), call.tokens
+        use.rows, use.tokens_in = len(call.rows), call.size
         use.stages["preprocess"] = (arrival.arrived, time.monotonic())
 
     def __enter__(self) -> None:

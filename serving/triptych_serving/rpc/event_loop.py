@@ -1,4 +1,4 @@
-"""The border between the event loop and threads: callbacks from threads, and long work given to threads."""
+"""Work between the event loop and threads: long work for threads, and callbacks from threads for the loop."""
 
 import asyncio
 import ctypes
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 TURN_SECONDS = 0.02  # of long work in a thread, before others get their turn
 INLINE_CHARACTERS = 2_000  # shorter work runs in the event loop: a hop to a thread costs more than the work
-ANY_SIZE = INLINE_CHARACTERS + 1  # of work that always runs in a thread
+ANY_SIZE = INLINE_CHARACTERS + 1  # for `Offload`: the work runs in a thread
 
 
 class Offload:
@@ -62,7 +62,7 @@ class Offload:
 
 
 class Mailbox:
-    """Callbacks from other threads for an event loop, which call them in order. They must not raise.
+    """Queue of callbacks that other threads post, and that an event loop runs in order. Callbacks must not raise.
 
     The loop is woken once for many callbacks: each wake-up costs a system call, and a flood of tokens would fill its pipe.
 

@@ -65,14 +65,14 @@ class LimitOptions:
     def queue(self) -> QueueLimits:
         """Limits of the queue of one model."""
         return QueueLimits(
-            self.queue_rows,
-            self.queue_tokens,
-            self.queue_requests,
-            self.queue_seconds,
-            self.refuse_late,
-            self.request_characters,
-            self.decode_tokens,
-            self.message_bytes,
+            waiting_rows=self.queue_rows,
+            waiting_tokens=self.queue_tokens,
+            waiting_calls=self.queue_requests,
+            waiting_seconds=self.queue_seconds,
+            refuses_late=self.refuse_late,
+            request_characters=self.request_characters,
+            decode_tokens=self.decode_tokens,
+            result_bytes=self.message_bytes,
         )
 
     @property

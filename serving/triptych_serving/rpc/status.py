@@ -20,7 +20,7 @@ DOMAIN = "triptych"
 
 
 def public_error(error: BaseException, request_id: str) -> ServingError:
-    """Return the error to show to the caller; an unexpected error is logged and replaced, one of a file is logged and cut."""
+    """Return the error that the caller may see. What it hides is logged: unexpected errors, folders of bundle errors."""
     if isinstance(error, BundleError) and isinstance(error.where, Path):  # such as a graph that was loaded for this call
         logger.error("request %s failed: %s", request_id, error)
         faults = [fault.replace(f"{error.where.parent}{os.sep}", "") for fault in error.faults]

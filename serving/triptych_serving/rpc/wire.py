@@ -1,6 +1,6 @@
 """Messages as bytes: lists counted before they are parsed, and large responses made of parts.
 
-An element of two bytes takes thirty in a parsed message.
+Lists are counted first because an element of two bytes takes thirty in a parsed message.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ class ListField(NamedTuple):
 Lists = Mapping[int, ListField]  # by field number
 NO_LISTS: Mapping[str, Lists] = {}
 DEEPEST = 100  # messages within each other: the parser rejects more
-Parts = list[bytes]  # joined, a serialized message: so it is made bit by bit, and never exists as a message
+Parts = list[bytes]  # a serialized message in pieces: a large one is never held as a message object
 
 
 class LongListError(Exception):

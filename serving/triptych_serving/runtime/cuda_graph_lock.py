@@ -17,7 +17,7 @@ class CudaGraphLock:
         self._running = 0  # threads
         self._waiting = 0  # to capture
         self._capturing = False
-        self._left: list[list[object]] = []  # deferred during a capture
+        self._deferred: list[list[object]] = []  # lists to clear when the capture ends
         self._inside = _Inside(self)
 
     def running(self) -> "_Inside":
@@ -45,8 +45,8 @@ class CudaGraphLock:
         try:
             yield
         finally:
-            while left := self._take_left():
-                for things in left:
+            while deferred := self._take_deferred():
+                for things in deferred:
                     things.clear()
             self._inside.depth = 0
 
@@ -57,7 +57,7 @@ class CudaGraphLock:
         """
         with self._changed:
             if self._capturing:
-                self._left.append(things)
+                self._deferred.append(things)
                 return
             self._running += 1
         try:
@@ -65,24 +65,24 @@ class CudaGraphLock:
         finally:
             self.leave()
 
-    def _take_left(self) -> list[list[object]]:
+    def _take_deferred(self) -> list[list[object]]:
         """Return what was deferred during the capture; if nothing, end the capture in the same step."""
         with self._changed:
-            left, self._left = self._left, []
-            if not left:
+            deferred, self._deferred = self._deferred, []
+            if not deferred:
                 self._capturing = False
                 self._changed.notify_all()
-            return left
+            return deferred
 
     def enter(self) -> None:
-        """Enter as soon as no thread captures or waits to capture."""
+        """Count a running thread, once no thread captures or waits to capture."""
         with self._changed:
             while self._capturing or self._waiting:
                 self._changed.wait()
             self._running += 1
 
     def leave(self) -> None:
-        """Leave."""
+        """Stop counting a running thread."""
         with self._changed:
             self._running -= 1
             if not self._running:

@@ -16,16 +16,16 @@ class ModelDevices:
     Args:
         devices: each holds the whole model.
         budgets: None: nothing is counted.
-        what: the owner of the memory, for errors: `model NAME version 1`.
-        parts: bytes on each device, by purpose.
+        owner: of the memory, for errors: `model NAME version 1`.
+        plan: bytes on each device, by purpose.
 
     Raises:
         DeviceMemoryError: a device's budget has no room.
         DeviceError: a device cannot be used.
     """
 
-    def __init__(self, devices: Sequence[Device], budgets: Budgets | None, what: str, parts: Mapping[str, int]) -> None:
-        self.all: tuple[SessionPlace, ...] = ()
+    def __init__(self, devices: Sequence[Device], budgets: Budgets | None, owner: str, plan: Mapping[str, int]) -> None:
+        self.places: tuple[SessionPlace, ...] = ()  # one on each device; `open` makes more
         self._reservations: dict[Device, Reservation] = {}
         self._memories: list[Memory] = []
         self._lock = Lock()
@@ -34,10 +34,10 @@ class ModelDevices:
                 limit = None
                 if budgets is not None and device.kind != "cpu":
                     budget = budgets.of(device)
-                    self._reservations[device] = budget.reserve(what, parts)
+                    self._reservations[device] = budget.reserve(owner, plan)
                     limit = budget.limit_bytes
                 self._memories.append(open_memory(device))
-                self.all = (*self.all, SessionPlace(self._memories[-1], limit))
+                self.places = (*self.places, SessionPlace(self._memories[-1], limit))
         except BaseException:
             self.close()
             raise
@@ -49,7 +49,7 @@ class ModelDevices:
 
     def open(self, device: Device) -> SessionPlace:
         """Open another place on a device with its own stream, for another thread."""
-        limit = next((place.limit_bytes for place in self.all if place.memory.device == device), None)
+        limit = next((place.limit_bytes for place in self.places if place.memory.device == device), None)
         with self._lock:
             self._memories.append(memory := open_memory(device))
         return SessionPlace(memory, limit)

@@ -73,7 +73,7 @@ class Demand(NamedTuple):
     field: str = "contents"  # the request's field, for error messages
 
 
-Foretell = Callable[[], Forecast | None]  # for one call; None: too little is known, or nothing waits
+MakeForecast = Callable[[], Forecast | None]  # for one call; None: too little is known, or nothing waits
 
 
 class CallQueue(ABC, Generic[RowT]):
@@ -140,8 +140,8 @@ class CallQueue(ABC, Generic[RowT]):
             DeadlineError: the call's deadline has passed.
         """
         call.arrived = now
-        demand = Demand(len(call.rows), call.tokens, call.deadline, call.field)
-        call.foretold = self.check_demand(demand, now, lambda: self._forecast(call, now))
+        demand = Demand(len(call.rows), call.size, call.deadline, call.field)
+        call.forecast_seconds = self.check_demand(demand, now, lambda: self._forecast(call, now))
         lanes: dict[Hashable, list[RowT]] = {}
         for row in self._in_order(call):
             row.call = call
@@ -164,7 +164,7 @@ class CallQueue(ABC, Generic[RowT]):
         demand = Demand(expected.rows, 0, deadline, expected.field)
         self.check_demand(demand, now, lambda: self._forecast_expected(expected, deadline, now))
 
-    def check_demand(self, demand: Demand, now: float, foretell: Foretell) -> float:
+    def check_demand(self, demand: Demand, now: float, make_forecast: MakeForecast) -> float:
         """Check room and time for a call; return the forecast seconds to its result, 0 if there is no forecast.
 
         Raises:
@@ -176,27 +176,27 @@ class CallQueue(ABC, Generic[RowT]):
             self.counters.expired += 1
             raise DeadlineError("the deadline had passed on arrival")
         try:
-            self._check_room(demand, foretell)
-            return self._check_time(demand, now, foretell)
+            self._check_room(demand, make_forecast)
+            return self._check_time(demand, now, make_forecast)
         except OverloadedError:
             self.counters.rejected += 1
             raise
 
-    def is_dead(self, call: Call[Any], now: float) -> bool:
-        """Tell whether a call is over; fail it if its deadline has passed."""
+    def expire(self, call: Call[Any], now: float) -> bool:
+        """Fail a call whose deadline has passed. True if the call is over now, for this reason or an earlier one."""
         if call.over:
             return True
         if call.deadline is None or call.deadline > now:
             return False
         self.counters.expired += 1
         call.fail(DeadlineError("the deadline passed before the result was ready"))
-        if call.foretold:
+        if call.forecast_seconds:
             self._caution.add(in_time=False)
         return True
 
     def cancel(self, call: Call[RowT], now: float) -> None:
         """Fail a call whose caller has left. Callers often leave at their deadline, just before the engine sees the time."""
-        if not self.is_dead(call, now + DEADLINE_SLACK_SECONDS):
+        if not self.expire(call, now + DEADLINE_SLACK_SECONDS):
             self.counters.cancelled += 1
             call.fail(CancelledError("the caller went away"))
 
@@ -209,11 +209,11 @@ class CallQueue(ABC, Generic[RowT]):
         """Count a call all of whose rows have their results."""
         self.counters.finished += 1
         in_time = call.deadline is None or now + DEADLINE_SLACK_SECONDS < call.deadline
-        if in_time or call.foretold:  # calls in time count without a forecast too: an engine that accepts few needs them
+        if in_time or call.forecast_seconds:  # calls in time always count: an engine that accepts few needs them
             self._caution.add(in_time)
 
     def retry(self, rows: Iterable[RowT]) -> None:
-        """Queue rows whose batch failed before all others, each to run alone."""
+        """Put the rows of a failed batch before all waiting rows, each to run alone."""
         for row in rows:
             row.alone = True
             row.restart()
@@ -252,14 +252,14 @@ class CallQueue(ABC, Generic[RowT]):
 
     def _first(self, queue: FairQueue[RowT], now: float) -> RowT | None:
         """Return the row whose turn it is, after dropping dead calls before it."""
-        while (row := queue.peek()) is not None and self.is_dead(row.call, now):
+        while (row := queue.peek()) is not None and self.expire(row.call, now):
             self.counters.freed += len(self._drop(queue, row.call))
         return row
 
     def _first_retry(self, lane: Hashable, now: float) -> RowT | None:
         """Return the row to be retried next, after dropping dead calls before it."""
         retries = self._retries[lane]
-        while retries and self.is_dead(retries[0].call, now):
+        while retries and self.expire(retries[0].call, now):
             retries.popleft()
         return retries[0] if retries else None
 
@@ -270,14 +270,14 @@ class CallQueue(ABC, Generic[RowT]):
         self._next_sweep = now + SWEEP_SECONDS
         for queue in self._queues.values():
             for call in queue.calls:
-                if self.is_dead(call, now):
+                if self.expire(call, now):
                     self.counters.freed += len(self._drop(queue, call))
             queue.compact()
         for lane, retries in self._retries.items():
             if retries:
-                self._retries[lane] = deque(row for row in retries if not self.is_dead(row.call, now))
+                self._retries[lane] = deque(row for row in retries if not self.expire(row.call, now))
 
-    def _check_room(self, demand: Demand, foretell: Foretell) -> None:
+    def _check_room(self, demand: Demand, make_forecast: MakeForecast) -> None:
         limits, (rows, tokens) = self._queue_limits, (self.rows, self.tokens) if self.calls else (0, 0)
         for name, held, more, limit in (
             ("requests", self.calls, 1, limits.waiting_calls),
@@ -289,13 +289,13 @@ class CallQueue(ABC, Generic[RowT]):
                     demand.field, f"{more:,} {name} in one request, at most {limit:,} can wait (--max-queue-{name}); send fewer"
                 )
             if held + more > limit:
-                raise full_queue(name, held, more, limit, foretell())
+                raise full_queue(name, held, more, limit, make_forecast())
 
-    def _check_time(self, demand: Demand, now: float, foretell: Foretell) -> float:
+    def _check_time(self, demand: Demand, now: float, make_forecast: MakeForecast) -> float:
         deadline = demand.deadline if self._queue_limits.refuses_late else None
         if deadline is None and self._queue_limits.waiting_seconds == math.inf:
             return 0.0
-        forecast = foretell()
+        forecast = make_forecast()
         if forecast is None:
             return 0.0
         check_time(forecast.stretched(self._caution.factor), deadline, now, self._queue_limits.waiting_seconds)

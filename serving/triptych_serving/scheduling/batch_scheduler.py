@@ -60,7 +60,7 @@ class BatchScheduler(CallQueue[Item]):
 
     def served(self, seconds: float) -> None:
         """Learn from a batch that has its results, `seconds` after it was planned."""
-        self._estimator.serve(seconds)
+        self._estimator.record_served(seconds)
 
     def forecast(self, tokens: int) -> Forecast | None:
         """Forecast for an item that joins after so many tokens that are on their way to the queue."""
@@ -78,12 +78,12 @@ class BatchScheduler(CallQueue[Item]):
             return (self._retries[LANE].popleft(),)
         first = self._first(self._queue, now)
         if first is None:
-            self._estimator.pause()
+            self._estimator.record_empty()
             return ()
         self._queue.advance(first)
         share = math.ceil(self.tokens / max(1, idle_runs))
         batch = self._gather(first, _Window(self._limits, share, first.size), now)
-        self._estimator.take(sum(item.size for item in batch), now, left=self._queue.rows > 0)
+        self._estimator.record_taken(sum(item.size for item in batch), now, left=self._queue.rows > 0)
         self._clean()
         return tuple(batch)
 
@@ -98,7 +98,7 @@ class BatchScheduler(CallQueue[Item]):
             if not item.waiting:
                 continue
             self._take(self._queue, item)
-            if self.is_dead(item.call, now):
+            if self.expire(item.call, now):
                 self.counters.freed += 1
             else:
                 batch.append(item)
@@ -151,7 +151,7 @@ class BatchScheduler(CallQueue[Item]):
         return LANE
 
     def _forecast(self, call: Call[Item], now: float) -> Forecast | None:
-        return self._forecast_for(call.tokens, call.rows[-1].size, ExpectedCall())
+        return self._forecast_for(call.size, call.rows[-1].size, ExpectedCall())
 
     def _forecast_expected(self, expected: ExpectedCall, deadline: float | None, now: float) -> Forecast | None:
         own = expected.tokens or (self._sizes[0] if self._sizes else 1)

@@ -95,7 +95,7 @@ class DecodeScheduler(CallQueue[Row]):
 
     def served(self, row: Row) -> None:
         """Learn from a row that has its result."""
-        self._estimators[self.lane_of(row)].serve(row.ended - row.started)
+        self._estimators[self.lane_of(row)].record_served(row.ended - row.started)
 
     def waits(self, kind: LaneKind) -> bool:
         """Tell whether a row of this kind waits."""
@@ -110,11 +110,11 @@ class DecodeScheduler(CallQueue[Row]):
             now: clock seconds.
         """
         self._sweep(now)
-        leave = tuple(row for row in _suspects(running, now) if self.is_dead(row.call, now))
+        leave = tuple(row for row in _suspects(running, now) if self.expire(row.call, now))
         self.counters.freed += len(leave)
         for row in leave:
             if isinstance(row.call.error, DeadlineError):  # it would have taken even longer
-                self._estimators[kind].serve(now - row.started)
+                self._estimators[kind].record_served(now - row.started)
         if any(row.alone for row in running[:1]):
             return LanePlan(leave)
         staying = len(running) - len(leave)
@@ -122,9 +122,9 @@ class DecodeScheduler(CallQueue[Row]):
         join = tuple(self._choose(kind, staying, free, idle_workers, now))
         queue, estimator = self._queues[kind], self._estimators[kind]
         if join:
-            estimator.take(sum(row.size for row in join), now, left=queue.rows > 0, fills=not staying)
+            estimator.record_taken(sum(row.size for row in join), now, left=queue.rows > 0, fills=not staying)
         elif not queue.rows:
-            estimator.pause()
+            estimator.record_empty()
         return LanePlan(leave, join)
 
     def _choose(self, kind: LaneKind, running: int, free: int, idle_workers: int, now: float) -> list[Row]:

@@ -33,7 +33,7 @@ class Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.niceness = NICENESS  # of its thread, where the engine lowers priorities
+        self.niceness = NICENESS  # of its thread, where the engine gives way
         self.steps = StepStats()
         self.held: set[Any] = set()  # rows taken from the queue, until they have their result; changed by this thread alone
 
@@ -45,7 +45,7 @@ class Engine(ABC, Generic[RowT]):
         make_queue: makes an empty scheduler.
         workers: one for each thread.
         name: prefix of the threads' names.
-        lowers_priority: the threads yield to the process's main thread.
+        gives_way: the threads yield to the process's main thread.
         clock: monotonic seconds.
     """
 
@@ -54,14 +54,14 @@ class Engine(ABC, Generic[RowT]):
         make_queue: Callable[[], CallQueue[RowT]],
         workers: Sequence[Worker],
         name: str,
-        lowers_priority: bool = False,
+        gives_way: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
         self._make_queue = make_queue
         self._queue = make_queue()
         self._workers: tuple[Worker, ...] = tuple(workers)
-        self._lowers_priority = lowers_priority
+        self._gives_way = gives_way
         self._lock = threading.RLock()  # guards the queue and the flags
         self._changed = threading.Condition(self._lock)
         self._stopping = False  # end when there is nothing more to do
@@ -91,7 +91,7 @@ class Engine(ABC, Generic[RowT]):
         return StepStats.total(worker.steps for worker in self._workers)
 
     def forget(self) -> None:
-        """Discard counters and forecasts after warm-up calls; none of them may be left."""
+        """Discard counters and forecasts after the warm-up. No call may be waiting or running."""
         with self._changed:
             self._queue = self._make_queue()
 
@@ -136,7 +136,7 @@ class Engine(ABC, Generic[RowT]):
         with self._changed:
             self._queue.cancel(call, self._clock())
 
-    def load(self) -> tuple[int, int]:
+    def count_rows(self) -> tuple[int, int]:
         """Return the number of running rows and of waiting rows."""
         with self._changed:
             return sum(len(worker.held) for worker in self._workers), self._queue.waiting
@@ -157,7 +157,7 @@ class Engine(ABC, Generic[RowT]):
         self._release()
 
     def _work(self, worker: Worker) -> None:
-        if self._lowers_priority:
+        if self._gives_way:
             give_way(worker.niceness)
         while True:
             try:

@@ -21,14 +21,14 @@ PATIENCE_SECONDS = 30.0  # a call with a later deadline, or none, is ordered as 
 class _Entry(Generic[RowT]):
     """The rows of one call that are still in the queue."""
 
-    __slots__ = ("call", "cost", "left", "rows", "urgency")
+    __slots__ = ("call", "cost", "due", "left", "rows")
 
-    def __init__(self, call: Call[RowT], rows: Sequence[RowT], cost: int, urgency: float) -> None:
+    def __init__(self, call: Call[RowT], rows: Sequence[RowT], cost: int, due: float) -> None:
         self.call = call
         self.rows = deque(rows)  # rows taken out of turn are skipped later
         self.left = len(rows)
         self.cost = cost
-        self.urgency = urgency
+        self.due = due
 
     def head(self) -> RowT | None:
         """Return the first row that waits."""
@@ -55,8 +55,8 @@ class FairQueue(Generic[RowT]):
         self._cost, self._unit, self._turn = cost, unit, turn
         self._heap: list[tuple[tuple[int, float, int], _Entry[RowT]]] = []  # an entry's key is never above its head's order
         self._entries: dict[Call[Any], _Entry[RowT]] = {}
-        self._urgencies: list[float] = []  # of all entries, ascending
-        self._latest: dict[int, float] = {}  # by tag, from the current one on: the least urgent call seen there
+        self._due_times: list[float] = []  # when each call should be served, ascending
+        self._latest_due: dict[int, float] = {}  # by tag, from the current one on: of the calls seen there
         self._arrivals = 0
         self._now = 0  # virtual time
         self.rows = 0
@@ -74,21 +74,21 @@ class FairQueue(Generic[RowT]):
 
     def add(self, call: Call[Any], rows: Sequence[RowT]) -> None:
         """Queue rows of a call that has just arrived."""
-        urgency = _urgency(call.deadline, call.arrived)
-        joins = urgency < self._latest.get(self._now, -math.inf)
+        due = _due(call.deadline, call.arrived)
+        joins = due < self._latest_due.get(self._now, -math.inf)
         times = [self._time(row) for row in rows]
         total = sum(times)  # a call that ends inside a turn does not wait for the turn's end
         start = self._now - (min(_rounded(times[0], self._turn), total) if joins else 0)
         for row, taken in zip(rows, accumulate(times), strict=True):
             self._arrivals += 1
-            row.order, row.waiting = (start + min(_rounded(taken, self._turn), total), urgency, self._arrivals), True
+            row.order, row.waiting = (start + min(_rounded(taken, self._turn), total), due, self._arrivals), True
             self.tokens += row.size
         cost = sum(map(self._cost, rows))
-        entry = self._entries[call] = _Entry(call, rows, cost, urgency)
+        entry = self._entries[call] = _Entry(call, rows, cost, due)
         self.rows += len(rows)
         self.cost += cost
         self.whole += cost
-        insort(self._urgencies, urgency)
+        insort(self._due_times, due)
         heapq.heappush(self._heap, (rows[0].order, entry))
         self._note(rows[0])
 
@@ -109,7 +109,7 @@ class FairQueue(Generic[RowT]):
     def advance(self, row: RowT) -> None:
         """Move virtual time on to a row whose turn it is."""
         if row.order[0] != self._now:
-            self._latest.pop(self._now, None)
+            self._latest_due.pop(self._now, None)
             self._now = row.order[0]
 
     def remove(self, row: RowT) -> None:
@@ -122,7 +122,7 @@ class FairQueue(Generic[RowT]):
         entry.left -= 1
         if not entry.left:
             del self._entries[row.call]
-            del self._urgencies[bisect_left(self._urgencies, entry.urgency)]
+            del self._due_times[bisect_left(self._due_times, entry.due)]
             self.whole -= entry.cost
 
     def drop(self, call: Call[Any]) -> list[RowT]:
@@ -136,7 +136,7 @@ class FairQueue(Generic[RowT]):
         """Free what removed calls left behind."""
         self._heap = [pair for pair in self._heap if pair[1].left]
         heapq.heapify(self._heap)
-        self._latest = {tag: urgency for tag, urgency in self._latest.items() if tag >= self._now}
+        self._latest_due = {tag: due for tag, due in self._latest_due.items() if tag >= self._now}
 
     def ahead(self, cost: int, last: int, deadline: float | None, now: float) -> int:
         """Cost of other calls' rows that would be served before a call's last row, if it joined now.
@@ -145,16 +145,16 @@ class FairQueue(Generic[RowT]):
         cost, and while the last one waits only the more urgent ones are.
         Where calls keep coming, they take the place of those that end meanwhile: their cost is counted as it was at first.
         """
-        urgent = bisect_right(self._urgencies, _urgency(deadline, now))
-        return min(self.whole, (cost - last) * len(self._urgencies) + last * urgent)
+        urgent = bisect_right(self._due_times, _due(deadline, now))
+        return min(self.whole, (cost - last) * len(self._due_times) + last * urgent)
 
     def _time(self, row: RowT) -> int:
         """Return the virtual time that a row takes."""
         return _rounded(self._cost(row), self._unit)
 
     def _note(self, head: RowT) -> None:
-        tag, urgency, _ = head.order
-        self._latest[tag] = max(urgency, self._latest.get(tag, urgency))
+        tag, due, _ = head.order
+        self._latest_due[tag] = max(due, self._latest_due.get(tag, due))
 
 
 def _rounded(number: int, unit: int) -> int:
@@ -162,7 +162,7 @@ def _rounded(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
-def _urgency(deadline: float | None, arrived: float) -> float:
+def _due(deadline: float | None, arrived: float) -> float:
     """Return the clock seconds by which a call should be served."""
     latest = arrived + PATIENCE_SECONDS
     return latest if deadline is None else min(deadline, latest)

@@ -113,8 +113,8 @@ class Row(EngineRow):
         return tokens[self.frame.forced :] if self.frame.forced else tokens
 
     @property
-    def first_note(self) -> tuple[TokenLogProbability, ...]:
-        """First token of a scored prompt, which comes before `log_probabilities`."""
+    def first_log_probability(self) -> tuple[TokenLogProbability, ...]:
+        """What precedes `log_probabilities`: of a scored prompt its first token, which has none; else nothing."""
         return (TokenLogProbability(self.source[0], None),) if self.scored else ()
 
     def restart(self) -> None:
@@ -180,10 +180,10 @@ class Call(Generic[RowT]):
         self.streams = streams
         self.field = field
         self.arrived = 0.0
-        self.foretold = 0.0  # forecast seconds from arrival to end; 0: there was no forecast
+        self.forecast_seconds = 0.0  # from arrival to end; 0: there was no forecast
         self.waiting = 0  # rows in the queue
         self.error: ServingError | None = None
-        self.tokens = sum([row.size for row in self.rows])
+        self.size = sum([row.size for row in self.rows])  # tokens of the input
         self._left = len(self.rows)
 
     @property

@@ -126,14 +126,14 @@ class WaitEstimator:
         """Seconds in which hardly any row is served; infinite while nothing is known."""
         return QUICK * self._service if self.is_known else math.inf
 
-    def take(self, tokens: int, now: float, left: bool, fills: bool = False) -> None:
+    def record_taken(self, tokens: int, now: float, left: bool, fills: bool = False) -> None:
         """Learn from rows that were taken out of the queue.
 
         Args:
             tokens: of these rows.
             now: clock seconds.
             left: other rows still wait.
-            fills: a worker without rows took them. If it was idle they waited for nothing, and say nothing of the rate.
+            fills: a worker without rows took them. If it was idle, they did not have to wait, and do not show the rate.
         """
         passed = now - self._last
         if passed > FORGET_SECONDS:
@@ -145,11 +145,11 @@ class WaitEstimator:
             self._seconds = self._seconds * kept + passed
         self._last, self._left = now, left
 
-    def pause(self) -> None:
+    def record_empty(self) -> None:
         """Note that no row waits any more."""
         self._left = False
 
-    def serve(self, seconds: float) -> None:
+    def record_served(self, seconds: float) -> None:
         """Learn from a row that has its result, or has missed its deadline, `seconds` after it was taken."""
         self._samples = min(SERVICE_SAMPLES, self._samples + 1)
         if self._samples > 1:

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from triptych_serving.decoding.engine import DecodeEngine
 from triptych_serving.models.generation.generator import Generator
 from triptych_serving.models.generation.text import PreparedGeneration
-from triptych_serving.models.translation.postprocess import PreparedRequest
+from triptych_serving.models.translation.preprocess import PreparedRequest
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, ModelUseScope
 from triptych_serving.rpc.engine_call import Arrival, EndListener, EngineCall
 from triptych_serving.scheduling.request import Call, Row, TokenLogProbability
 from triptych_serving.services.model_calls import ModelCalls
@@ -29,7 +29,7 @@ class TextPiece:
     text: str
     choice: int = 0
     log_probabilities: tuple[TokenLogProbability, ...] = ()
-    model: Any = None
+    model: Any = None  # knows the texts of the tokens
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,24 @@ class DecodeQuery(Protocol):
     """A request to decode texts with one model."""
 
     @property
-    def field(self) -> str: ...
+    def field(self) -> str:
+        """The field with the inputs, for errors."""
 
     @property
-    def work(self) -> int: ...
+    def work(self) -> int:
+        """Roughly the characters to process."""
 
-    def find(self, registry: Registry) -> Any: ...
+    def find(self, registry: Registry) -> Any:
+        """Find the model."""
 
-    def content(self, model: Any) -> RequestContent | None: ...
+    def content(self, model: Any) -> RequestContent | None:
+        """Return all that the results depend on, except the model; None if they vary."""
 
-    def prepare(self, model: Any, deadline: float | None) -> Steps[Any]: ...
+    def prepare(self, model: Any, deadline: float | None) -> Steps[Any]:
+        """Check and tokenize in small steps."""
 
-    def outputs(self, model: Any, prepared: Any) -> tuple[int, Steps[list[Any]]]: ...
+    def outputs(self, model: Any, prepared: Any) -> tuple[int, Steps[list[Any]]]:
+        """Return roughly the characters of rows, which all have ended, and the steps that convert them."""
 
 
 class DecodeCalls(ModelCalls):
@@ -74,7 +80,7 @@ class DecodeCalls(ModelCalls):
         """
         arrival = Arrival.now(context)
         model: DecodingModel = query.find(self._registry())
-        with UseModel(model) as use:
+        with ModelUseScope(model) as use:
             prepared = await self._prepare(query, model, arrival.deadline)
             call = DecodeCall(model.engine, prepared.rows, arrival, use, query.field, streams=True)
             with call:
@@ -122,9 +128,9 @@ class DecodeCalls(ModelCalls):
                 part = owners[id(row)]
                 if part.is_done:
                     continue
-                text, notes = part.advance(row), part.take_notes()
-                if text or notes:
-                    yield TextPiece(part.index, text, part.choice, tuple(notes), model)
+                text, log_probabilities = part.advance(row), part.take_log_probabilities()
+                if text or log_probabilities:
+                    yield TextPiece(part.index, text, part.choice, tuple(log_probabilities), model)
                 left[part.index] -= part.is_done
                 if not left[part.index]:
                     del left[part.index]

@@ -11,7 +11,7 @@ from triptych_serving.models.generation.text import Generation, PreparedGenerati
 from triptych_serving.models.translation.options import option_values
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.services.text_calls import converted
+from triptych_serving.services.model_calls import converted
 from triptych_text.steps import Steps
 
 TOKEN_CHARACTERS = 4  # roughly
@@ -30,24 +30,19 @@ class GenerationQuery:
 
     @property
     def field(self) -> str:
-        """The field with the inputs."""
         return self.request.field
 
     @property
     def work(self) -> int:
-        """Roughly the characters to process."""
         return self.request.work
 
     def find(self, registry: Registry) -> Generator:
-        """Find the model."""
         return registry.find_generator(self.selector, self.request.task)
 
     def prepare(self, generator: Generator, deadline: float | None) -> Steps[PreparedGeneration]:
-        """Check and tokenize in small steps."""
         return generator.admit_steps(deadline, self.request)
 
     def content(self, generator: Generator) -> RequestContent | None:
-        """Return all that the results depend on, except the model; None if they vary."""
         request = self.request
         if generator.may_vary(request):
             return None
@@ -58,6 +53,5 @@ class GenerationQuery:
         return RequestContent((*inputs, *options, variables), request.work)
 
     def outputs(self, generator: Generator, prepared: PreparedGeneration) -> tuple[int, Steps[list[Any]]]:
-        """Convert rows, which all have ended, in small steps; the first number is roughly their characters."""
         size = TOKEN_CHARACTERS * sum(len(row.tokens) + 20 * len(row.log_probabilities) for row in prepared.rows)
         return size, converted(generator.outputs(prepared), partial(self.convert, generator))

@@ -16,8 +16,7 @@ from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
-from triptych_serving.services.model_calls import ModelCalls
-from triptych_serving.services.text_calls import converted
+from triptych_serving.services.model_calls import ModelCalls, converted
 
 LABEL_CHARACTERS = 20  # roughly
 

@@ -1,15 +1,19 @@
 """The base of the calls of all tasks: the loaded models, threads for long work, and the response cache."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych_serving.models.model import Model
 from triptych_serving.repository.registry import Registry
 from triptych_serving.response_cache.cached_calls import CachedCalls, RequestContent
-from triptych_serving.rpc.call_context import ModelUse, UseModel
+from triptych_serving.rpc.call_context import ModelUse, ModelUseScope
 from triptych_serving.rpc.event_loop import Offload
+from triptych_text.steps import Steps
+
+Result = TypeVar("Result")
+Message = TypeVar("Message")
 
 
 class ModelCalls:
@@ -33,7 +37,17 @@ class ModelCalls:
         compute: Callable[[ModelUse], Awaitable[Any]],
     ) -> tuple[Any, ModelUse]:
         """Return the results of `compute(use)`, or those that the response cache has, and the model's use."""
-        with UseModel(model) as use:
+        with ModelUseScope(model) as use:
             if self._cached is None:
                 return await compute(use), use
             return await self._cached.results(model, use, content_of, deadline, partial(compute, use)), use
+
+
+def converted(results: Iterable[Result | None], convert: Callable[[Result], Message]) -> Steps[list[Message]]:
+    """Convert results in small steps, and keep none of them; None is a step without a result."""
+    messages = []
+    for result in results:
+        if result is not None:
+            messages.append(convert(result))
+        yield
+    return messages

@@ -1,6 +1,6 @@
 """The path of every text-task request: find the model, tokenize, wait for the engine, convert the results."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -13,7 +13,7 @@ from triptych_serving.response_cache.cached_calls import RequestContent
 from triptych_serving.rpc.call_context import GrpcContext, ModelUse
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import INLINE_CHARACTERS
-from triptych_serving.services.model_calls import ModelCalls
+from triptych_serving.services.model_calls import ModelCalls, converted
 from triptych_text.steps import Steps, finish
 
 Result = TypeVar("Result")
@@ -59,25 +59,15 @@ class TextCalls(ModelCalls):
         self, model: TextModel, query: TextQuery[Result, Message], arrival: Arrival, use: ModelUse
     ) -> list[Message]:
         characters = query.characters
-        expected = model.coming.expect(len(query.inputs), characters)._replace(field=query.task.names.list)
+        expected = model.incoming_texts.expect(len(query.inputs), characters)._replace(field=query.task.names.list)
         model.engine.check(expected, arrival.deadline)  # rejecting is cheap, tokenizing is not
         if characters <= INLINE_CHARACTERS:  # no other call gets its turn meanwhile
             work = finish(query.prepare(model))
         else:
-            with model.coming.hold(expected):
+            with model.incoming_texts.hold(expected):
                 work = await self._offload.run_steps(characters, arrival.deadline, query.prepare(model))
-        model.coming.learn(sum([item.size for item in work.items]), characters)
+        model.incoming_texts.learn(sum([item.size for item in work.items]), characters)
         query.check(work)
         engine_call = await EngineCall.run(model.engine, work, arrival, use)
         messages = converted(work.read(), query.convert)
         return await engine_call.postprocessed(self._offload.run_steps(work.size, arrival.deadline, messages))
-
-
-def converted(results: Iterable[Result | None], convert: Callable[[Result], Message]) -> Steps[list[Message]]:
-    """Convert results in small steps, and keep none of them; None is a step without a result."""
-    messages = []
-    for result in results:
-        if result is not None:
-            messages.append(convert(result))
-        yield
-    return messages

@@ -6,16 +6,17 @@ from functools import partial
 from typing import Any, ClassVar
 
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions, may_sample, option_values
-from triptych_serving.models.translation.postprocess import PreparedRequest, Translation
+from triptych_serving.models.translation.postprocess import Translation
+from triptych_serving.models.translation.preprocess import PreparedRequest
 from triptych_serving.models.translation.scoring import TranslationScore
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
 from triptych_serving.response_cache.cached_calls import RequestContent
-from triptych_serving.rpc.call_context import GrpcContext, ModelUse, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUse, ModelUseScope
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import ANY_SIZE
 from triptych_serving.services.decode_calls import DecodeCalls
-from triptych_serving.services.text_calls import converted
+from triptych_serving.services.model_calls import converted
 from triptych_text.steps import Steps
 
 
@@ -36,26 +37,21 @@ class TranslationQuery:
 
     @property
     def work(self) -> int:
-        """Length of all texts."""
         return sum(map(len, self.contents))
 
     def find(self, registry: Registry) -> Translator:
-        """Find the model."""
         return registry.find(self.selector)
 
     def prepare(self, translator: Translator, deadline: float | None) -> Steps[PreparedRequest]:
-        """Check and tokenize in small steps."""
         return translator.admit_steps(deadline, self.contents, self.options, *self.selector.languages)
 
     def content(self, _translator: Translator) -> RequestContent | None:
-        """Return all that the results depend on, except the model; None if they are random."""
         if may_sample(self.options):
             return None
         values = (*self.selector.languages, list(self.contents), option_values(self.options))
         return RequestContent(values, self.work)
 
     def outputs(self, translator: Translator, prepared: PreparedRequest) -> tuple[int, Steps[list[Any]]]:
-        """Convert rows, which all have ended, in small steps; the first number is roughly their characters."""
         rows = [(row, hypothesis) for row in prepared.rows for hypothesis in row.hypotheses]
         size = 4 * sum([len(hypothesis.tokens) for _, hypothesis in rows])
         if prepared.rows[0].search.alignment:
@@ -88,7 +84,7 @@ class TranslationCalls(DecodeCalls):
         self, translator: Translator, query: TranslationQuery, context: GrpcContext
     ) -> tuple[list[Any], ModelUse]:
         """Translate with a model that the caller keeps in use, without the response cache. Raises ServingError: as `run`."""
-        with UseModel(translator) as use:
+        with ModelUseScope(translator) as use:
             return await self._compute(query, translator, Arrival.now(context), use), use
 
     async def score(self, query: ScoreQuery, context: GrpcContext) -> tuple[list[Any], ModelUse]:

@@ -24,7 +24,7 @@ OPTIONS = [
 
 def assert_idle_and_well(address: str, translator: Translator, pace: Pace) -> None:
     """Check that the engine is idle, that most of the work was skipped, and that the next call succeeds."""
-    eventually(lambda: translator.engine.load() == (0, 0))
+    eventually(lambda: translator.engine.count_rows() == (0, 0))
     assert pace.steps < len(MANY)  # 1,152 rows of some 20 tokens in 8 slots would be 2,880 steps
     pace.slow.clear()
     with Client(address) as client:
@@ -39,7 +39,7 @@ def test_cancelled_stream(paced_server: tuple[str, Translator], pace: Pace, opti
     with grpc.insecure_channel(address) as channel:
         events = TranslationServiceStub(channel).TranslateStream(request)
         assert [next(events).WhichOneof("event") for _ in range(3)] == ["piece"] * 3
-        assert translator.engine.load() != (0, 0)
+        assert translator.engine.count_rows() != (0, 0)
         events.cancel()
         assert_idle_and_well(address, translator, pace)
 
@@ -61,7 +61,7 @@ def test_cancelled_call(paced_server: tuple[str, Translator], pace: Pace, option
     request = translation_pb2.TranslateRequest(contents=MANY, options=options)
     with grpc.insecure_channel(address) as channel:
         call = TranslationServiceStub(channel).Translate.future(request)
-        eventually(lambda: translator.engine.load() != (0, 0))
+        eventually(lambda: translator.engine.count_rows() != (0, 0))
         call.cancel()
         assert_idle_and_well(address, translator, pace)
 
@@ -71,7 +71,7 @@ def test_cancelled_long_text(paced_server: tuple[str, Translator], pace: Pace) -
     pace.slow.set()
     with Client(address) as client, client.translate_stream("\n".join(MANY)) as stream:
         next(stream)
-        assert sum(translator.engine.load()) > len(MANY) / 2
+        assert sum(translator.engine.count_rows()) > len(MANY) / 2
     assert_idle_and_well(address, translator, pace)
 
 
@@ -103,6 +103,6 @@ def test_many_cancelled_callers(paced_server: tuple[str, Translator], pace: Pace
             await asyncio.gather(*(leave(index) for index in range(80)))
 
     asyncio.run(main())
-    eventually(lambda: translator.engine.load() == (0, 0))
+    eventually(lambda: translator.engine.count_rows() == (0, 0))
     with Client(address) as client:
         assert client.translate(SOURCE).text == TARGET

@@ -55,7 +55,7 @@ async def main(repository: Path, rounds: int) -> None:
     loader = Loader(DecodeModelOptions(engine=EngineOptions(workers=2, slots=4)), EncoderOptions(runs=2), WarmUp.ALL)
     manager = ModelManager(RepositoryOptions(repository, control=ModelControl.EXPLICIT), loader, idle)
     await manager.start()
-    names = sorted({each.name for each in await manager.index()})
+    names = sorted({each.name for each in (await manager.index()).models})
     for _ in range(rounds):
         for name in names:
             await manager.load(name)

@@ -110,12 +110,12 @@ def test_cancelled_calls_leave_the_engine(loop: asyncio.Runner, replica: Any) ->
         request = translation_pb2.TranslateRequest(contents=SOURCES * 4, options={"beam_size": 4, "min_length": 40})
         task = asyncio.create_task(replica.Translate(request.SerializeToString(), FakeContext()))
         engine = replica.server.registry.models[0].model.engine
-        while sum(engine.load()) == 0:
+        while sum(engine.count_rows()) == 0:
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        while sum(engine.load()):
+        while sum(engine.count_rows()):
             await asyncio.sleep(0.01)
 
     loop.run(act())

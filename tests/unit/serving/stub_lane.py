@@ -42,7 +42,7 @@ class StubLane:
         self._gate = gate
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         return self.rows
 
     @property

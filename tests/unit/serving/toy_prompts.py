@@ -126,7 +126,7 @@ def make_lane(
     graphs = PromptGraphs(graph, graph, lambda: graph)  # type: ignore[arg-type, return-value]
     cache = PromptKVCache(graphs, SPEC.shape, CONTEXT, count)
     lanes: list[PromptGreedyLane | PromptSearchLane] = []
-    reader = PromptReader(cache, prefixes or PrefixCache(0), lambda: chunks or bool(lanes[0].news), TOKENS)
+    reader = PromptReader(cache, prefixes or PrefixCache(0), lambda: chunks or bool(lanes[0].updated_rows), TOKENS)
     if searches:
         lanes.append(PromptSearchLane(SearchSlots(cache, SPEC, TOKENS), reader, SPEC.tokens, WORDS))
     else:

@@ -76,7 +76,7 @@ class DeviceGreedyLane:
         self._forced: dict[int, int] | None = None  # by slot: tokens that the device has; None: unknown
 
     @property
-    def news(self) -> Sequence[Row]:
+    def updated_rows(self) -> Sequence[Row]:
         read = self._read - 1
         changed = dict.fromkeys((*self._fresh, *self._streams))
         return [each.row for each in changed if each.slot != GONE and each.born <= read]

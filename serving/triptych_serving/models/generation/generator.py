@@ -184,7 +184,7 @@ class Generator(DecodeModel[PromptLaneFactory]):
             len(tokens),
             builder.stopped,
             hypothesis.score if row.search.scores else None,
-            (*row.first_note, *row.log_probabilities),
+            (*row.first_log_probability, *row.log_probabilities),
         )
 
     def _check_results(self, request: GenerationRequest, resolved: ResolvedGeneration, prompts: int) -> None:
@@ -221,26 +221,26 @@ class Generator(DecodeModel[PromptLaneFactory]):
         for index, message in enumerate(request.messages):
             self._check_text(f"messages[{index}].content", message.content)
         check_variables(request.template_variables)
-        return self._begun("messages", self._chat.encode(request.messages, request.template_variables))
+        return self._with_start_token("messages", self._chat.encode(request.messages, request.template_variables))
 
     def _encode(self, field: str, text: str) -> list[int]:
         self._check_text(field, text)
         [encoding] = self.tokenizer.encode_batch_fast([text])  # releases the GIL
-        return self._begun(field, list(encoding.ids))
+        return self._with_start_token(field, list(encoding.ids))
 
-    def _begun(self, field: str, ids: list[int]) -> list[int]:
+    def _with_start_token(self, field: str, ids: list[int]) -> list[int]:
         if not ids and self.manifest.tokens.start is None:
             raise InvalidInputError(field, "the text is empty, and the model has no token that starts a text")
         return ids or [self.manifest.tokens.start or 0]
 
     def _check_text(self, field: str, text: str) -> None:
         if len(text) > self._longest * self.context:
-            raise InvalidInputError(field, f"{len(text):,} characters are too long, {self._room}; shorten it")
+            raise InvalidInputError(field, f"{len(text):,} characters are too long, {self._context_text}; shorten it")
         if not is_unicode(text):
             raise InvalidInputError(field, NOT_UNICODE)
 
     @property
-    def _room(self) -> str:
+    def _context_text(self) -> str:
         return f"the model's context has {self.context:,} tokens"
 
     def _grammar(self, field: str, rules: str) -> "Grammar | None":
@@ -263,10 +263,10 @@ class Generator(DecodeModel[PromptLaneFactory]):
         left = self.context - len(ids)
         if left < 1:
             raise InvalidInputError(
-                field, f"{len(ids):,} tokens are too long, {self._room}, one of them for the output; shorten it"
+                field, f"{len(ids):,} tokens are too long, {self._context_text}, one of them for the output; shorten it"
             )
-        if resolved.max_tokens > left and not resolved.is_default:
-            problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._room}"
+        if resolved.max_tokens > left and not resolved.has_default_length:
+            problem = f"{resolved.max_tokens:,} is too large after the {len(ids):,} tokens of {field}, {self._context_text}"
             raise InvalidInputError("max_tokens", f"{problem}; at most {left:,} are left")
         new, grammar = min(left, resolved.max_tokens), resolved.grammar
         rows = [self._row(ids, new, search, request, grammar) for search in resolved.searches()]

@@ -76,8 +76,7 @@ class ResolvedGeneration:
 
     search: SearchParams
     max_tokens: int
-    is_default: bool  # max_tokens are the model's, fewer will do
-
+    has_default_length: bool  # `max_tokens` is the model's default: a long prompt may leave room for fewer
     is_seeded: bool  # the request has a seed, from which each prompt begins
     grammar: "Grammar | None" = None  # that texts follow
 

@@ -184,7 +184,7 @@ class GrowingChoice:
         self.index, self.choice, self.rows = index, choice, prompt.rows[choice : choice + 1]
         self._builder = TextBuilder(tokenizer, self.rows[0], prompt.stop)
         self._lead = prompt.echo or ""
-        self._noted = self._due = 0  # log-probabilities sent, and to be sent
+        self._sent = self._due = 0  # numbers of log-probabilities: returned, and of the tokens up to the last piece
         self.is_done = False
 
     def advance(self, _changed: Row | None = None) -> str:
@@ -194,15 +194,16 @@ class GrowingChoice:
         tokens = row.hypotheses[0].tokens if self.is_done else tuple(row.tokens)
         piece = self._lead + self._builder.add(tokens[row.prompt :], self.is_done)
         self._lead = ""
-        self._due = len(row.first_note) + len(row.log_probabilities) if piece or self.is_done else self._noted
+        if piece or self.is_done:
+            self._due = len(row.first_log_probability) + len(row.log_probabilities)
         return piece
 
-    def take_notes(self) -> Sequence[TokenLogProbability]:
-        """Return the log-probabilities of the tokens up to the last piece that have not been returned yet."""
+    def take_log_probabilities(self) -> Sequence[TokenLogProbability]:
+        """Return the log-probabilities that have not been returned yet, of the tokens up to the last piece."""
         [row] = self.rows
-        notes = [*row.first_note, *row.log_probabilities][self._noted : self._due]
-        self._noted = self._due
-        return notes
+        new = [*row.first_log_probability, *row.log_probabilities][self._sent : self._due]
+        self._sent = self._due
+        return new
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -37,7 +37,7 @@ class ImageLimiter:
         self._limits, self._clock = limits, clock
         self._requests = 0
         self._closed = False
-        self._pace = WaitEstimator()  # of decoding
+        self._decoding = WaitEstimator()
         self._changed = threading.Condition()
 
     @contextmanager
@@ -73,19 +73,19 @@ class ImageLimiter:
         """Remove an image that a thread starts to decode."""
         with self._changed:
             self.waiting -= 1
-            self._pace.take(1, self._clock(), left=self.waiting > 0)
+            self._decoding.record_taken(1, self._clock(), left=self.waiting > 0)
 
     def leave(self) -> None:
         """Remove an image that will not be decoded."""
         with self._changed:
             self.waiting -= 1
             if not self.waiting:
-                self._pace.pause()
+                self._decoding.record_empty()
 
     def decoded(self, seconds: float) -> None:
         """Record the time that decoding an image took."""
         with self._changed:
-            self._pace.serve(seconds)
+            self._decoding.record_served(seconds)
 
     def close(self) -> None:
         """Reject all further requests."""
@@ -121,8 +121,8 @@ class ImageLimiter:
         Images are decoded while others are computed, so the slower of the two decides.
         """
         ahead = self.waiting + images - 1
-        decoding = self._pace.forecast(ahead) if self.waiting else None
-        if decoding is None and not self._engine.load()[1]:
+        decoding = self._decoding.forecast(ahead) if self.waiting else None
+        if decoding is None and not self._engine.count_rows()[1]:
             return None
         known = [forecast for forecast in (decoding, self._engine.forecast(ahead * self._row_size)) if forecast]
         if not known:

@@ -95,8 +95,8 @@ class ImageModel(EncoderModel):
         k = min(check_range("top_k", DEFAULT_TOP_K if top_k is None else top_k, 1), len(self.labels))
         return ImageJob(self._parts, data, k, field, deadline)
 
-    def load(self) -> tuple[int, int]:
-        running, waiting = super().load()
+    def count_rows(self) -> tuple[int, int]:
+        running, waiting = super().count_rows()
         return running, waiting + self.limiter.waiting
 
     def describe(self) -> str:

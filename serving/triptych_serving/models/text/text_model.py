@@ -46,7 +46,7 @@ class TextModel(EncoderModel):
         )
         self._start(bundle, options, runners)
         self.parts = TextParts(self.tokenizer, manifest, options.limits)
-        self.coming = IncomingTexts()
+        self.incoming_texts = IncomingTexts()
 
     def prepare(self, task: TextTask[Result], inputs: Sequence[TextInput], **options: Any) -> Work[Result]:
         """Prepare a request in one call; arguments and errors as for `prepare_steps`."""

@@ -2,45 +2,16 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych_serving.models.translation.preprocess import PreparedText
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row, TokenLogProbability
 from triptych_serving.text.spans import Span, joined_spans, target_spans
 from triptych_serving.text.translation_tokenizer import TextPieces, TranslationTokenizer
-from triptych_text.sentences import Sentences
 
 DECODED_TOGETHER = 64  # texts whose tokens are decoded in one call
-
-
-@dataclass(frozen=True)
-class PreparedText:
-    """One text of a request, and the rows of its sentences in order; at least one."""
-
-    sentences: Sentences
-    rows: tuple[Row, ...]
-    spans: tuple[Span, ...] = ()  # of all source tokens; empty if no alignment was requested
-
-
-@dataclass(frozen=True)
-class PreparedRequest:
-    """A checked and tokenized request, whose rows go to the engine."""
-
-    texts: tuple[PreparedText, ...]
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """Rows of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
-        turns = [(turn, row) for text in self.texts for turn, row in enumerate(text.rows)]
-        turns.sort(key=itemgetter(0))
-        return [row for _, row in turns]
-
-    def part(self, index: int) -> "PreparedRequest":
-        """Return one of the texts."""
-        return PreparedRequest((self.texts[index],))
 
 
 @dataclass(frozen=True)
@@ -117,7 +88,7 @@ class GrowingText:
         """True if the whole text has been sent."""
         return self._done == len(self.text.rows)
 
-    def take_notes(self) -> Sequence[TokenLogProbability]:
+    def take_log_probabilities(self) -> Sequence[TokenLogProbability]:
         """Return nothing: translations have no log-probabilities of tokens."""
         return ()
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
+from operator import itemgetter
 
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.bundle.search_params import SearchParams
@@ -16,11 +17,10 @@ from triptych_serving.models.translation.options import (
     may_sample,
     resolve_options,
 )
-from triptych_serving.models.translation.postprocess import PreparedRequest, PreparedText
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import UNFRAMED, FrameTokens, Row
 from triptych_serving.text.languages import LanguagePair, resolve_pair
-from triptych_serving.text.spans import joined_spans
+from triptych_serving.text.spans import Span, joined_spans
 from triptych_serving.text.tokenizers import is_unicode
 from triptych_serving.text.translation_tokenizer import EncodedSource, TranslationTokenizer
 from triptych_serving.text.validation import CONTENTS, EMPTY, NOT_UNICODE, SentenceNames
@@ -34,6 +34,33 @@ MAX_WEIGHTS = 1 << 24  # of one text's alignment, 64 MB: over several sentences 
 TOKEN_BYTES = 6 * NUMBER_BYTES  # of a token in a response with alignments: text, span and a header for its weights
 
 DEFAULT_LIMITS = QueueLimits()
+
+
+@dataclass(frozen=True)
+class PreparedText:
+    """One text of a request, and the rows of its sentences in order; at least one."""
+
+    sentences: Sentences
+    rows: tuple[Row, ...]
+    spans: tuple[Span, ...] = ()  # of all source tokens; empty if no alignment was requested
+
+
+@dataclass(frozen=True)
+class PreparedRequest:
+    """A checked and tokenized request, whose rows go to the engine."""
+
+    texts: tuple[PreparedText, ...]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Rows of all texts: the first sentence of each, then the second, so that a short text does not wait for a long one."""
+        turns = [(turn, row) for text in self.texts for turn, row in enumerate(text.rows)]
+        turns.sort(key=itemgetter(0))
+        return [row for _, row in turns]
+
+    def part(self, index: int) -> "PreparedRequest":
+        """Return one of the texts."""
+        return PreparedRequest((self.texts[index],))
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,8 @@ from triptych_serving.models.decode_model import DecodeModel, DecodeModelOptions
 from triptych_serving.models.request_cost import check_characters, check_rows
 from triptych_serving.models.translation.memory_plan import memory_plan
 from triptych_serving.models.translation.options import DEFAULTS, DecodingOptions
-from triptych_serving.models.translation.postprocess import (
-    GrowingText,
-    PreparedRequest,
-    Translation,
-    assemble,
-    assemble_steps,
-)
-from triptych_serving.models.translation.preprocess import Preprocessor
+from triptych_serving.models.translation.postprocess import GrowingText, Translation, assemble, assemble_steps
+from triptych_serving.models.translation.preprocess import PreparedRequest, Preprocessor
 from triptych_serving.models.translation.scoring import Scorer, TranslationScore
 from triptych_serving.runtime.native.library import native_kernels
 from triptych_serving.runtime.session import Session
@@ -186,7 +180,7 @@ class Translator(DecodeModel[LaneFactory]):
     def rows(self) -> int:
         """Maximum number of rows decoded concurrently."""
         engine = self._options.engine
-        return engine.threads * engine.slots
+        return engine.worker_count * engine.slots
 
     @property
     def scorer(self) -> Scorer:
@@ -253,4 +247,4 @@ class Translator(DecodeModel[LaneFactory]):
         else:  # any number of threads run one session
             session = Session(path, saturation_free=graphs.saturation_free)
         limits = with_queue(BatchLimits(), engine.limits)
-        return Scorer(session, self.tokenizer, self.manifest.tokens, engine.threads, limits, engine.gives_way)
+        return Scorer(session, self.tokenizer, self.manifest.tokens, engine.worker_count, limits, engine.gives_way)

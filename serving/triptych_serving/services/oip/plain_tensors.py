@@ -14,7 +14,7 @@ from triptych.inference import open_inference_pb2 as pb
 from triptych_serving.bundle.manifest.tensors import NUMPY, datatype_of
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.tensors.tensor_model import TensorModel
-from triptych_serving.rpc.call_context import GrpcContext, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUseScope
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.limits import MessageLimit
 from triptych_serving.runtime.session import Array
@@ -46,7 +46,7 @@ async def infer_tensors(
     arrival = Arrival.now(context)
     check_outputs(request.outputs, (CLASSES,), f"there may be {CLASSES!r}; shared memory is not supported")
     inputs, files = inputs_from(request)
-    with UseModel(model) as use:
+    with ModelUseScope(model) as use:
         for name, images in files.items():
             inputs[name] = await asyncio.to_thread(model.read_images, name, images)
         work = model.prepare(inputs, [output.name for output in request.outputs])

@@ -96,7 +96,7 @@ class OpenInferenceServicer(open_inference_pb2_grpc.GRPCInferenceServiceServicer
 
     async def RepositoryIndex(self, request: pb.RepositoryIndexRequest, context: GrpcContext) -> pb.RepositoryIndexResponse:
         self._check_repository(request.repository_name)
-        rows = [_index_row(version) for version in await self._manager.index()]
+        rows = [_index_row(version) for version in (await self._manager.index()).models]
         return pb.RepositoryIndexResponse(models=[row for row in rows if not request.ready or row.state == READY])
 
     async def RepositoryModelLoad(

@@ -24,7 +24,7 @@ class TaskCalls:
     images: ImageCalls
     latents: LatentCalls
     generations: DecodeCalls
-    response_bytes: int  # most of a response
+    response_bytes: int  # maximum size of a response
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from triptych_serving.models.attention import (
 from triptych_serving.models.text.embedding import EMBEDDING
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector, Registry
-from triptych_serving.rpc.call_context import GrpcContext, UseModel
+from triptych_serving.rpc.call_context import GrpcContext, ModelUseScope
 from triptych_serving.rpc.engine_call import Arrival, EngineCall
 from triptych_serving.rpc.event_loop import Offload
 from triptych_serving.runtime.session import Array
@@ -42,7 +42,7 @@ class AttentionServicer(attention_pb2_grpc.AttentionServiceServicer):
         arrival, languages = Arrival.now(context), (request.source_language_code, request.target_language_code)
         given = AttentionInput(request.text, request.target, request.text_pair, request.image, *languages)
         model = find_attending(self._registry(), ModelSelector(request.model, request.model_version, *languages), given)
-        with UseModel(model) as use:
+        with ModelUseScope(model) as use:
             if isinstance(model, Translator) and not given.target:
                 await self._offload.run_in_thread(check_source, model, given)
                 selector = ModelSelector(model.name, str(model.version), *languages)

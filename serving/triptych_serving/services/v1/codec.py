@@ -138,9 +138,9 @@ def _field_reader(message: Any) -> Callable[[Any], dict[str, Any]]:
 
 
 def packer(response: type[Message]) -> Callable[[Any], bytes]:
-    """Return a function that converts a result to a packed response with it alone, in the first field.
+    """Return a function that converts a result to a serialized response whose first field, a list, has only this result.
 
-    Packed messages, joined, are one message with all their elements. So a large response is made bit by bit, off the event
+    Serialized messages, joined, are one message with all their elements. So a large response is made bit by bit, off the event
     loop, and never exists as a message, which takes several times its memory.
     """
     field = response.DESCRIPTOR.fields_by_number[1]
@@ -149,7 +149,7 @@ def packer(response: type[Message]) -> Callable[[Any], bytes]:
 
 
 def packed_embedding(embedding: TextEmbedding) -> bytes:
-    """Do for embeddings what `packer` does: their numbers are copied, which takes a quarter of the time of converting each."""
+    """Convert an embedding like a function of `packer`, in a quarter of the time: numbers are copied, not converted."""
     rest = embedding_pb2.Embedding(
         token_count=embedding.token_count,
         truncated=embedding.truncated,
@@ -197,7 +197,7 @@ def packed_translation(translation: Translation) -> Parts:
 
 
 def packed_score(score: TranslationScore) -> bytes:
-    """Convert the score of one pair to a packed response with it alone."""
+    """Convert the score of one pair to a serialized response that has only this score."""
     numbers = score.token_log_probabilities.tolist()
     message = translation_pb2.TranslationScore(log_probability=score.log_probability, token_log_probabilities=numbers)
     return translation_pb2.ScoreTranslationsResponse(scores=[message]).SerializeToString()

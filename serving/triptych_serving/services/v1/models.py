@@ -48,9 +48,9 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         return model_pb2.UnloadModelResponse()
 
     async def _index(self) -> Registry:
-        """Return all models of the repository, including those that were added since the start."""
+        """Return all models of the repository. Raises UnavailableError: the server starts or stops."""
         self._registry()
-        return Registry(await self._manager.index())
+        return await self._manager.index()
 
     def _messages(self, versions: Sequence[ModelVersion]) -> list[model_pb2.Model]:
         return [self._message(version) for version in versions]

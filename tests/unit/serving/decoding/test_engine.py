@@ -64,7 +64,7 @@ def test_rows_leave_between_two_steps_when_cancelled_or_late() -> None:
             engine.submit(call)
         gate.allow(3)
         eventually(lambda: lane.steps == 3)
-        assert engine.load() == (8, 0)
+        assert engine.count_rows() == (8, 0)
         engine.submit(waiting)
         engine.cancel(gone)
         now[0] = 5.0
@@ -82,7 +82,7 @@ def test_a_row_that_ends_after_its_call_was_cancelled_is_ignored() -> None:
         eventually(lambda: len(lane.rows) == 2)
         engine.cancel(call)
         gate.allow()
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
     assert isinstance(call.error, CancelledError)
     assert call.listener.ends == 1
 
@@ -112,7 +112,7 @@ def test_a_stream_is_told_of_every_token() -> None:
 def test_the_first_token_is_timed_when_a_lane_reports_it() -> None:
     class Late(StubLane):
         @property
-        def news(self) -> list[Any]:
+        def updated_rows(self) -> list[Any]:
             return self.rows if self.steps > 2 else []
 
     gate = Gate()
@@ -137,7 +137,7 @@ def test_a_translator_keeps_the_order_of_texts(bundle: Bundle) -> None:
         left = translator.stream(SOURCES[0])
         next(left)
         left.close()  # type: ignore[attr-defined]
-        eventually(lambda: translator.engine.load() == (0, 0))
+        eventually(lambda: translator.engine.count_rows() == (0, 0))
         assert re.search(r"CPU, fp32, (native kernels, )?2 threads x", translator.describe())
     finally:
         translator.close()
@@ -225,7 +225,7 @@ def test_a_lane_that_cannot_be_made_fails_its_own_rows_only() -> None:
             call.wait()
         assert isinstance(searched.error, EngineError)
         assert finished(greedy)
-        assert engine.load() == (0, 0)
+        assert engine.count_rows() == (0, 0)
 
 
 def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
@@ -240,7 +240,7 @@ def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
     with started(lambda *_: lanes.pop()) as engine:
         engine.when_failed(reasons.append)
         engine.submit(running)
-        eventually(lambda: engine.load() == (8, 0))
+        eventually(lambda: engine.count_rows() == (8, 0))
         engine.submit(waiting)
         gate.open()
         for call in (running, waiting):
@@ -252,7 +252,7 @@ def test_an_engine_whose_worker_cannot_be_rebuilt_fails() -> None:
         eventually(lambda: len(reasons) == 1)
         engine.when_failed(reasons.append)
         assert len(reasons) == 2
-        assert engine.load() == (0, 0)
+        assert engine.count_rows() == (0, 0)
 
 
 def test_lanes_are_made_and_warmed_up_in_the_threads_of_their_workers() -> None:
@@ -325,5 +325,5 @@ def test_a_lane_that_fails_is_freed() -> None:
 
 
 def test_a_gpu_has_one_worker() -> None:
-    assert EngineOptions(workers=7, devices=(Device("cuda", 0), Device("cuda", 1))).threads == 2
-    assert EngineOptions(workers=7).threads == 7
+    assert EngineOptions(workers=7, devices=(Device("cuda", 0), Device("cuda", 1))).worker_count == 2
+    assert EngineOptions(workers=7).worker_count == 7

@@ -130,7 +130,7 @@ def test_every_call_ends_and_later_rows_are_right(
         if not engine._failure:  # after a cancelled call, a worker may fail late
             assert call.error is None
             assert list(map(found, rows)) == list(map(alone, later))
-            assert engine.load() == (0, 0)
+            assert engine.count_rows() == (0, 0)
     finally:
         engine.close(drain=False)
         logging.getLogger("triptych_serving").setLevel(logging.NOTSET)

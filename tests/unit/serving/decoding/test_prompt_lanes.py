@@ -187,7 +187,7 @@ def test_prompts_that_come_together_are_read_together_before_any_decodes() -> No
     steps = 0
     while lane.rows:
         if any(len(row.tokens) < row.prompt > 1 for row in rows):
-            assert not lane.news
+            assert not lane.updated_rows
         lane.step()
         steps += 1
     assert [generated(row) for row in rows] == [greedy(prompt, 20) for prompt in given]

@@ -67,7 +67,7 @@ def test_items_that_arrive_while_the_engine_is_busy_run_together() -> None:
         for call in calls:
             engine.submit(call)
             time.sleep(0.01)  # enough for a hasty engine to take each by itself
-        assert engine.load() == (1, 6)
+        assert engine.count_rows() == (1, 6)
         gate.open()
         for call in calls:
             call.wait()
@@ -82,7 +82,7 @@ def test_the_next_full_batch_is_prepared_while_one_runs() -> None:
         engine.submit(call)
         eventually(lambda: runner.prepared == 2)
         assert (runner.running, len(runner.batches)) == (1, 1)
-        assert engine.load() == (2, 0)
+        assert engine.count_rows() == (2, 0)
         gate.allow()
         first.wait()
         eventually(lambda: len(runner.batches) == 2)
@@ -117,7 +117,7 @@ def test_one_batch_more_is_prepared_than_runs(runs: int, overlap: int) -> None:
     with gated_engine(runs, SMALL_BATCHES, overlap) as (engine, runner, gate):
         engine.submit(call)
         eventually(lambda: runner.prepared == runs * overlap + 1 and runner.running == runs * overlap)
-        assert engine.load() == (4 * (runs * overlap + 1), 4 * (19 - runs * overlap))
+        assert engine.count_rows() == (4 * (runs * overlap + 1), 4 * (19 - runs * overlap))
         gate.open()
         call.wait()
     assert runner.most_running == runs * overlap
@@ -143,7 +143,7 @@ def test_only_a_full_batch_is_sent_behind_another() -> None:
         eventually(lambda: runner.running == 1)
         for call in others:
             engine.submit(call)
-        assert engine.load() == (1, 3)
+        assert engine.count_rows() == (1, 3)
         gate.allow()
         eventually(lambda: runner.running == 1 and len(runner.batches) == 2)
         engine.submit(large)
@@ -166,7 +166,7 @@ def test_batches_are_released_whatever_fails(poison: str) -> None:
         gate.open()
         for call in calls:
             call.wait()
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
         eventually(lambda: runner.held == 0)
         assert poison == "cancelled" or [type(call.error) for call in calls].count(EngineError) == 1
 
@@ -178,11 +178,11 @@ def test_a_prepared_batch_without_callers_never_runs() -> None:
         for call in (gone, late):
             occupy(engine, runner)
             engine.submit(call)
-            eventually(lambda: engine.load() == (2, 0))
+            eventually(lambda: engine.count_rows() == (2, 0))
             engine.cancel(gone)
             now[0] = 5.0 if call is late else 0.0
             gate.allow()
-            eventually(lambda: engine.load() == (0, 0))
+            eventually(lambda: engine.count_rows() == (0, 0))
         assert isinstance(late.error, DeadlineError)
     assert runner.batches == [["first"], ["first"]]
 
@@ -210,7 +210,7 @@ def test_a_listener_may_wait_for_another_thread_that_uses_the_engine() -> None:
             self.answered = False
 
         def on_end(self) -> None:
-            other = threading.Thread(target=engine.load, daemon=True)
+            other = threading.Thread(target=engine.count_rows, daemon=True)
             other.start()
             other.join(PATIENCE_SECONDS)
             self.answered = not other.is_alive()

@@ -22,8 +22,8 @@ from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.text.task import TextParts
 from triptych_serving.models.text.tasks import EMBEDDING_TASK, FILL_MASK_TASK
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
-from triptych_serving.models.translation.postprocess import PreparedRequest, assemble
-from triptych_serving.models.translation.preprocess import Preprocessor
+from triptych_serving.models.translation.postprocess import assemble
+from triptych_serving.models.translation.preprocess import PreparedRequest, Preprocessor
 from triptych_serving.rpc.limits import LimitOptions
 from triptych_serving.scheduling.admission import QueueLimits
 from triptych_serving.scheduling.request import Finish, Hypothesis

@@ -33,7 +33,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 def test_call_is_one_line(logged: io.StringIO) -> None:
-    call = run_call(LogObserver(trace_id_of, lines=True), metadata={"traceparent": TRACEPARENT}, principal="frontend")
+    call = run_call(LogObserver(trace_id_of, has_access_log=True), metadata={"traceparent": TRACEPARENT}, principal="frontend")
     line = json.loads(logged.getvalue())
     del line["time"]
     assert line == {
@@ -59,7 +59,7 @@ def test_call_is_one_line(logged: io.StringIO) -> None:
 
 
 def test_streams_are_summed_and_calls_without_a_model_logged(logged: io.StringIO) -> None:
-    observer = LogObserver(trace_id_of, lines=True)
+    observer = LogObserver(trace_id_of, has_access_log=True)
     run_call(observer, uses=5, method_type="bidi_stream")
     run_call(observer, uses=0, code="NOT_FOUND")
     stream, other = map(json.loads, logged.getvalue().splitlines())
@@ -69,7 +69,7 @@ def test_streams_are_summed_and_calls_without_a_model_logged(logged: io.StringIO
 
 
 def test_probes_are_logged_at_level_debug(logged: io.StringIO) -> None:
-    observer = LogObserver(trace_id_of, lines=True)
+    observer = LogObserver(trace_id_of, has_access_log=True)
     run_call(observer, service="grpc.health.v1.Health", method="Check", uses=0)
     assert not logged.getvalue()
     ACCESS.setLevel(logging.DEBUG)
@@ -78,14 +78,14 @@ def test_probes_are_logged_at_level_debug(logged: io.StringIO) -> None:
 
 
 def test_engine_error_is_logged_with_its_call(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=False), code="INTERNAL", error=EngineError("the runtime failed: broken"))
+    run_call(LogObserver(trace_id_of, has_access_log=False), code="INTERNAL", error=EngineError("the runtime failed: broken"))
     line = json.loads(logged.getvalue())
     assert (line["level"], line["message"]) == ("error", "call failed: the runtime failed: broken")
     assert (line["request_id"], line["method"]) == ("request-1", FULL)
 
 
 def test_without_lines_only_the_ids_are_set(logged: io.StringIO) -> None:
-    run_call(LogObserver(trace_id_of, lines=False))
+    run_call(LogObserver(trace_id_of, has_access_log=False))
     assert not logged.getvalue()
     assert current_ids.get() == CallIds("request-1")
 
@@ -108,7 +108,7 @@ def test_trace_id_of_the_caller(header: str | bytes, trace: str) -> None:
 
 
 def test_work_that_ends_after_its_call_leaves_nothing() -> None:
-    observer, call = LogObserver(trace_id_of, lines=True), a_call()
+    observer, call = LogObserver(trace_id_of, has_access_log=True), a_call()
     observer.on_start(call)
     observer.on_end(call)
     observer.on_use(call, a_use(call))

@@ -44,7 +44,7 @@ class StubModel:
     reserved: dict[Device, int] = field(default_factory=dict)
     manifest: Any = field(default_factory=lambda: SimpleNamespace(task="translation"))
 
-    def load(self) -> tuple[int, int]:
+    def count_rows(self) -> tuple[int, int]:
         return sum(engine.running for engine in self.engines), sum(engine.waiting for engine in self.engines)
 
 

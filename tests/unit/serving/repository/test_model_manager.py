@@ -425,7 +425,7 @@ async def test_models_are_loaded_and_unloaded_on_request(repository: Path) -> No
     async with Bench(repository, ModelControl.EXPLICIT) as bench:
         assert bench.manager.registry.models == ()
         add(repository, 1)
-        assert [str(each.state) for each in await bench.manager.index()] == ["unloaded"]
+        assert [str(each.state) for each in (await bench.manager.index()).models] == ["unloaded"]
         assert [each.version for each in await bench.manager.load("m")] == ["1"]
         add(repository, 2), add(repository, 3)
         await bench.manager.load("m", "2")
@@ -525,7 +525,7 @@ async def test_other_models_serve_during_a_load(repository: Path, control: Model
         loading = asyncio.create_task(bench.manager.load("m") if control is ModelControl.EXPLICIT else bench.polls())
         await bench.until_states(v1="ready", v2="loading")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert [str(each.state) for each in await bench.manager.index()] == ["ready", "loading"]
+            assert [str(each.state) for each in (await bench.manager.index()).models] == ["ready", "loading"]
         assert bench.manager.is_loading
         assert bench.serving() == "1:good"
         bench.loader.held.set()

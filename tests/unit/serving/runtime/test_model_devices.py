@@ -52,24 +52,24 @@ def budgets() -> Budgets:
 
 
 def test_each_device_has_a_place_and_a_reservation(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
-    assert [(place.memory, place.limit_bytes) for place in places.all] == [(memory, 900) for memory in memories]
-    another = places.open(GPUS[1])
+    devices = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
+    assert [(place.memory, place.limit_bytes) for place in devices.places] == [(memory, 900) for memory in memories]
+    another = devices.open(GPUS[1])
     assert (another.memory, another.memory.device, another.limit_bytes) == (memories[2], GPUS[1], 900)
-    assert places.reserved == dict.fromkeys(GPUS, 30)
-    places.close()
-    places.close()
+    assert devices.reserved == dict.fromkeys(GPUS, 30)
+    devices.close()
+    devices.close()
     assert [memory.closed for memory in memories] == [1] * 3
-    assert places.reserved == {}
+    assert devices.reserved == {}
 
 
 def test_a_second_close_waits_for_the_first(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
+    devices = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     memories[0].may_close.clear()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(places.close)
+        first = pool.submit(devices.close)
         assert memories[0].closing.wait(PATIENCE_SECONDS)
-        second = pool.submit(places.close)
+        second = pool.submit(devices.close)
         try:
             with pytest.raises(TimeoutError):
                 second.result(timeout=0.05)
@@ -81,10 +81,10 @@ def test_a_second_close_waits_for_the_first(memories: list[SlowMemory], budgets:
 
 
 def test_everything_is_released_if_a_stream_cannot_be_closed(memories: list[SlowMemory], budgets: Budgets) -> None:
-    places = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
+    devices = ModelDevices(GPUS, budgets, "model toy version 1", PARTS)
     for memory in memories:
         memory.close_fails = EngineError("cudaStreamDestroy: words")
     with pytest.raises(EngineError, match="cudaStreamDestroy"):
-        places.close()
+        devices.close()
     assert [memory.closed for memory in memories] == [1, 1]
     assert [budgets.of(gpu).reserved_bytes for gpu in GPUS] == [0, 0]

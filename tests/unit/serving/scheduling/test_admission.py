@@ -144,19 +144,19 @@ def test_a_demand_is_checked_before_there_is_a_call() -> None:
     assert (queue.calls, queue.counters.rejected, queue.counters.expired) == (0, 0, 1)
 
 
-def admit(queue: CallQueue[Any], deadline: float, foretold: float) -> RecordedCall:
+def admit(queue: CallQueue[Any], deadline: float, forecast_seconds: float) -> RecordedCall:
     """Submit a call and let it leave the queue."""
     call = item_call(1, deadline=deadline)
     queue.submit(call, 0.0)
     queue.plan(1, 0.0)  # type: ignore[attr-defined]
-    call.foretold = foretold
+    call.forecast_seconds = forecast_seconds
     return call
 
 
 def test_late_calls_lengthen_forecasts_and_calls_in_time_shorten_them() -> None:
     queue = Scheduler("batch").make()
     for _ in range(100):
-        assert queue.is_dead(admit(queue, 0.8, SHORT.total), 0.8)
+        assert queue.expire(admit(queue, 0.8, SHORT.total), 0.8)
     with pytest.raises(OverloadedError, match=r"expect 1.50 s of waiting and 0.75 s of work"):
         queue.check_demand(Demand(1, 1, 1.0), 0.0, lambda: SHORT)
     assert queue.counters.expired == 100
@@ -168,7 +168,7 @@ def test_late_calls_lengthen_forecasts_and_calls_in_time_shorten_them() -> None:
 def test_late_calls_without_a_forecast_do_not_count() -> None:
     queue = Scheduler("batch").make()
     for _ in range(100):
-        assert queue.is_dead(admit(queue, 0.8, 0.0), 0.8)
+        assert queue.expire(admit(queue, 0.8, 0.0), 0.8)
     queue.check_demand(Demand(1, 1, 0.76), 0.0, lambda: SHORT)
 
 

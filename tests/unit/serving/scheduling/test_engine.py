@@ -118,7 +118,7 @@ def test_a_row_that_fails_fails_alone(stub: EngineStub, failure: str) -> None:
         engine.submit(later)
         later.wait()
         assert succeeded(later)
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
 
 
 def test_rows_of_one_call_share_its_outcome(stub: EngineStub) -> None:
@@ -128,7 +128,7 @@ def test_rows_of_one_call_share_its_outcome(stub: EngineStub) -> None:
         engine.submit(call)
         call.wait()
         assert isinstance(call.error, EngineError)
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
     assert call.listener.ends == 1
 
 
@@ -175,7 +175,7 @@ def test_a_worker_that_fails_fails_its_rows_and_is_rebuilt(
         engine.submit(later)
         later.wait()
         assert succeeded(later)
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
     assert all(succeeded(call) or isinstance(call.error, EngineError) for call in calls)
     assert "worker failed" in caplog.text
     assert "Crash: out of order" in caplog.text
@@ -186,7 +186,7 @@ def test_a_row_that_leaves_badly_keeps_nobody_waiting(stub: EngineStub, crashing
     with stub.running() as engine:
         for call in (cancelled, other):
             engine.submit(call)
-        eventually(lambda: engine.load()[0] > 0)
+        eventually(lambda: engine.count_rows()[0] > 0)
         crashing("leave", "release")
         engine.cancel(cancelled)
         stub.gate.open()
@@ -248,7 +248,7 @@ def test_cancelled_calls_end_at_once_and_never_run(stub: EngineStub) -> None:
         assert isinstance(running.error, CancelledError)
         stub.gate.open()
         other.wait()
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
         engine.cancel(other)  # too late: no effect
         assert succeeded(other)
     assert [call.listener.ends for call in (running, gone, other)] == [1, 1, 1]
@@ -268,13 +268,13 @@ def test_outcomes_are_counted(stub: EngineStub) -> None:
             engine.submit(call)
         with pytest.raises(OverloadedError):
             engine.submit(stub.call())
-        assert engine.load() == (1, 4)
+        assert engine.count_rows() == (1, 4)
         engine.cancel(gone)
         stub.now[0] = 2.0
         stub.gate.open()
         for call in (first, expired, failed):
             call.wait()
-        eventually(lambda: engine.load() == (0, 0))
+        eventually(lambda: engine.count_rows() == (0, 0))
         assert isinstance(expired.error, DeadlineError)
         counters = engine.counters
         assert (counters.finished, counters.expired, counters.cancelled, counters.failed) == (1, 1, 1, 1)
@@ -311,7 +311,7 @@ def test_threads_that_submit_and_cancel_leave_nothing_behind(stub: EngineStub) -
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
         engine.close()
-        assert engine.load() == (0, 0)
+        assert engine.count_rows() == (0, 0)
     everything = [call for mine in calls for call in mine]
     assert {call.listener.ends for call in everything} == {1}
     assert {type(call.error) for call in everything} == {CancelledError, type(None)}
@@ -336,7 +336,7 @@ def test_an_engine_that_does_not_drain_fails_what_waits(stub: EngineStub) -> Non
         engine.submit(waiting)
         with closing(stub, engine, drain=False):
             waiting.wait()
-        assert engine.load() == (0, 0)
+        assert engine.count_rows() == (0, 0)
         engine.close()  # changes nothing
         with pytest.raises(UnavailableError):
             engine.submit(stub.call())
@@ -352,7 +352,7 @@ def test_a_failure_during_shutdown_leaves_no_call_without_an_end(stub: EngineStu
         for call in calls:
             engine.submit(call)
         stub.gate.allow()
-        eventually(lambda: engine.load() == (2, 0))
+        eventually(lambda: engine.count_rows() == (2, 0))
         with closing(stub, engine, drain=False):
             pass
     assert [call.listener.ends for call in calls] == [1, 1]

@@ -20,8 +20,8 @@ def steady(tokens: int = 10, every: float = 0.1, takes: int = 50, seconds: float
     """Make an estimator of a queue in which rows wait all the time."""
     estimator = WaitEstimator()
     for index in range(takes):
-        estimator.take(tokens, index * every, left=True)
-        estimator.serve(seconds)
+        estimator.record_taken(tokens, index * every, left=True)
+        estimator.record_served(seconds)
     return estimator
 
 
@@ -44,54 +44,54 @@ def test_there_is_no_forecast_at_first() -> None:
     assert cold.forecast(0) is not None
     estimator = WaitEstimator()
     for known in (False,) * (LEAST_SAMPLES - 1) + (True,):
-        estimator.serve(0.5)
+        estimator.record_served(0.5)
         assert (estimator.forecast(0) is not None) == estimator.is_known == known
 
 
 def test_time_in_which_no_row_waited_does_not_count() -> None:
     estimator = steady(tokens=10, every=0.1)
-    estimator.take(10, 5.0, left=False)  # the last one
+    estimator.record_taken(10, 5.0, left=False)  # the last one
     for later in (10.0, 20.0, 30.0):  # one by one: each finds an empty queue
-        estimator.take(1, later, left=False)
+        estimator.record_taken(1, later, left=False)
     assert wait_of(estimator, 100) == pytest.approx(1.0)
     paused = steady(tokens=10, every=0.1)
-    paused.pause()
-    paused.take(10, 20.0, left=True)
+    paused.record_empty()
+    paused.record_taken(10, 20.0, left=True)
     assert wait_of(paused, 100) == pytest.approx(1.0)
 
 
 def test_rows_that_all_end_together_count() -> None:
     estimator = WaitEstimator()
     for index in range(20):
-        estimator.take(320, index * 1.0, left=True, fills=True)
-        estimator.serve(1.0)
+        estimator.record_taken(320, index * 1.0, left=True, fills=True)
+        estimator.record_served(1.0)
     assert wait_of(estimator, 640) == pytest.approx(2.0)
 
 
 def test_rows_that_fill_an_idle_engine_do_not_count() -> None:
     estimator = steady(tokens=10, every=0.1)
     for index in range(50):
-        estimator.take(1_000, 4.9 + index / 1_000, left=True, fills=True)
+        estimator.record_taken(1_000, 4.9 + index / 1_000, left=True, fills=True)
     assert wait_of(estimator, 100) == pytest.approx(1.0)
 
 
 def test_a_change_of_the_rate_is_followed() -> None:
     estimator = steady(tokens=10, every=0.1)
     for index in range(100):
-        estimator.take(10, 5.0 + index * 0.2, left=True)
+        estimator.record_taken(10, 5.0 + index * 0.2, left=True)
     assert wait_of(estimator, 100) == pytest.approx(2.0, rel=0.05)
 
 
 def test_an_idle_minute_forgets_everything() -> None:
     estimator = steady()
-    estimator.take(10, 5.0 + FORGET_SECONDS, left=True)
+    estimator.record_taken(10, 5.0 + FORGET_SECONDS, left=True)
     assert estimator.forecast(10) is None
 
 
 def test_the_service_time_is_on_the_slow_side() -> None:
     estimator = WaitEstimator()
     for seconds in (0.1, 0.3) * 40:
-        estimator.serve(seconds)
+        estimator.record_served(seconds)
     forecast = estimator.forecast(0)
     assert forecast is not None
     assert 0.3 < forecast.service < 0.5

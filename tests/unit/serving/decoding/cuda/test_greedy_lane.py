@@ -108,21 +108,21 @@ def test_two_steps_are_in_flight(manifest: TranslationManifest) -> None:
     assert len(step.rows) == 5
 
 
-def test_news_has_rows_with_a_first_token_and_streams(manifest: TranslationManifest) -> None:
+def test_updated_rows_are_those_with_a_first_token_and_streams(manifest: TranslationManifest) -> None:
     lane, _ = make_lane(manifest, LaggingMemory(CPU), 4)
     first, second, streamed = new_row(endless(5)), new_row(endless(6)), new_row(endless(7))
     streamed.call.streams = True
     lane.join([first])
     lane.step()
-    assert list(lane.news) == [first]
+    assert list(lane.updated_rows) == [first]
     lane.join([second, streamed])
     lane.step()  # was enqueued before the others joined
-    assert list(lane.news) == []
+    assert list(lane.updated_rows) == []
     lane.step()
-    assert sorted(map(id, lane.news)) == sorted(map(id, [second, streamed]))
+    assert sorted(map(id, lane.updated_rows)) == sorted(map(id, [second, streamed]))
     assert len(streamed.tokens) == 1
     lane.step()
-    assert list(lane.news) == [streamed]
+    assert list(lane.updated_rows) == [streamed]
     assert streamed.tokens == expected(streamed)[:2]
 
 

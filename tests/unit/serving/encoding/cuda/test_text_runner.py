@@ -203,7 +203,7 @@ def test_a_model_may_have_several_devices(repository: Path) -> None:
 def test_batches_on_a_gpu_are_large_by_default() -> None:
     cuda = (Device("cuda"), Device("cuda", 1))
     engine = EncoderOptions(devices=cuda).device_engine()
-    assert (engine.runs, engine.overlap, engine.threads, engine.limits) == (2, 2, 5, GPU_BATCHES)
+    assert (engine.runs, engine.overlap, engine.worker_count, engine.limits) == (2, 2, 5, GPU_BATCHES)
     chosen = BatchLimits(batch_rows=7, waiting_rows=99)
     assert EncoderOptions(devices=cuda, limits=chosen).device_limits == replace(GPU_BATCHES, batch_rows=7, waiting_rows=99)
     assert EncoderOptions(limits=chosen).device_limits == chosen

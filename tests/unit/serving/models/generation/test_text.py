@@ -54,7 +54,7 @@ def test_a_stream_returns_each_log_probability_once_from_the_prompt_on(tokenizer
         row.tokens.append(token)
         row.log_probabilities.append(TokenLogProbability(token, -1.0))
         choice.advance()
-        found += choice.take_notes()
+        found += choice.take_log_probabilities()
     row.hypotheses, row.finish = (Hypothesis(tuple(tokens), Finish.STOP),), Finish.STOP
     choice.advance()
-    assert [*found, *choice.take_notes()] == [TokenLogProbability(A, None), *row.log_probabilities]
+    assert [*found, *choice.take_log_probabilities()] == [TokenLogProbability(A, None), *row.log_probabilities]

@@ -19,7 +19,7 @@ class StubEngine:
         self.waiting, self.seconds, self.least, self.service = waiting, seconds, least, service
         self.rejected = 0
 
-    def load(self) -> tuple[int, int]:
+    def count_rows(self) -> tuple[int, int]:
         return 1, self.waiting
 
     def forecast(self, tokens: int) -> Forecast:

@@ -51,11 +51,11 @@ def test_order_is_kept_over_many_images(model: ImageModel) -> None:
 def test_waiting_images_are_counted(model: ImageModel, held: threading.Event) -> None:
     jobs = [model.begin(RED, None, "image") for _ in range(IN_FLIGHT)]
     threads = model._pool._max_workers
-    eventually(lambda: model.load() == (0, IN_FLIGHT - threads))
+    eventually(lambda: model.count_rows() == (0, IN_FLIGHT - threads))
     held.set()
     for job in jobs:
         job.result()
-    eventually(lambda: model.load() == (0, 0))
+    eventually(lambda: model.count_rows() == (0, 0))
 
 
 def test_a_bad_image_cancels_the_others(model: ImageModel) -> None:
@@ -64,7 +64,7 @@ def test_a_bad_image_cancels_the_others(model: ImageModel) -> None:
     assert error.value.field == "images[1]"
     with pytest.raises(InvalidInputError, match="top_k: 0 is out of range"):
         model.classify([RED], 0)
-    eventually(lambda: model.engine.load() == (0, 0))
+    eventually(lambda: model.engine.count_rows() == (0, 0))
     assert model.limiter.held == 0
     assert model.classify([RED])[0].labels[0].label == "red"
 
@@ -77,7 +77,7 @@ def test_a_job_cancelled_before_decoding_never_runs(model: ImageModel, held: thr
     for job in jobs:
         with pytest.raises(CancelledError):
             job.result()
-    eventually(lambda: model.engine.load() == (0, 0))
+    eventually(lambda: model.engine.count_rows() == (0, 0))
 
 
 def test_closing_with_drain_finishes_admitted_images(model: ImageModel, held: threading.Event) -> None:

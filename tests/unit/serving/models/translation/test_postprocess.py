@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych_serving.bundle.search_params import GREEDY, SearchParams
-from triptych_serving.models.translation.postprocess import GrowingText, PreparedText, Translation, assemble
+from triptych_serving.models.translation.postprocess import GrowingText, Translation, assemble
+from triptych_serving.models.translation.preprocess import PreparedText
 from triptych_serving.scheduling.request import Finish, Hypothesis, Row
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.sentences import Splitter

@@ -9,8 +9,7 @@ from triptych_serving.bundle.bundle import Bundle
 from triptych_serving.bundle.manifest import TranslationManifest
 from triptych_serving.errors import InvalidInputError
 from triptych_serving.models.translation.options import DecodingOptions, SplitSentences
-from triptych_serving.models.translation.postprocess import PreparedRequest
-from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, Preprocessor
+from triptych_serving.models.translation.preprocess import MAX_CHARACTERS, PreparedRequest, Preprocessor
 from triptych_serving.text.translation_tokenizer import TranslationTokenizer
 from triptych_text.steps import finish
 
