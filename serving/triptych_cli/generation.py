@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from io import BytesIO
@@ -17,7 +16,16 @@ from triptych_cli.common.connection import connect
 from triptych_cli.common.decoding import GENERATED_FLAGS, NEEDS_JSON, TextLines, generation_options, take_decoding
 from triptych_cli.common.engine import open_engine
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.lines import check_pipe, json_row, open_writer, read_binary, score_number
+from triptych_cli.common.lines import (
+    check_pipe,
+    decode,
+    json_row,
+    open_writer,
+    read_binary,
+    read_text,
+    score_number,
+    standard_input,
+)
 from triptych_embedded.request import InputError, ModelChoice
 
 TEXT_GENERATION, IMAGE_GENERATION = "text-generation", "image-generation"
@@ -47,18 +55,6 @@ def _variables(_context: click.Context, _parameter: click.Parameter, given: Sequ
     return found
 
 
-def _text_of(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        text = read_binary(str(file)).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise click.BadParameter(f"{file} is not UTF-8: {error}") from error
-    if not text.strip():
-        raise click.BadParameter(f"{file} is empty")
-    return text
-
-
 @click.command(name="generate")
 @click.argument("text", required=False)
 @options.model_choice
@@ -80,13 +76,7 @@ def _text_of(_context: click.Context, _parameter: click.Parameter, file: Path | 
     metavar="NAME=VALUE",
     help="Variable of the model's chat template, such as enable_thinking=false; repeatable.",
 )
-@options.optional(
-    "--json-schema",
-    type=options.EXISTING_FILE,
-    callback=_text_of,
-    metavar="FILE",
-    help="Write JSON by this schema.",
-)
+@options.optional("--json-schema", callback=options.text_of, metavar="FILE", help="Write JSON by this schema.")
 @options.optional("--regex", default="", metavar="REGEX", help="Write a text that matches this regular expression.")
 @click.option("--stream", is_flag=True, help="Show text while it is generated.")
 @options.as_json
@@ -105,16 +95,17 @@ def generate(text: str | None, chat: bool, system: str, stream: bool, as_json: b
     text = None if text == STDIN else text
     if text is None and not chat:
         check_pipe("nothing to read: give TEXT or a pipe")
+        text = read_text(STDIN).removesuffix("\n")
     if values["template_variables"] and not chat:
         raise click.UsageError("--template-variable is for --chat")
     arguments = {"options": take_decoding(values), **values}
     with _open(choice) as run, open_writer() as output:
         if not chat:
-            _show(run(sys.stdin.read().removesuffix("\n") if text is None else text, **arguments), output, stream, as_json)
+            _show(run(text, **arguments), output, stream, as_json)
             return
         messages: list[Message] = [{"role": "system", "content": system}] if system else []
-        for line in sys.stdin if text is None else [text]:
-            messages.append({"role": "user", "content": line.removesuffix("\n")})
+        for line in (decode(raw, "standard input") for raw in standard_input()) if text is None else [text]:
+            messages.append({"role": "user", "content": line.rstrip("\r\n")})
             answer = _show(run(messages, **arguments), output, stream or (text is None and not as_json), as_json)
             messages.append({"role": "assistant", "content": answer})
 

@@ -1,8 +1,10 @@
 """The entry point. It imports the module of a command only when that command runs."""
 
 import importlib
+import io
 import os
 import sys
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
@@ -96,8 +98,15 @@ def main() -> None:
     """
     if sys.stderr is None:  # it was closed
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it is open
+        if isinstance(sys.stdout.buffer, io.RawIOBase):  # PYTHONUNBUFFERED: half a text would be written without an error
+            sys.stdout = open(sys.stdout.fileno(), "w", 1, sys.stdout.encoding, closefd=False)  # noqa: SIM115
+        sys.stdout.reconfigure(errors="backslashreplace")  # for names that its encoding lacks
     try:
-        sys.exit(cli.main(prog_name="triptych", standalone_mode=False))  # click exits silently if the reader of a pipe has gone
+        code = cli.main(prog_name="triptych", standalone_mode=False)  # click exits silently if the reader of a pipe has gone
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        sys.exit(code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -110,8 +119,11 @@ def main() -> None:
         _fail(error.format_message() + _remedy(error), error.exit_code)
     except click.Abort:
         _fail("interrupted", INTERRUPTED)
-    except OSError as error:  # such as a full disk behind standard output
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error), 1)
+    except OSError as error:  # such as a full disk
+        where = error.filename or ("" if _output_is_written() else "standard output")
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        _fail(f"{where}: {error.strerror}" if where else error.strerror or str(error), 1)
     except Exception as error:
         client = sys.modules.get("triptych_client.errors")  # if a command has imported it
         if not isinstance(error, (BackendError, client.TriptychClientError) if client else BackendError):
@@ -126,6 +138,18 @@ def _remedy(error: BaseException | None) -> str:
             return f" {CREDENTIALS}"
         error = error.__cause__
     return ""
+
+
+def _output_is_written() -> bool:
+    """Write what standard output still has. If it cannot, drop that: Python would try again at its end, and exit with 120."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            sys.stdout.close()
+        return False
+    return True
 
 
 def _fail(message: str, code: int) -> NoReturn:

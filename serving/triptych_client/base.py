@@ -99,7 +99,8 @@ class BaseClient:
         settings = self._settings
         seconds = settings.timeout_seconds if timeout_seconds is None else timeout_seconds
         check_timeout(seconds)
-        if request_id and not (request_id.isascii() and request_id.isprintable()):  # a header cannot carry it
+        # A header cannot carry others.
+        if request_id and not (isinstance(request_id, str) and request_id.isascii() and request_id.isprintable()):
             raise ValueError(f"request_id is {request_id!r:.40}, must be printable ASCII characters")
         check_retries(retries)
         most = settings.retries if retries is None else retries

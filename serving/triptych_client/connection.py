@@ -4,6 +4,7 @@ import ipaddress
 import os
 import re
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -143,8 +144,8 @@ class Settings:
             )
         check_retries(self.retries)
         for name in ("concurrency", "texts_per_call", "max_message_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be 1 or more")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise ValueError(f"{name} is {value!r}, must be a whole number of 1 or more")
 
     def _settle_address(self) -> None:
         try:
@@ -160,8 +161,8 @@ class Settings:
 
 def check_timeout(seconds: float) -> None:
     """Reject a timeout that is not positive, or with which gRPC's clock could overflow. Raises ValueError."""
-    if not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
-        raise ValueError(f"timeout_seconds is {seconds}, must be above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
+    if not isinstance(seconds, Real) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
+        raise ValueError(f"timeout_seconds is {seconds!r}, must be a number above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
 
 
 def check_retries(retries: int | None) -> None:

@@ -45,8 +45,8 @@ Texts: TypeAlias = list[str] | tuple[str, ...]
 
 # Below gRPC's default limit of 4 MiB, with room for a response that is longer than the request.
 BYTES_PER_REQUEST = 1024 * 1024
-# Of sentences of 20 bytes, 4,000 with 4 hypotheses of 256 tokens: as many as a server decodes for one request by default.
-BYTES_TO_DECODE, HYPOTHESES, TOKENS = 80_000, 4, 256
+# Of sentences of 10 bytes, 4,000 with 4 hypotheses of 256 tokens: as many as a server decodes for one request by default.
+BYTES_TO_DECODE, HYPOTHESES, TOKENS = 40_000, 4, 256
 
 
 def method_of(module: Any, service: str, name: str) -> tuple[str, type[Any], type[Any]]:
@@ -267,7 +267,12 @@ class BatchRequest:
 
     def leave_out(self, error: InvalidArgumentError) -> None:
         """Leave out the inputs that an error names. Raises the error itself, if it is about anything else."""
-        named_inputs = [(INPUT_INDEX.search(each.field), each) for each in error.violations]
+        only = f"{self.task.inputs}[{self.call.first_input}]"  # a fault of the whole request is that of its only input
+        violations = [
+            replace(each, field=only) if len(self.left) == 1 and each.field == self.task.inputs else each
+            for each in error.violations
+        ]
+        named_inputs = [(INPUT_INDEX.search(each.field), each) for each in violations]
         if self.fail_fast or not named_inputs or not all(m and m["field"] == self.task.inputs for m, _ in named_inputs):
             raise error
         faults = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
-from triptych_embedded.models import backend_errors, open_registry
+from triptych_embedded.models import UNLIMITED, backend_errors, open_registry
 from triptych_embedded.request import BackendError, InputError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, digest, sentence_options
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
@@ -18,7 +18,7 @@ from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.repository.repository import VersionFolder
 from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_serving.scheduling.admission import QueueLimits, with_queue
+from triptych_serving.scheduling.admission import with_queue
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
 from triptych_serving.services.documents.alignment import sentence_translation_of
@@ -30,8 +30,6 @@ CALL_SENTENCES = 8  # sentences per call of the engine, whose threads have some 
 ENOUGH_ROWS = 2  # per running row: this many outcomes are handled together, as a few at a time cost more
 TAIL = 4  # of the last sentences, one in this many ended ones is enough
 SWITCH_SECONDS = 0.0001  # a thread of the engine waits no longer for this one between two steps
-# The queue belongs to this job and holds one window at most; with many CPUs that is more than a server allows.
-UNLIMITED = QueueLimits(waiting_rows=sys.maxsize, waiting_tokens=sys.maxsize, waiting_calls=sys.maxsize)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Models in this process: load what a request needs, and translate errors of the engine into those of a backend."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from triptych_embedded.request import INPUT_FIELD, BackendError, InputError, ModelChoice
 from triptych_serving.bundle.manifest import read_manifest
 from triptych_serving.decoding.engine import EngineOptions
+from triptych_serving.encoding.options import EncoderOptions
 from triptych_serving.errors import BundleError, InvalidInputError, ServingError
 from triptych_serving.models.capabilities import capabilities_of
 from triptych_serving.models.decode_model import DecodeModelOptions
@@ -14,6 +16,12 @@ from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.registry import Registry
 from triptych_serving.repository.repository import VersionFolder, newest_versions
+from triptych_serving.scheduling.admission import QueueLimits, with_queue
+from triptych_serving.scheduling.batch_scheduler import BatchLimits
+from triptych_serving.scheduling.decode_scheduler import DecodeLimits
+
+# The queues belong to this process alone, which may submit more at once than a server allows.
+UNLIMITED = QueueLimits(waiting_rows=sys.maxsize, waiting_tokens=sys.maxsize, waiting_calls=sys.maxsize)
 
 
 @contextmanager
@@ -23,16 +31,18 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
     Args:
         choice: which model, and where it runs.
         capability: what the model must be able to do, such as "translation".
-        engine: options for translation models; by default all CPUs work.
+        engine: options for models that decode; by default all CPUs work.
 
     Raises:
         BackendError: nothing could be loaded, the device is not available, or the repository cannot be read.
     """
-    options = DecodeModelOptions(choice.precision) if engine is None else DecodeModelOptions(choice.precision, engine)
+    engine = engine or EngineOptions(limits=with_queue(DecodeLimits(), UNLIMITED))
+    encoders = EncoderOptions(limits=with_queue(BatchLimits(), UNLIMITED))
     with backend_errors():
         hardware = Hardware.parse(choice.device, choice.gpu_memory_limit)
         name = choice.model or only_model(choice.repository, capability)
-        registry = load_registry(choice.repository, options, name, hardware=hardware)
+        decoders = DecodeModelOptions(choice.precision, engine)
+        registry = load_registry(choice.repository, decoders, name, encoders, hardware=hardware)
     try:
         faults = [loaded.fault for loaded in registry.models if loaded.fault]
         if faults and not registry.ready:

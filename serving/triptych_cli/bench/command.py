@@ -8,12 +8,12 @@ import click
 
 from triptych_cli.bench import flags
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import several
+from triptych_cli.common.options import Group, several
 
 _file = click.Path(path_type=Path)
 
 
-class BenchGroup(click.Group):
+class BenchGroup(Group):
     """A group with a command for each task, which is made on request, and `compare`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

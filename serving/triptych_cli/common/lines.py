@@ -17,6 +17,8 @@ import click
 
 from triptych_embedded.request import InputError
 
+ESCAPED = "backslashreplace"  # names of files that are not UTF-8 are shown with escapes, which JSON has too
+
 Input = TypeVar("Input")
 Result = TypeVar("Result")
 
@@ -54,7 +56,7 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLin
             stream = open(file, "rb")  # noqa: SIM115 - now, before a model is loaded for nothing
         return _decode(stream, str(file))
     check_pipe("nothing to read: give texts, --input FILE, or a pipe")
-    return _decode(sys.stdin.buffer, "standard input")
+    return _decode(standard_input(), "standard input")
 
 
 @contextmanager
@@ -66,10 +68,35 @@ def _readable(name: str) -> Iterator[None]:
         raise click.ClickException(f"{name}: cannot be read: {error.strerror}") from error
 
 
+def standard_input() -> BinaryIO:
+    """Return standard input. Raises click.ClickException: it is closed."""
+    if sys.stdin is None:
+        raise click.ClickException("standard input is closed; give it a file or a pipe")
+    return sys.stdin.buffer
+
+
 def read_binary(name: str) -> bytes:
     """Read a file, or standard input if the name is `-`. Raises click.ClickException: it cannot be read."""
     with _readable(name):
-        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return standard_input().read() if name == "-" else Path(name).read_bytes()
+
+
+def read_text(name: str) -> str:
+    """Read a text as `read_binary`, with lines that end with a newline. Raises click.ClickException: it is not UTF-8."""
+    return decode(read_binary(name), "standard input" if name == "-" else name).replace("\r\n", "\n")
+
+
+def decode(raw: bytes, origin: str) -> str:
+    """Decode UTF-8, without a byte order mark. Raises click.ClickException: it is not UTF-8; names the origin."""
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{origin}: {not_utf8(error)}") from error
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Return the problem of bytes that are not UTF-8."""
+    return f"not UTF-8 ({error.reason} at byte {error.start})"
 
 
 def check_pipe(problem: str) -> None:
@@ -87,10 +114,7 @@ def split_pair(text: str) -> str | tuple[str, str]:
 def _check_argument(index: int, text: str) -> None:
     if not text.strip():
         raise click.ClickException(f"text {index}: the text is empty")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise click.ClickException(f"text {index}: not UTF-8") from error
+    decode(text.encode(errors="surrogatepass"), f"text {index}")
 
 
 def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
@@ -101,7 +125,7 @@ def _decode(stream: BinaryIO, name: str) -> Iterator[InputLine]:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 yield InputLine(text.rstrip("\r\n"), origin, size=len(raw))
             except UnicodeDecodeError as error:
-                yield InputLine("", origin, f"not UTF-8 ({error.reason} at byte {error.start})", len(raw))
+                yield InputLine("", origin, not_utf8(error), len(raw))
 
 
 def batches(inputs: Iterable[Input], size: int) -> Iterator[list[Input]]:
@@ -163,10 +187,11 @@ def check_stdout() -> None:
 
 
 @contextmanager
-def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[TextIO]:
+def open_writer(target: Path | None = None, resume: bool | None = None) -> Iterator[TextIO]:
     """Open the file, else standard output, in UTF-8 whatever the locale.
 
-    The file is written under the name of `unfinished` and renamed at the end. After a failure that file stays.
+    The file is written under the name of `unfinished` and renamed at the end. After a failure that file stays, or is removed if
+    `resume` is None: the command cannot continue it.
 
     Raises:
         click.ClickException: it is closed or cannot be written.
@@ -176,7 +201,8 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
     part = unfinished(target) if target else None
     path = part or target
     try:
-        with open(path or sys.stdout.fileno(), "a" if resume else "w", encoding="utf-8", closefd=path is not None) as output:
+        file = path or sys.stdout.fileno()
+        with open(file, "a" if resume else "w", encoding="utf-8", errors=ESCAPED, closefd=path is not None) as output:
             yield output
         if part and target:
             part.replace(target.resolve())
@@ -184,7 +210,7 @@ def open_writer(target: Path | None = None, resume: bool = False) -> Iterator[Te
         raise
     except BaseException as error:
         if part and os.access(part, os.F_OK):  # no error if its name is too long
-            if part.stat().st_size:
+            if resume is not None and part.stat().st_size:
                 click.echo(f"what is done is kept in {part}; the same command with --resume continues", err=True)
             else:
                 part.unlink()

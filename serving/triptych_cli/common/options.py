@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from triptych_cli.common.lines import read_text
 from triptych_embedded.request import AUTO, ModelChoice
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -16,6 +17,7 @@ CONNECTION = ("tls", "tls_ca", "tls_client_cert", "tls_client_key", "api_key_fil
 NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
+LONGEST_SENTENCE = 1_000  # characters
 
 
 class FloatRange(click.FloatRange):
@@ -26,6 +28,15 @@ class FloatRange(click.FloatRange):
         if math.isnan(number):
             self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
         return number
+
+
+class Group(click.Group):
+    """A group whose help shows the first sentence of each command, which click cuts off after 45 characters."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(LONGEST_SENTENCE)) for name, one in commands.items() if one])
 
 
 TIMEOUT = FloatRange(min=0, max=1_000_000_000, min_open=True)  # as in the client
@@ -61,6 +72,14 @@ def picture_file(*names: str, help: str, required: bool = False) -> Callable[[Fu
         return value
 
     return click.option(*names, type=NEW_FILE, callback=check, required=required, help=help)
+
+
+def text_of(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str:
+    """Return the text in the file that an option names; empty without one. Raises click.ClickException: there is no text."""
+    text = read_text(file) if file else ""
+    if file and not text.strip():
+        raise click.ClickException(f"{file}: the file is empty")
+    return text
 
 
 def keep(context: click.Context, parameter: click.Parameter, value: Any) -> Any:

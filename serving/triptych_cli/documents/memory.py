@@ -49,6 +49,8 @@ def import_(memory: Path, files: tuple[Path, ...]) -> None:
 def export(memory: Path, file: Path, people_only: bool) -> None:
     """Write all translations of MEMORY as TMX 1.4b."""
     _check_order("export", memory, (file,))
+    if file.exists() and file.samefile(memory):
+        raise click.UsageError(f"{file} is the memory itself, which the export would replace; name another file")
     needs("langcodes", "documents")
     from triptych_cli.documents.files import write_whole
     from triptych_cli.documents.human import translations

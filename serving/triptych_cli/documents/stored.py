@@ -270,7 +270,8 @@ class DocumentRecords:
 
     def _key(self, target: Path) -> str:
         path = target.parent.resolve() / target.name
-        return (path.relative_to(self._folder) if path.is_relative_to(self._folder) else path).as_posix()
+        name = (path.relative_to(self._folder) if path.is_relative_to(self._folder) else path).as_posix()
+        return name.encode(errors="backslashreplace").decode()  # SQLite rejects names that are not UTF-8
 
     def _made_by(self, format_name: str) -> str:
         return digest(f"{self._settings} {format_name}")

@@ -1,6 +1,5 @@
 """`triptych classify`: classify images."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,16 @@ from typing import Any
 import click
 
 from triptych_cli.common import options
-from triptych_cli.common.lines import batches, check_pipe, fail_fast, json_row, open_writer, reported_failures, run_valid
+from triptych_cli.common.lines import (
+    batches,
+    check_pipe,
+    fail_fast,
+    json_row,
+    open_writer,
+    reported_failures,
+    run_valid,
+    standard_input,
+)
 from triptych_cli.encoders.backend import IMAGE_CLASSIFICATION, open_encoder
 from triptych_cli.encoders.text import label_rows, label_values
 from triptych_embedded.request import InputError, ModelChoice
@@ -65,7 +73,7 @@ def _files(photos: Iterable[str]) -> Iterator[str]:
 
 def _read(index: int, photo: str) -> bytes | InputError:
     try:
-        return sys.stdin.buffer.read() if photo == STDIN else Path(photo).read_bytes()
+        return standard_input().read() if photo == STDIN else Path(photo).read_bytes()
     except IsADirectoryError:
         return InputError(index, "a folder without JPEG, PNG or WebP files")
     except OSError as error:

@@ -1,6 +1,5 @@
 """`triptych infer`: run a model of plain tensors."""
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -140,8 +139,9 @@ def _count(name: str, text: str) -> int:
 def _read(name: str, path: str) -> Any:
     import numpy as np
 
+    content = BytesIO(read_binary(path))
     try:
-        array = np.load(BytesIO(sys.stdin.buffer.read()) if path == "-" else path, allow_pickle=False)
+        array = np.load(content, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile, TokenError) as error:
         raise click.ClickException(f"{name}: {path} cannot be read as .npy: {error}") from error
     if not isinstance(array, np.ndarray):

@@ -161,10 +161,7 @@ def _with_context(arguments: dict[str, Any]) -> ToInput:
     context, file = arguments.pop("context"), arguments.pop("context_file")
     if context and file:
         raise click.UsageError("give --context or --context-file, not both")
-    try:
-        shared = file.read() if file else context
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file.name}: not UTF-8 ({error.reason} at byte {error.start})") from error
+    shared = file or context
 
     def to_input(text: str) -> tuple[str, str] | InputError:
         pair = (text, shared) if shared else split_pair(text)
@@ -253,10 +250,7 @@ answer = TextCommand(
     options.several(
         click.option("-c", "--context", default="", metavar="TEXT", help="Text to search for the answers."),
         click.option(
-            "--context-file",
-            type=click.File(encoding="utf-8"),
-            default=None,
-            help="File with the context; - is standard input.",
+            "--context-file", callback=options.text_of, metavar="FILE", help="File with the context; - is standard input."
         ),
         options.option("--top-k", type=click.IntRange(min=1), default=1, help="Answers to each question."),
         options.option("--max-answer-length", type=click.IntRange(min=1), default=15, help="Longest answer, in tokens."),

@@ -1,20 +1,22 @@
 """`triptych checkpoint`: pack, join and score checkpoints."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 import click
 
 from triptych_cli.common import options
 from triptych_cli.common.errors import needs, one_line
+from triptych_cli.common.lines import open_writer
 
 if TYPE_CHECKING:
     from triptych_text.translation_scores import TranslationScores
     from triptych_training.evaluation.bleu import Score
 
 
-@click.group(name="checkpoint", help="Pack checkpoints into small files, join them again, score them.")
+@click.group(name="checkpoint", cls=options.Group, help="Pack checkpoints into small files, join them again, score them.")
 def command() -> None:
     """Group the actions."""
 
@@ -56,12 +58,7 @@ def join(pack: Path, checkpoint: Path) -> None:
 @click.option("--target-language", default="", help="Target language of a model with several.")
 @click.option("--beam-size", default=4, show_default=True)
 @click.option("--length-penalty", default=1.0, show_default=True)
-@click.option(
-    "--out",
-    type=click.File("w", encoding="utf-8", lazy=False),  # an error comes before the work
-    default=None,
-    help="Write the translations to this file, one per line.",
-)
+@click.option("--out", type=options.NEW_FILE, help="Write the translations to this file, one per line.")
 @options.as_json
 def score(
     checkpoint: Path,
@@ -69,7 +66,7 @@ def score(
     target_language: str,
     beam_size: int,
     length_penalty: float,
-    out: TextIO | None,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Translate the source side of PAIRS in PyTorch, before any export, and print BLEU in both conventions and chrF."""
@@ -78,11 +75,12 @@ def score(
     from triptych_training.errors import TrainingError
     from triptych_training.evaluation.checkpoint_score import score_checkpoint
 
-    with one_line(TrainingError, ValueError):
+    # The file is opened before the work, and replaced after it: it may be one of PAIRS.
+    with one_line(TrainingError, ValueError), open_writer(out) if out else nullcontext() as output:
         search = SearchOptions(beam_size, 1, length_penalty)
         texts, scores, literature = score_checkpoint(checkpoint, pairs, search, target_language)
-    if out is not None:
-        out.write("".join(f"{' '.join(text.split())}\n" for text in texts))
+        if output is not None:
+            output.writelines(f"{' '.join(text.split())}\n" for text in texts)
     show_scores(scores, literature, as_json)
 
 

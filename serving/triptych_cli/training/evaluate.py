@@ -24,7 +24,7 @@ _hold_out = click.option(
 )
 
 
-@click.group(name="evaluate", help="Measure the quality of a model.")
+@click.group(name="evaluate", cls=options.Group, help="Measure the quality of a model.")
 def command() -> None:
     """Group the tasks."""
 

@@ -1,12 +1,12 @@
 """`triptych export`: export a checkpoint as a bundle."""
 
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import refuse_given
+from triptych_cli.common.options import refuse_given, text_of
 
 
 @click.command(name="export")
@@ -68,9 +68,7 @@ from triptych_cli.common.options import refuse_given
     is_flag=True,
     help="Export a translation model even if it has learnt too little for a meaningful comparison.",
 )
-@click.option(
-    "--notes", type=click.File(encoding="utf-8"), default=None, help="Markdown for the model card: data, licence, use."
-)
+@click.option("--notes", callback=text_of, metavar="FILE", help="Markdown for the model card: data, licence, use.")
 @click.option(
     "--for",
     "target",
@@ -84,7 +82,6 @@ def command(
     out: Path,
     version: int | None,
     precisions: tuple[str, ...],
-    notes: TextIO | None,
     target: str,
     **values: Any,
 ) -> None:
@@ -107,7 +104,7 @@ def command(
     from triptych_training.errors import TrainingError
 
     if target == "web":
-        refuse_given({*values, "version", "precisions", "notes"}, "is not for --for web, which takes a finished bundle")
+        refuse_given({*values, "version", "precisions"}, "is not for --for web, which takes a finished bundle")
         from triptych_export.web_page import export_web
 
         with one_line(ExportError, ServingError):
@@ -115,11 +112,7 @@ def command(
         click.echo(f"run npm install in {out}, then: python -m http.server --bind localhost --directory {out}", err=True)
         click.echo(out)
         return
-    try:
-        text = notes.read() if notes else ""
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"--notes: not UTF-8 ({error.reason} at byte {error.start})") from None
-    options = ExportOptions(out, version=version or 0, precisions=precisions or None, notes=text, **values)
+    options = ExportOptions(out, version=version or 0, precisions=precisions or None, **values)
     with one_line(ExportError, TrainingError, ServingError):
         folder = export(checkpoint, options, lambda line: click.echo(line, err=True))
     click.echo(folder)

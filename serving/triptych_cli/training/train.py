@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from triptych_cli.common.errors import needs, one_line
-from triptych_cli.common.options import Function, refuse_given, several
+from triptych_cli.common.options import Function, Group, refuse_given, several
 
 Recipe = TypeVar("Recipe")
 Shape = TypeVar("Shape")
@@ -49,7 +49,7 @@ SIZES: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 
 
-@click.group(name="train", help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
+@click.group(name="train", cls=Group, help="Train a model; the run folder holds config, checkpoints, metrics and a plot.")
 def command() -> None:
     """Group the tasks."""
 

@@ -81,7 +81,8 @@ class RemoteBackend:
                 yield _result(stream.translation)
             self._client.succeeded()
         except InvalidArgumentError as error:
-            if any(INPUT_FIELD.fullmatch(violation.field) for violation in error.violations):
+            fields = [violation.field for violation in error.violations]
+            if "contents" in fields or any(map(INPUT_FIELD.fullmatch, fields)):  # the first: too much for one request
                 raise InputError(0, input_problem(error)) from error
             raise
 

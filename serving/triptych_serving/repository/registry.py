@@ -270,8 +270,8 @@ def _not_ready(found: Sequence[ModelVersion]) -> ServingError:
         return UnavailableError(f"model {name!r} is still being loaded")
     if (failed := states.get(State.FAILED)) is not None:
         return UnavailableError(f"model {name!r} cannot be served: {failed.fault}")
-    versions = ", ".join(version.version for version in found)
-    return NotFoundError(f"model {name!r} is not loaded; versions in the repository: {versions}")
+    are = f"versions {', '.join(version.version for version in found)} are" if found[1:] else f"version {found[0].version} is"
+    return NotFoundError(f"model {name!r}: {are} in the repository, but not loaded")
 
 
 def _only(candidates: Sequence[ModelT]) -> ModelT:

@@ -139,7 +139,7 @@ def test_labels_choose_among_versions(models: Path) -> None:
         assert client.model(CLASSIFIER, "canary").version == "2"
         client.unload_model(CLASSIFIER, "stable")
         assert client.classify_text("one").model_version == "3"
-        with pytest.raises(NotFoundError, match="model 'classifier' is not loaded; versions in the repository: 1"):
+        with pytest.raises(NotFoundError, match="model 'classifier': version 1 is in the repository, but not loaded"):
             client.classify_text("one", model=CLASSIFIER, model_version="stable")
         with pytest.raises(
             NotFoundError, match=r"version 'blue' of classifier not found; available: classifier version 1 \(stable\)"

@@ -45,10 +45,16 @@ def test_texts_follow_rules(run: Run, tmp_path: Path) -> None:
     written = run("generate", "Once", "--json-schema", tmp_path / "schema.json").success
     assert len(json.loads(written)) == 3
     assert run("generate", "Once", "--regex", "x{3}").success == "xxx\n"
-    for content, problem in ((b"\xff", "is not UTF-8"), (b" \n", "is empty")):
+    for content, problem in ((b"\xff", "not UTF-8 (invalid start byte at byte 0)"), (b" \n", "the file is empty")):
         (tmp_path / "schema.json").write_bytes(content)
         assert problem in run("generate", "Once", "--json-schema", tmp_path / "schema.json").err
     assert run("generate", "Once", "--regex", "(").err == "Error: regex: unclosed group; correct or simplify it\n"
+
+
+def test_a_pipe_is_utf_8_whatever_the_locale(run: Run) -> None:
+    assert run("generate", "--echo", "--max-tokens", "1", stdin="Zoë".encode()).success.startswith("Zoë")
+    for chat in ([], ["--chat", "--models", TEXT_GENERATION_MODELS, "--model", "llama"]):
+        assert run("generate", *chat, stdin=b"\xff").error == "standard input: not UTF-8 (invalid start byte at byte 0)"
 
 
 def test_a_terminal_is_not_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

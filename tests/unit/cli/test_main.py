@@ -1,8 +1,10 @@
 """The entry point, and what all commands have in common."""
 
 import io
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -77,6 +79,23 @@ def test_variables_are_consistent_and_checked(run: Run, monkeypatch: pytest.Monk
     assert result.error.endswith("(see triptych serve --help-all)")  # --help leaves options out
 
 
+@pytest.mark.parametrize(
+    "command", [("generate", "--json-schema"), ("answer", "--context-file"), ("export", ".", "--out", ".", "--notes")]
+)
+def test_files_of_texts_are_utf_8(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "notes").write_bytes(b"a \xff")
+    problem = "not UTF-8 (invalid start byte at byte 2)"
+    assert run(*command, tmp_path / "notes").error == f"{tmp_path / 'notes'}: {problem}"
+    assert run(*command, "-", stdin=b"a \xff").error == f"standard input: {problem}"
+
+
+def test_the_help_of_a_group_has_whole_sentences(run: Run) -> None:
+    for name in ("train", "evaluate", "checkpoint", "bench"):
+        lines = run(name, "--help").success.splitlines()
+        assert not [line for line in lines[1:] if line.endswith("...")]
+        assert max(map(len, lines)) <= 80
+
+
 def test_closed_standard_output_and_other_encodings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"encoder": [[[[1.0]]]], "source_tokens": [{"text": "␣"}]}
     monkeypatch.setattr("triptych_cli.encoders.attend._ask", lambda *_: None)
@@ -85,9 +104,20 @@ def test_closed_standard_output_and_other_encodings(run: Run, monkeypatch: pytes
     monkeypatch.setattr(sys, "stdout", output)
     assert run("attend", "a").code == 0
     assert output.buffer.getvalue().decode() == "␣  ␣ 1.00\n"
+    assert output.errors == "backslashreplace"  # of names of files
     monkeypatch.setattr(sys, "stdout", None)
     for command in (["models"], ["models", "--json"], ["attend", "a"], ["attend", "a", "--json"]):
         assert run(*command).error == "standard output is closed; redirect it to a file, or to /dev/null"
+
+
+@pytest.mark.parametrize(("unbuffered", "most"), [("", 0), ("1", 9)])
+def test_a_text_that_is_not_written_as_a_whole_is_an_error(tmp_path: Path, unbuffered: str, most: int) -> None:
+    limit = f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({most}, {most}))"
+    program = f"{limit}; from triptych_cli.main import main; main()"
+    command, environment = [sys.executable, "-c", program, "--version"], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open(tmp_path / "version.txt", "wb") as output:
+        result = subprocess.run(command, env=environment, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (1, "Error: standard output: File too large\n")
 
 
 @pytest.mark.parametrize("failure", [click.Abort, KeyboardInterrupt])

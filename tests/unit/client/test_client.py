@@ -84,6 +84,8 @@ def test_addresses(written: str, address: str, tls: bool | None) -> None:
 def test_settings_out_of_range_are_named(setting: str) -> None:
     with pytest.raises(ValueError, match=setting):
         Client(**{setting: -1})
+    with pytest.raises(ValueError, match=f"{setting} is '1'"):
+        Client(**{setting: "1"})
 
 
 def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None:

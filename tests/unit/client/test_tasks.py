@@ -142,7 +142,7 @@ def test_repeated_texts_in_the_response_make_requests_smaller(server: FakeServer
 
 def test_requests_of_many_sentences_are_smaller(server: FakeServer, ask: Ask) -> None:
     """A server limits the tokens that it decodes for one request, which grow with sentences and hypotheses."""
-    texts = ["I am looking for my key. " * 65] * 64
+    texts = ["I am here. " * 74] * 64
     assert len(ask(server.address, lambda client: client.translate_many(texts))) == 64
     assert [len(request.contents) for request in sorted(server.requests, key=lambda each: -len(each.contents))] == [49, 15]
     server.requests.clear()
@@ -159,6 +159,16 @@ def test_a_text_above_the_limit_of_messages_fails_alone(server: FakeServer, ask:
     assert [getattr(outcome, "text", "") for outcome in results.outcomes] == ["A", "", "C"]
     with pytest.raises(tc.ResourceExhaustedError, match=r"contents\[0\]: its message has 5,0.. bytes, `max_message_bytes`"):
         ask(server.address, lambda client: client.translate(texts[1]), max_message_bytes=4000)
+
+
+def test_a_text_that_is_too_much_for_one_request_fails_alone(server: FakeServer, ask: Ask) -> None:
+    too_much = fail(grpc.StatusCode.INVALID_ARGUMENT, "contents: 5,000 sentences", bad_field("contents"))
+    server.script = [succeed, too_much]
+    results = ask(server.address, lambda client: client.translate_many(["a", "b"]), texts_per_call=1, concurrency=1)
+    assert (results[0].text, results.errors[1].message) == ("A", "contents[1]: is empty")
+    server.script = [too_much]
+    with pytest.raises(tc.InvalidArgumentError, match="5,000 sentences"):
+        ask(server.address, lambda client: client.translate_many(["a", "b"]))
 
 
 def test_inputs_that_are_left_out_do_not_renew_the_deadline(server: FakeServer, ask: Ask) -> None:
@@ -266,6 +276,8 @@ def test_decoding_options_are_arguments(server: FakeServer, ask: Ask) -> None:
         (lambda client: client.embed(["a"]), TypeError, "embed takes one text, embed_many a sequence of them; input 0 is"),
         (lambda client: client.translate("text", timeout_seconds=0), ValueError, "timeout_seconds is 0"),
         (lambda client: client.translate("text", timeout_seconds=1e10), ValueError, "at most 1,000,000,000"),
+        (lambda client: client.translate("text", timeout_seconds="5"), ValueError, "timeout_seconds is '5', must be a number"),
+        (lambda client: client.translate("text", request_id=5), ValueError, "request_id is 5, must be"),
         (
             lambda client: client.translate_many(["a", "b"], options=tc.DecodingOptions(target_prefix=("a",))),
             ValueError,

@@ -9,6 +9,7 @@ import pytest
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
 from triptych_embedded import engine as module
 from triptych_embedded.engine import EngineSentenceTranslator, open_sentence_translator
+from triptych_embedded.models import open_registry
 from triptych_embedded.request import BackendError, ModelChoice, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity
 from triptych_serving.decoding.engine import EngineOptions
@@ -80,6 +81,13 @@ def test_the_queue_has_room_for_the_window_of_many_cpus(monkeypatch: pytest.Monk
     assert window > DecodeLimits().waiting_calls
     assert engine.limits.waiting_calls >= window
     assert engine.limits.waiting_rows >= window
+
+
+def test_one_call_may_have_more_rows_than_a_server_lets_wait() -> None:
+    count = DecodeLimits().waiting_rows + 1
+    with open_registry(ModelChoice(MODELS, "toy"), "translation") as registry:
+        [translator] = registry.translators
+        assert len(translator.prepare(["1."] * count).rows) == count
 
 
 def test_sentences_of_a_failed_call_are_tried_alone(

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from triptych_cli.common.lines import open_writer, read_lines, run_each, score_number, score_text
+from triptych_cli.common.lines import json_row, open_writer, read_binary, read_lines, run_each, score_number, score_text
 from triptych_cli.common.options import line_file
 from triptych_embedded.request import InputError
 
@@ -46,6 +46,26 @@ def test_closed_standard_output_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp
     with open_writer(tmp_path / "out.txt") as output:
         output.write("a")
     assert (tmp_path / "out.txt").read_text() == "a"
+
+
+def test_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(click.ClickException, match="standard input is closed; give it a file or a pipe"):
+        read_binary("-")
+
+
+def test_a_name_that_is_not_utf_8_is_escaped_as_in_json(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "out.txt") as output:
+        output.write(json_row(photo="a\udcff.jpg"))
+    assert (tmp_path / "out.txt").read_text() == '{"photo": "a\\udcff.jpg"}'
+
+
+def test_a_file_that_cannot_be_continued_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.txt"
+    target.write_text("before")
+    with pytest.raises(ZeroDivisionError), open_writer(target) as output:
+        assert output.write("half") / 0
+    assert (target.read_text(), list(tmp_path.iterdir())) == ("before", [target])
 
 
 def test_a_name_that_is_too_long_is_the_users_own(tmp_path: Path) -> None:

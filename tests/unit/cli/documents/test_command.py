@@ -138,6 +138,7 @@ def test_a_memory_is_exported_and_imported(run: Run, translate: Translate, sourc
     assert run("memory", "export", memory, people, "--people-only").success
     assert "<tu>" not in people.read_text(encoding="utf-8")
     assert run("memory", "export", memory, "-").success == file.read_text(encoding="utf-8")
+    assert f"{memory} is the memory itself" in run("memory", "export", memory, memory).error
     assert run("memory", "import", other, file).success == f"{other}: 6 entries imported\n"
     out = translate(source, "--out", tmp_path / "two", "--memory", other).success
     assert "0 model calls including retries, 0 remembered, 7 from people" in out

@@ -106,8 +106,9 @@ def test_other_files_are_rejected_and_not_changed(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-def test_a_record_is_valid_while_source_settings_format_and_target_are_the_same(tmp_path: Path) -> None:
-    target = tmp_path / "a.txt"
+@pytest.mark.parametrize("name", ["a.txt", "not UTF-8 \udcff.txt"])
+def test_a_record_is_valid_while_source_settings_format_and_target_are_the_same(tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
     with Database(tmp_path / "journal") as database:
         records = DocumentRecords(database, "settings")
         assert records.find(target, "source", "text") is None

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
+from click import ClickException
 
 from triptych_cli.common.connection import PatientClient
 from triptych_cli.translation.backend import EmbeddedBackend, RemoteBackend
@@ -52,6 +54,13 @@ def test_words_are_found_by_the_rules_of_the_models_language(run: Run, pairs: Pa
 
     assert language("", ("a", "ja")) == language("a", ("a", "ja"), ("b", "ko")) == "ja"
     assert language("", ("a", "ja"), ("b", "ko")) == language("c", ("a", "ja")) == ""
+
+
+def test_a_failed_score_of_a_checkpoint_keeps_the_file(run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_cli.training.checkpoint.needs", Mock(side_effect=ClickException("no torch")))
+    before = pairs.read_bytes()
+    assert run("checkpoint", "score", pairs.parent, pairs, "--out", pairs).error == "no torch"
+    assert pairs.read_bytes() == before
 
 
 def test_case_and_the_bleu_of_the_literature(run: Run, tmp_path: Path) -> None:

@@ -127,12 +127,19 @@ def test_a_long_sentence_is_translated_in_parts(run: Run, stream: list[str]) -> 
     assert "102 tokens are too long" in run(*Toy, "--split-sentences", "off", LONG).err
 
 
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+def test_a_line_that_is_too_much_for_one_request_is_translated_in_parts(run: Run, stream: list[str]) -> None:
+    too_much = fail(grpc.StatusCode.INVALID_ARGUMENT, "contents: 5,000 sentences", bad_field("contents"))
+    with FakeServer(script=[too_much]) as server:
+        assert run("translate", "--server", server.address, *stream, "A dog. A cat.").success == "A DOG. A CAT.\n"
+
+
 def test_bad_lines_in_json_and_bad_arguments(run: Run) -> None:
     result = run(*Toy, "--json", SOURCES[1], LONG)
     assert (result.code, "text 2: 101 tokens" in result.err) == (1, True)
     assert json.loads(result.out.splitlines()[1])["error"].startswith("101 tokens are too long")
     assert run(*Toy, "a", " ").error == "text 2: the text is empty"
-    assert run(*Toy, "a", "b \udcff").error == "text 2: not UTF-8"
+    assert run(*Toy, "a", "b \udcff").error == "text 2: not UTF-8 (invalid continuation byte at byte 2)"
 
 
 def test_what_is_done_is_kept_and_resumed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

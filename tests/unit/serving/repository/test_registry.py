@@ -249,8 +249,8 @@ def test_without_a_stable_version_the_newest_serves(versions: Registry) -> None:
     [
         (State.LOADING, UnavailableError, "model 'toy' is still being loaded"),
         (State.FAILED, UnavailableError, "model 'toy' cannot be served: torn"),
-        (State.UNLOADED, NotFoundError, "model 'toy' is not loaded; versions in the repository: 7"),
-        (State.UNLOADING, NotFoundError, "model 'toy' is not loaded"),
+        (State.UNLOADED, NotFoundError, "model 'toy': version 7 is in the repository, but not loaded"),
+        (State.UNLOADING, NotFoundError, "model 'toy': version 7 is in the repository, but not loaded"),
     ],
 )
 def test_a_version_that_is_not_ready_names_the_reason(
