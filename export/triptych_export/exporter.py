@@ -24,6 +24,7 @@ from triptych_export.parity.gate import check_gate
 from triptych_serving.bundle.bundle import open_bundle, sha256
 from triptych_serving.bundle.manifest import FILE_NAME, FP16, TextGenerationManifest, TranslationManifest, read_manifest
 from triptych_serving.runtime.session import RUNTIME_VERSION
+from triptych_training.data.files import FULL
 
 __all__ = ["ExportOptions", "export"]
 
@@ -87,12 +88,20 @@ def _with_attention(bundle: Path, options: ExportOptions, say: Callable[[str], N
 
 @contextmanager
 def _scratch_folder(repository: Path) -> Iterator[Path]:
-    """Create a scratch folder on the repository's disk. A repository that was created for a failed export is removed."""
+    """Create a scratch folder on the repository's disk. A repository that was created for a failed export is removed.
+
+    Raises:
+        SourceError: the disk is full.
+    """
     new = not repository.exists()
     repository.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=repository, prefix=".export-") as work:
             yield Path(work)
+    except OSError as error:
+        if error.errno not in FULL or error.filename:  # a write to an open file names none
+            raise
+        raise SourceError(f"{repository}: the disk is full; free space there, or write to another --out") from error
     finally:
         if new and not any(repository.iterdir()):
             repository.rmdir()
@@ -115,6 +124,8 @@ def _target(name: str, options: ExportOptions) -> Path:
     if Path(name).name != name or name.startswith(".") or name.encode(errors="ignore").decode() != name:
         raise SourceError(f"name: {name!r} is not a plain folder name")
     model = options.repository / name
+    if model.is_file():
+        raise SourceError(f"name: {model} is a file; choose another name or remove it")
     taken = {int(p.name) for p in model.iterdir() if p.name.isascii() and p.name.isdigit()} if model.is_dir() else set()
     version = options.version or max(taken, default=0) + 1
     if version in taken:

@@ -19,3 +19,9 @@ class RecipeError(TrainingError):
 
 class DivergedError(TrainingError):
     """A training has gone wrong beyond repair; the message names step and loss. The saved state is from before."""
+
+    def __init__(self, step: int, what: str, value: float) -> None:
+        super().__init__(
+            f"step {step}: {what} is {value}; lower learning_rate or raise warmup_steps in a new training, in another folder, "
+            "which may begin with a checkpoint of this one (initial)"
+        )

@@ -1,5 +1,6 @@
 """Export of a checkpoint to a bundle; graphs come from the committed bundle instead of a trace."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -187,6 +188,22 @@ def test_a_version_that_another_export_wrote_meanwhile_stays(tmp_path: Path, che
     with pytest.raises(SourceError, match=r"version: another export has written .* meanwhile; export again"):
         export(checkpoint, ExportOptions(tmp_path, name="toy", precisions=("fp32",)), say)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+
+
+@pytest.mark.usefixtures("few_suffice")
+def test_a_full_disk_and_a_file_in_the_way_are_named(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write to an open file
+
+    monkeypatch.setattr(translation_family, "write_translation", fill)
+    options = ExportOptions(tmp_path / "models", name="toy", precisions=("fp32",))
+    with pytest.raises(SourceError, match=f"{tmp_path}/models: the disk is full; free space there"):
+        export(checkpoint, options, print)
+    assert not options.repository.exists()
+    options.repository.mkdir()
+    (options.repository / "toy").touch()
+    with pytest.raises(SourceError, match=r"name: .*models/toy is a file; choose another name"):
+        export(checkpoint, options, print)
 
 
 def test_checkpoints_that_cannot_be_exported_are_rejected(tmp_path: Path) -> None:

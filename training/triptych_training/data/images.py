@@ -108,9 +108,16 @@ def decode(path: Path, size: int) -> Pixels:
     """
     try:
         with Image.open(path) as image:
-            upright = ImageOps.exif_transpose(image).convert("RGB")
+            upright = to_rgb(ImageOps.exif_transpose(image))
             if upright.size != (size, size):
                 upright = upright.resize((size, size), Image.Resampling.BILINEAR)
             return np.asarray(upright)
     except Exception as error:  # Pillow's decoders raise many types
         raise CorpusError(f"{path}: cannot be used as an image: {error}") from error
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert to RGB as serving does: 16-bit greyscale keeps its high byte; `convert` makes all values above 255 white."""
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")

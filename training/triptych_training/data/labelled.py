@@ -119,6 +119,8 @@ def _questions(path: Path) -> Iterator[QuestionExample]:
 
 
 def _question(path: Path, context: str, item: dict[str, Any]) -> QuestionExample:
+    if not isinstance(context, str) or not isinstance(item["question"], str):
+        raise TypeError("a question or its context is not text")
     answers = [(str(answer["text"]), int(answer["answer_start"])) for answer in item["answers"]]
     for text, start in answers:
         if not text or context[start : start + len(text)] != text:

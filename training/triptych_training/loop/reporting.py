@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
+from triptych_training.data.files import replacing
 from triptych_training.errors import DivergedError
 
 LOG_SECONDS = 30.0  # between two log lines if there is no terminal
@@ -48,10 +49,7 @@ class Meter:
         (step, tensor, share), self._unread = self._unread, None
         loss = float(tensor)
         if not math.isfinite(loss):
-            raise DivergedError(
-                f"step {step}: the loss or the norm of the gradient is {loss}; lower the learning rate or raise warmup_steps, "
-                f"then resume from the last saved state or start again"
-            )
+            raise DivergedError(step, "the loss or the norm of the gradient", loss)
         self.loss += share * (loss - self.loss)
         self.measured = True
 
@@ -118,4 +116,5 @@ def draw_losses(records: Sequence[Mapping[str, Any]], path: Path, headline: str)
     scores.set_ylabel(f"validation {headline}")
     lines = [*losses.get_lines(), *scores.get_lines()]
     losses.legend(lines, [str(line.get_label()) for line in lines], loc="center right")
-    figure.savefig(path, dpi=120)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=120)

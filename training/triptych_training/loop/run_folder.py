@@ -12,7 +12,9 @@ model/                    the result: a checkpoint folder, averaged over the las
 Checkpoints and state name the run that they belong to.
 """
 
+import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -41,6 +43,8 @@ CHANGEABLE = {
     *("epochs", "max_steps", "max_minutes", "pause_minutes", "average", "validate_every", "keep", "save_steps"),
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
+
+_locked: dict[Path, int] = {}  # run folders of this process, opened
 
 
 class RunFolder:
@@ -97,9 +101,11 @@ class RunFolder:
 
         Raises:
             CorpusError: a training file cannot be read.
+            RecipeError: another process trains in this folder.
         """
         run = uuid4().hex[:12] if self._before is None else self._before["run"]
         self.root.mkdir(parents=True, exist_ok=True)
+        _lock(self.root.resolve())
         if self._before is None:
             for path in (self.tokenizer, self.documents, self.metrics):
                 path.unlink(missing_ok=True)
@@ -155,12 +161,16 @@ class RunFolder:
     def prune(self, last: int, keep: int) -> None:
         """Remove all checkpoints of this run up to epoch `last` except the newest `keep`; 0: keep all."""
         for number in self.saved(last)[:-keep] if keep else ():
+            (self.epoch(number) / WEIGHTS).unlink()  # first: a folder with weights is complete, also after a kill
             shutil.rmtree(self.epoch(number))
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append a line to metrics.jsonl."""
-        with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+        """Append a line to metrics.jsonl; raises CheckpointError if it cannot be written."""
+        try:
+            with open(self.metrics, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise CheckpointError(f"{self.metrics}: cannot be written ({error.strerror})") from error
 
     def note(self, what: str, count: int, limit: int) -> None:
         """Log how many examples were left out because they have more than `limit` tokens."""
@@ -203,6 +213,21 @@ class RunFolder:
                 f"{self.state}: of run {state['run']!r}, {self.options.name} of {self.run!r}; restore this run's state"
             )
         return state
+
+
+def _lock(root: Path) -> None:
+    """Lock a run folder until this process ends; raises RecipeError if another process trains there."""
+    if root in _locked:
+        return
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise RecipeError(f"out: another process trains in {root}; wait until it ends, or use another folder") from None
+    except OSError:  # a file system without locks of folders, such as NFS
+        pass
+    _locked[root] = folder
 
 
 def _settings(recipe: Recipe, architecture: str, shape: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Under torch's launcher (`torchrun`) every process runs this code.
 """
 
+import math
 import random
 import signal
 from collections import deque
@@ -23,7 +24,7 @@ from triptych_training.checkpoints.folder import WEIGHTS, average_weights, load_
 from triptych_training.data.batches import Indices, plan_steps
 from triptych_training.data.tokenizer import load_tokenizer
 from triptych_training.data.word_vectors import fill_token_tables
-from triptych_training.errors import CheckpointError, RecipeError
+from triptych_training.errors import CheckpointError, DivergedError, RecipeError
 from triptych_training.loop.clock import Clock
 from triptych_training.loop.fabric import LossScale, choose_precision, compile_layers, uncompiled
 from triptych_training.loop.optimizer import WARMUP_SHARE, MovingAverage, clip_gradients, make_optimizers, make_schedule
@@ -225,7 +226,7 @@ class Trainer:
         mine = [self.task.batch(indices, draw.getrandbits(63)) for indices in batches[rank::processes]]
         if self.fabric.device.type == "cuda":  # page-locked memory is copied while the GPU computes
             mine = [tuple(tensor.pin_memory() for tensor in batch) for batch in mine]
-        return StepData(mine, sum(map(self.task.weight, batches)))
+        return StepData(mine, sum(map(self.task.weight, batches)) or 1)  # none in words of invisible characters alone
 
     def _step(self, data: StepData) -> Tensor:
         """Take an optimizer step; return the mean loss of its units on all processes, or the gradient's norm if not finite.
@@ -307,9 +308,12 @@ class Trainer:
     def _validate(self) -> Mapping[str, float]:
         self.task.model.eval()
         try:
-            return self.task.validate()
+            metrics = self.task.validate()
         finally:
             self.task.model.train()
+        if not math.isfinite(metrics["loss"]):  # the last step's update made numbers that are too large
+            raise DivergedError(self.position.step, "the validation loss", metrics["loss"])
+        return metrics
 
     def _save_checkpoint(self, path: Path, metrics: Mapping[str, float] | None = None) -> None:
         provenance: dict[str, Any] = {

@@ -29,7 +29,7 @@ from triptych_training.data.corpus import Pair, need_items, read_lines, read_pai
 from triptych_training.data.files import replacing
 from triptych_training.data.languages import one_language, undirected_files
 from triptych_training.decoding.batch_beam import SearchOptions, search
-from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.errors import CheckpointError, CorpusError, RecipeError
 from triptych_training.tasks.translation import ENCODED_AT_ONCE
 
 PICKS = ("best", "closest")
@@ -292,7 +292,11 @@ def _settings(teacher: Path, recipe: DistillationRecipe, sources: Sequence[str])
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write in one move; several processes may do so at the same time."""
+    """Write in one move; several processes may do so at the same time. Raises CheckpointError if it cannot be written."""
     partial = path.with_name(f"{path.name}.{time.monotonic_ns()}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror})") from error

@@ -26,7 +26,7 @@ from triptych_training.checkpoints.encoder import (
 from triptych_training.checkpoints.vae import VaeCheckpoint, save_vae_checkpoint
 from triptych_training.data.augmentation import augment, erase, mix
 from triptych_training.data.batches import Indices
-from triptych_training.data.images import ImageStore, hold_out, read_folders
+from triptych_training.data.images import ImageStore, hold_out, read_folders, to_rgb
 from triptych_training.evaluation.metrics import bound_metrics, ranked_metrics, share, total
 from triptych_training.loop.fabric import make_fabric
 from triptych_training.loop.recipe import FolderRecipe, ImageRecipe, VaeRecipe
@@ -182,10 +182,10 @@ class ImageTask(FolderTask):
 
 
 def _as_jpeg(path: Path) -> bytes:
-    if path.suffix.lower() in (".jpg", ".jpeg"):
-        return path.read_bytes()
     with Image.open(path) as image, BytesIO() as file:
-        image.convert("RGB").save(file, "JPEG", quality=95)
+        if image.format == "JPEG":  # whatever its name says: serving refuses a GIF
+            return path.read_bytes()
+        to_rgb(image).save(file, "JPEG", quality=95)
         return file.getvalue()
 
 

@@ -94,6 +94,11 @@ def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert (int(pixels[:, 4:].min()), int(pixels[:, :4].max())) == (255, 0)
 
 
+def test_16_bit_greyscale_keeps_its_high_byte_as_in_serving(tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), 0x4080, np.uint16)).save(tmp_path / "deep.png")
+    assert np.unique(decode(tmp_path / "deep.png", 8)).tolist() == [0x40]
+
+
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
 def test_images_of_every_mode_become_rgb_of_one_size(tmp_path: Path, mode: str) -> None:
     path = tmp_path / f"a.{'jpg' if mode == 'CMYK' else 'png'}"

@@ -88,7 +88,12 @@ def test_questions_are_read_with_and_without_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"data": [{}]}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}', '{"data": 3}']
+    "content",
+    [
+        *("", "{", "[]", "{}", '{"data": [{}]}', '{"data": [{"paragraphs": [{"qas": [{}]}]}]}', '{"data": 3}'),
+        '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": null, "answers": []}]}]}]}',
+        '{"data": [{"paragraphs": [{"context": null, "qas": [{"question": "a", "answers": []}]}]}]}',
+    ],
 )
 def test_other_json_is_rejected(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "a.json", content)

@@ -1,6 +1,8 @@
 """The run folder: resuming, options, metrics, state."""
 
+import fcntl
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,15 @@ def test_a_new_folder_is_written_when_the_training_begins(tmp_path: Path, recipe
     folder.log({"kind": "note", "step": 0})
     RunFolder(tmp_path / "run", recipe, "transformer", SHAPE, resume=False).begin()
     assert [path.name for path in folder.root.iterdir()] == ["recipe.json"]
+
+
+def test_a_folder_in_which_another_process_trains_is_rejected(tmp_path: Path, recipe: TranslationRecipe) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    for resume in (False, True):
+        with pytest.raises(RecipeError, match=f"out: another process trains in {tmp_path}; wait until it ends"):
+            RunFolder(tmp_path, recipe, "transformer", SHAPE, resume).begin()
+    os.close(folder)
 
 
 def test_a_folder_with_a_training_is_rejected_without_resume(run: Path, recipe: TranslationRecipe) -> None:
@@ -98,3 +109,23 @@ def test_state_and_records_are_restored_and_damage_is_named(run: Path, recipe: T
     (run / "recipe.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"recipe\.json: damaged"):
         RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+
+
+def test_a_full_disk_is_named_when_metrics_are_logged(run: Path, recipe: TranslationRecipe) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+    folder.metrics.symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl: cannot be written \(No space left on device\)"):
+        folder.log({"kind": "note", "step": 0})
+
+
+def test_a_kill_while_checkpoints_are_removed_leaves_a_folder_to_resume(
+    run: Path, recipe: TranslationRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(run, recipe, "transformer", SHAPE, resume=True)
+    for number in (1, 2):
+        folder.epoch(number).mkdir(parents=True)
+        (folder.epoch(number) / "model.safetensors").touch()
+        (folder.epoch(number) / "config.json").write_text(json.dumps({"provenance": {"run": folder.run}}))
+    monkeypatch.setattr("shutil.rmtree", lambda path: (path / "config.json").unlink())
+    folder.prune(2, keep=1)
+    assert folder.saved(2) == [2]

@@ -275,5 +275,9 @@ def test_bad_data_and_diverging_losses_end_the_training(
         train_translation(replace(recipe, train=(bad,)), TRAINED, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.setattr(Trainer, "_step", lambda trainer, data: float("nan"))
-    with pytest.raises(DivergedError, match=r"step 1: the loss or the norm of the gradient is nan; lower the"):
+    with pytest.raises(DivergedError, match=r"step 1: the loss or the norm of the gradient is nan; lower learning"):
         train_translation(recipe, TRAINED, tmp_path / "run")
+    monkeypatch.undo()
+    with pytest.raises(DivergedError, match=r"step 1: the validation loss is nan; lower learning"):
+        train_translation(replace(recipe, learning_rate=1e38, max_steps=1, warmup_steps=0), TRAINED, tmp_path / "run")
+    assert not (tmp_path / "run/state.pt").exists()

@@ -16,7 +16,7 @@ from triptych_training.data.languages import ModelLanguages
 from triptych_training.data.tokenizer import train_tokenizer
 from triptych_training.decoding.batch_beam import BeamHypothesis, SearchOptions
 from triptych_training.decoding.greedy import greedy
-from triptych_training.errors import CorpusError, RecipeError
+from triptych_training.errors import CheckpointError, CorpusError, RecipeError
 from triptych_training.tasks import distillation as distillation_module
 from triptych_training.tasks.distillation import DistillationRecipe, DistillationResult, Shard, distill
 
@@ -143,6 +143,13 @@ def test_the_hypothesis_closest_to_the_target_is_picked(tmp_path: Path, teacher:
     asked = recipe(tmp_path, pairs=(pairs,), pick="closest", original=False, search=SearchOptions(4, 4))
     run(teacher, asked, tmp_path / "out.tsv")
     assert read_pairs([str(tmp_path / "out.tsv")]) == [("one", "nearly this"), ("two", "something else")]
+
+
+def test_a_chunk_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "chunk.jsonl").mkdir()
+    with pytest.raises(CheckpointError, match=r"chunk\.jsonl: cannot be written \(Is a directory\)"):
+        distillation_module._replace(tmp_path / "chunk.jsonl", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["chunk.jsonl"]
 
 
 def test_a_teacher_of_several_targets_translates_to_the_given_one(tmp_path: Path, ending: list[list[str]]) -> None:

@@ -117,6 +117,13 @@ def test_inputs_that_are_too_long_are_left_out_and_counted(tmp_path: Path) -> No
     ]
 
 
+def test_a_batch_of_words_without_tokens_changes_nothing(tmp_path: Path) -> None:
+    train = write(tmp_path / "a.conll", "\u200b O\n")
+    recipe = make_recipe(tmp_path, "token-classification", train=(train,), valid=(train,), max_steps=1)
+    finetune(recipe, tmp_path / "run")
+    assert records(tmp_path / "run")[-1]["valid_words"] == 0
+
+
 @pytest.mark.parametrize(
     ("limit", "message"),
     [

@@ -16,7 +16,7 @@ from triptych_training.errors import CorpusError, RecipeError
 from triptych_training.loop import trainer as trainer_module
 from triptych_training.loop.recipe import ImageRecipe
 from triptych_training.models.vit import Vit, VitConfig
-from triptych_training.tasks.images import ImageTask, normalise, train_image_classifier
+from triptych_training.tasks.images import ImageTask, _as_jpeg, normalise, train_image_classifier
 
 from ..runs import assert_resumed, files, records
 from ..toy_pictures import COLOURS, write_pictures
@@ -94,6 +94,11 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     recipe, whole = finished
     train = partial(train_image_classifier, recipe, SHAPE)
     assert_resumed(train, tmp_path / "run", whole, "_step", 15)  # killed in the second epoch
+
+
+def test_a_sample_is_a_jpeg_whatever_its_name(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", "GIF")
+    assert Image.open(BytesIO(_as_jpeg(tmp_path / "a.jpg"))).format == "JPEG"
 
 
 def test_validation_folders_are_used_for_validation_only(tmp_path: Path) -> None:
