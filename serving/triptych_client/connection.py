@@ -4,7 +4,7 @@ import ipaddress
 import os
 import re
 from dataclasses import KW_ONLY, dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -144,7 +144,7 @@ class Settings:
             )
         check_retries(self.retries)
         for name in ("concurrency", "texts_per_call", "max_message_bytes"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
+            if not isinstance(value := getattr(self, name), Integral) or value < 1:
                 raise ValueError(f"{name} is {value!r}, must be a whole number of 1 or more")
 
     def _settle_address(self) -> None:

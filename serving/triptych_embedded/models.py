@@ -16,6 +16,7 @@ from triptych_serving.repository.loading import load_registry
 from triptych_serving.repository.placement import Hardware
 from triptych_serving.repository.registry import Registry
 from triptych_serving.repository.repository import VersionFolder, newest_versions
+from triptych_serving.runtime.cpu_info import usable_cpus
 from triptych_serving.scheduling.admission import QueueLimits, with_queue
 from triptych_serving.scheduling.batch_scheduler import BatchLimits
 from triptych_serving.scheduling.decode_scheduler import DecodeLimits
@@ -36,7 +37,7 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
     Raises:
         BackendError: nothing could be loaded, the device is not available, or the repository cannot be read.
     """
-    engine = engine or EngineOptions(limits=with_queue(DecodeLimits(), UNLIMITED))
+    engine = engine or EngineOptions(workers=usable_cpus(), limits=with_queue(DecodeLimits(), UNLIMITED))
     encoders = EncoderOptions(limits=with_queue(BatchLimits(), UNLIMITED))
     with backend_errors():
         hardware = Hardware.parse(choice.device, choice.gpu_memory_limit)

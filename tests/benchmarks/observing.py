@@ -66,7 +66,7 @@ def main() -> None:
     registry = CollectorRegistry()
     click.echo(f"a step, counted                {best(count_steps, 300_000) * 1e6:8.2f} us")
     click.echo(f"a call, counted                {cost(MetricsObserver(registry, list)) * 1e6:8.2f} us")
-    click.echo(f"a call, named in logs          {cost(LogObserver(trace_id_of, lines=False)) * 1e6:8.2f} us")
+    click.echo(f"a call, named in logs          {cost(LogObserver(trace_id_of, has_access_log=False)) * 1e6:8.2f} us")
     click.echo(f"a call, traced                 {cost(spans(ALWAYS_ON)) * 1e6:8.2f} us")
     click.echo(f"a call, not sampled            {cost(spans(ALWAYS_OFF)) * 1e6:8.2f} us")
     click.echo(f"a scrape of one model's calls  {best(lambda times: scrape(registry, times), 20) * 1e6:8.2f} us")

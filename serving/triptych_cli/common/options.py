@@ -18,6 +18,7 @@ NEW_FILE = click.Path(path_type=Path, dir_okay=False)
 
 EXISTING_FILE = click.Path(path_type=Path, dir_okay=False, exists=True)
 LONGEST_SENTENCE = 1_000  # characters
+STDOUT = (Path("-"), Path("/dev/stdout"))  # as a file to write; to open the second one would empty a file
 
 
 class FloatRange(click.FloatRange):
@@ -58,7 +59,7 @@ def line_file(*names: str, help: str) -> Callable[[Function], Function]:
     """Make an option for a file of lines. None, its default, is the standard stream, which `-` names too."""
 
     def standard(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-        return None if value in (Path("-"), Path("/dev/stdout")) else value  # to open the second one would empty a file
+        return None if value in STDOUT else value
 
     return click.option(*names, type=NEW_FILE, callback=standard, help=help)
 
@@ -76,8 +77,12 @@ def picture_file(*names: str, help: str, required: bool = False) -> Callable[[Fu
 
 def text_of(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str:
     """Return the text in the file that an option names; empty without one. Raises click.ClickException: there is no text."""
-    text = read_text(file) if file else ""
-    if file and not text.strip():
+    if file is None:
+        return ""
+    if not file:
+        raise click.BadParameter("the name of the file is empty")
+    text = read_text(file)
+    if not text.strip():
         raise click.ClickException(f"{file}: the file is empty")
     return text
 

@@ -76,7 +76,8 @@ def score(
     from triptych_training.evaluation.checkpoint_score import score_checkpoint
 
     # The file is opened before the work, and replaced after it: it may be one of PAIRS.
-    with one_line(TrainingError, ValueError), open_writer(out) if out else nullcontext() as output:
+    opened = open_writer(None if out in options.STDOUT else out) if out else nullcontext()
+    with one_line(TrainingError, ValueError), opened as output:
         search = SearchOptions(beam_size, 1, length_penalty)
         texts, scores, literature = score_checkpoint(checkpoint, pairs, search, target_language)
         if output is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 import grpc
+import numpy as np
 import pytest
 
 from triptych_client import AsyncClient, CallCancelledError, Client, ModelState, NotFoundError
@@ -86,6 +87,10 @@ def test_settings_out_of_range_are_named(setting: str) -> None:
         Client(**{setting: -1})
     with pytest.raises(ValueError, match=f"{setting} is '1'"):
         Client(**{setting: "1"})
+
+
+def test_settings_may_be_numbers_of_numpy(server: FakeServer, ask: Ask) -> None:
+    assert ask(server.address, lambda client: client.models(), texts_per_call=np.int64(4), concurrency=np.int64(2))
 
 
 def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None:

@@ -90,6 +90,12 @@ def test_one_call_may_have_more_rows_than_a_server_lets_wait() -> None:
         assert len(translator.prepare(["1."] * count).rows) == count
 
 
+def test_all_cpus_work_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych_embedded.models.usable_cpus", lambda: 3)
+    with open_registry(ModelChoice(MODELS, "toy"), "translation") as registry:
+        assert [translator.rows for translator in registry.translators] == [3 * EngineOptions().slots]
+
+
 def test_sentences_of_a_failed_call_are_tried_alone(
     sentences: EngineSentenceTranslator, translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """`triptych evaluate`."""
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -61,6 +62,18 @@ def test_a_failed_score_of_a_checkpoint_keeps_the_file(run: Run, pairs: Path, mo
     before = pairs.read_bytes()
     assert run("checkpoint", "score", pairs.parent, pairs, "--out", pairs).error == "no torch"
     assert pairs.read_bytes() == before
+
+
+def test_a_dash_writes_the_translations_of_a_checkpoint_to_standard_output(
+    run: Run, pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fakes = {"decoding.batch_beam": {"SearchOptions": Mock()}, "evaluation.checkpoint_score": {"score_checkpoint": Mock()}}
+    fakes["evaluation.checkpoint_score"]["score_checkpoint"].return_value = ["a  b", "c"], None, None
+    for name, members in fakes.items():  # without torch
+        monkeypatch.setitem(sys.modules, f"triptych_training.{name}", SimpleNamespace(**members))
+    for name in ("needs", "show_scores"):
+        monkeypatch.setattr(f"triptych_cli.training.checkpoint.{name}", Mock())
+    assert run("checkpoint", "score", pairs.parent, pairs, "--out", "-").success == "a b\nc\n"
 
 
 def test_case_and_the_bleu_of_the_literature(run: Run, tmp_path: Path) -> None:
