@@ -166,7 +166,7 @@ def _next_end(text: str, start: int) -> int:
 
 
 def _mended(segments: Iterable[str]) -> Iterator[str]:
-    """Join what sentencex splits inside of words (`.NET`, `a.org/?K=1`) and before numbers; split after bracketed sentences."""
+    """Join what sentencex splits inside of words (`.NET`, `./a`, `a.org/?K=1`) and numbers; split after bracketed sentences."""
     last = ""
     for segment in segments:
         if last and not _is_inside(last, segment):
@@ -184,7 +184,7 @@ def _is_inside(before: str, after: str) -> bool:
     """Return whether there is no end of a sentence between two parts of a line."""
     if after[0].isdigit():
         return _ABBREVIATED.search(before[-20:]) is not None
-    return before[-1] in ".!?" and after[0].isalpha() and not is_unspaced(after[0])
+    return before[-1] in ".!?" and (after[0].isalpha() or after[0] in "/\\") and not is_unspaced(after[0])
 
 
 def _with_letters(segments: Iterable[str]) -> Iterator[str]:

@@ -33,9 +33,9 @@ _UNSEEN = {"officeooo:rsid", "officeooo:paragraph-rsid"}
 _LANGUAGES = ("language", "country", "script", "rfc-language-tag")  # also with -asian, -complex; in fo: and style:
 _INKED = ("style:text-underline-style", "style:text-line-through-style", "style:text-overline-style", "fo:background-color")
 _SUFFIX = {"western": "", "asian": "-asian", "complex": "-complex"}
-# LibreOffice's styles for code: families and names.
+# Styles for code of LibreOffice and pandoc (`Source_Text`): families and names.
 _CODE = {("paragraph", "Preformatted_20_Text")}
-_CODE |= {("text", name) for name in ("Source_20_Text", "Example", "Teletype", "User_20_Entry", "Variable")}
+_CODE |= {("text", name) for name in ("Source_20_Text", "Source_Text", "Example", "Teletype", "User_20_Entry", "Variable")}
 _NO_LANGUAGE = {"", "none", "zxx", "und", "mul"}
 
 

@@ -118,7 +118,7 @@ def _ends(segment: Segment, splitter: Splitter, *, keeps_space: bool) -> Iterato
     split = splitter.split(_masked(segment, text))
     at = 0
     for sentence, gap in zip(split.texts, map(len, split.gaps), strict=False):
-        if at:
+        if at and not _inside(segment, at + gap):  # the splitter may end a sentence before "/" in `./run.sh`
             yield _between(segment.tags, at, at + gap)
         at += gap + len(sentence)
 

@@ -34,8 +34,11 @@ _EMPTY = frozenset(("br", "hr", "img", "wbr", "input"))  # HTML tags without an 
 _at, _start = attrgetter("at"), attrgetter("start")  # of tags, of protected items
 _MARK = re.compile(r"[^\w\s]{0,2}[\d*†‡®]{1,3}[^\w\s]{0,2}")
 _MARKED = re.compile(r"(?:[^\W\d_]{4}|[.,;:!?\"”’)\]])$")  # letters of a word that is no formula, or the end of a clause
+_VARIABLE = re.compile(r"(?<!\w)[A-Za-z\u0391-\u03c9]$")  # a single letter, Latin or Greek
+_INDEX = re.compile(rf"(?!(?:{'|'.join(ORDINALS)})$)[A-Za-z\u0391-\u03c9]{{1,3}}")
 _LONGEST_FORMULA, _FEW_LETTERS = 20, 3  # characters; letters of a formula that has no capitals
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’", "«": "»", "(": ")", "[": "]", "「": "」"}
+_PAIRED = "\"'“”„‘’«»()[]"
 
 
 def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
@@ -48,8 +51,9 @@ def read_segment(pieces: Sequence[Piece], finder: ProtectedFinder) -> Segment:
         flow.add(place, token, place in marks)
     text, tags = "".join(flow.texts), flow.tags
     protected = flow.protected
-    if finder.may_have(text):
-        found = _with_formulas(list(_found(finder, tags, text)), tags, text)
+    formulas = _formulas(tags, text)
+    if formulas or finder.may_have(text):
+        found = merged(formulas, list(_found(finder, tags, text)))
         tags, protected, found = _absorbed(found, tags, protected, text)
         protected = _fitted(found, protected, tags, text)
     return Segment(text, tuple(tags), tuple(_widened(_merged(protected, tags, text), tags, text)))
@@ -125,22 +129,32 @@ def _found(finder: ProtectedFinder, tags: Sequence[InlineTag], text: str) -> Ite
             yield replace(one, start=start + one.start, end=start + one.end) if start else one
 
 
-def _with_formulas(found: Sequence[ProtectedMatch], tags: Sequence[InlineTag], text: str) -> Sequence[ProtectedMatch]:
-    """Add short words with a number in tags: `H<sub>2</sub>O`, `x<sup>2</sup>`, `10<sup>6</sup>`."""
+def _formulas(tags: Sequence[InlineTag], text: str) -> Sequence[ProtectedMatch]:
+    """Find short words with a number or an index in tags: `H<sub>2</sub>O`, `10<sup>6</sup>`, `V<sub>max</sub>`."""
     formulas: list[ProtectedMatch] = []
     for left, right in pairwise(tags):
         start, end = left.at, right.at
-        if left.role is not Role.OPEN or right.pair != left.pair or not text[start:end].strip("+-−").isdigit():
+        if left.role is not Role.OPEN or right.pair != left.pair:
+            continue
+        is_index = _is_index(text, start, end)
+        if not is_index and not text[start:end].strip("+-−").isdigit():
             continue
         while start and text[start - 1].isalnum() and end - start <= _LONGEST_FORMULA:
             start -= 1
         while text[end : end + 1].isalnum() and end - start <= _LONGEST_FORMULA:
             end += 1
         letters = sum(map(str.isalpha, text[start:end]))
-        is_formula = letters <= _FEW_LETTERS or sum(map(str.isupper, text[start:end])) > 1
+        is_formula = is_index or letters <= _FEW_LETTERS or sum(map(str.isupper, text[start:end])) > 1
         if start < left.at and end - start <= _LONGEST_FORMULA and is_formula and not (formulas and formulas[-1].end > start):
             formulas.append(ProtectedMatch(start, end, ProtectedKind.NAME if letters else ProtectedKind.COUNT))
-    return merged(formulas, found)
+    return formulas
+
+
+def _is_index(text: str, start: int, end: int) -> bool:
+    """Return whether this part of a text is the index of a single letter."""
+    if text[end : end + 1].isalnum() or not _VARIABLE.search(text[max(0, start - 2) : start]):
+        return False
+    return _INDEX.fullmatch(text[start:end]) is not None
 
 
 class _SegmentBuilder:
@@ -238,6 +252,8 @@ def _fitted(
     covered = {place for item in codes for place in range(item.start, item.end)}
     amounts = {item.end for item in codes if item.kind is ProtectedKind.AMOUNT}
     for one in found:
+        if one.kind in WORD_KINDS and not covered.isdisjoint(range(one.start, one.end)):
+            continue  # the rest of `FileName`s is no word
         inner = borders[bisect_right(borders, one.start) : bisect_left(borders, one.end)]
         for start, end in pairwise((one.start, *inner, one.end)):
             if start not in covered and not (start in amounts and text[start:end] in ORDINALS):
@@ -273,6 +289,8 @@ def _mergeable(left: ProtectedSpan, right: ProtectedSpan, places: set[int], text
     if ProtectedKind.NUMBER in (left.kind, right.kind) and between:
         return False
     if len(between) > 3 or any(sign.isalnum() or sign in "\n.!?" for sign in between):
+        return False
+    if sum(sign in _PAIRED for sign in between) % 2:  # as in `"%s": %s`, of which the model would lose the other mark
         return False
     return not any(place in places for place in range(left.end, right.start + 1))
 

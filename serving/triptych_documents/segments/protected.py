@@ -60,16 +60,22 @@ _CAPITALS = re.compile(r"[A-Z](?:(?<=[a-z].)|[A-Z]{2})")  # inside of a word, or
 # patterns that can start in many places and scan far before they fail.
 _SIZE = r"(?:\d{1,9}|\*)"
 _PRINTF = rf"%(?:\d{{1,9}}\$)?[-+#0']{{0,5}}{_SIZE}?(?:\.{_SIZE})?(?:hh|h|ll|l|j|z|t|L|q)?[diouxXeEfFgGaAcsSpnrb@]"
+_PRINTF_MACRO = r"%[-+#0']{0,5}\d{0,9}(?:\.\d{1,9})?<PRI[diouxX]\w{1,12}>"  # gettext's notation of C's macros
+# Placeholders that programs fill in order: %s, Python's {}; but not %1$s
+SEQUENTIAL = re.compile(rf"(?!%\d{{1,9}}\$)(?:{_PRINTF}|{_PRINTF_MACRO})|\{{(?:[!:][^{{}}]*)?\}}")
 
 _PATTERNS = (
     # URLs (RFC 3986 without trailing punctuation and closing brackets)
     r"(?:(?:https?|ftps?|file|ssh|git|irc|ws)://|mailto:|www\.)[^\s<>\"“”]*[^\s<>\"“”.,;:!?()\[\]{}'’]/?",
     r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+",  # e-mail addresses
+    # GNU's quotation marks, as in `file', unless a code sample ends behind them: `f('.')`
+    r"(?<![`\w])`[^`'\n]{1,100}'(?![\w'])(?![^`\n]{0,300}[^`\s(]`(?!\w))",
     r"`[^`\n]{1,300}`",
     r"\{\{[^{}\n]{0,300}\}\}|\{%[^{}\n]{0,300}%\}|[$#%]\{[^{}\n]{0,300}\}",  # templates
     # str.format, ICU MessageFormat with its branches, .NET
     r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,300}\}){0,300}\}){0,300}\}",
     r"%\([^()\s]{1,100}\)[#0 +-]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Python's %(name)s
+    _PRINTF_MACRO,
     r"%<[^<>\s]{1,100}>[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z]",  # Ruby's %<name>s
     r"%[A-Za-z_]\w+%(?!%)",  # %NAME%
     # printf of POSIX, with Python's, Java's and Qt's; 100%ige is a word
@@ -92,6 +98,7 @@ _PATTERNS = (
 )
 _COUNT = re.compile(
     rf"%(?:\d{{1,9}}\$)?[-+#0' ]{{0,6}}\d{{0,9}}(?:\.\d{{1,9}})?(?:hh|h|ll|l|j|z|t|L|q)?[diufFgG]|\d{{0,9}}[{_FRACTION}]"
+    rf"|{_PRINTF_MACRO}"
 )
 _COUNTED = re.compile(r"\b(?:n|num|number|count|total|size|amount)\b")
 # With letters and separators of the same word: MP3, 5th, 1:30, 2021-01-02.

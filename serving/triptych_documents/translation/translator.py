@@ -15,7 +15,7 @@ from typing import TypeVar
 from triptych_documents.findings import Finding, FindingKind, Severity
 from triptych_documents.interruption import checkpoint
 from triptych_documents.segments.cutting import split_around_protected, split_by_length, split_in_half
-from triptych_documents.segments.protected import ProtectedFinder, ProtectedKind
+from triptych_documents.segments.protected import SEQUENTIAL, ProtectedFinder, ProtectedKind
 from triptych_documents.segments.segment import Segment, shown, trim
 from triptych_documents.sentences import HumanLookup, Refusal, SentenceRequest, SentenceResult, SentenceTranslation
 from triptych_documents.translation.checking import CheckResult, TranslationChecker
@@ -133,7 +133,7 @@ class SegmentTranslator:
         self, core: Segment, sentence: MaskedSentence, reply: SentenceTranslation, checked: CheckResult
     ) -> Steps[TranslatedSegment]:
         composed = compose(core, sentence, clean(reply.text), reply.alignment, checked)
-        if not composed.protected_sure:
+        if not composed.protected_sure or _is_reordered(core, sentence, checked, composed):
             return (yield from self._separately(split_around_protected(core), core))
         return TranslatedSegment(composed.pieces, tuple(_notes(core, sentence, reply, checked, composed)))
 
@@ -197,6 +197,20 @@ def clean(text: str) -> str:
 def _refused(core: Segment, problem: str, kind: FindingKind = FindingKind.REFUSED) -> TranslatedSegment:
     note = Finding(kind, Severity.ERROR, "", f"{_short(core.text)}: {problem}; not translated")
     return TranslatedSegment(core.pieces, (note,), kept=True)
+
+
+def _is_reordered(core: Segment, sentence: MaskedSentence, checked: CheckResult, composed: ComposedTranslation) -> bool:
+    """Return whether placeholders that only their order tells apart, such as two `%s`, come in another order."""
+    masked = [
+        one for one in sentence.spans if any(isinstance(piece, str) and SEQUENTIAL.search(piece) for piece in one.item.pieces)
+    ]
+    if len(masked) <= 1:
+        return False
+    spans = {one.span for one in masked}
+    placed = [source for _, source in sorted(checked.anchors.items()) if source in spans]
+    # Those that were left out of the sentence have no anchor.
+    written = re.compile("|".join(sorted((re.escape(shown(one.item.pieces)) for one in masked), key=len, reverse=True)))
+    return placed != sorted(placed) or written.findall(shown(composed.pieces)) != written.findall(shown(core.pieces))
 
 
 def _without_full_stop(part: Segment, translated: TranslatedSegment) -> tuple[Piece, ...]:

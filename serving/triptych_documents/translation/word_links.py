@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from triptych_documents.sentences import Alignment, Span
 from triptych_text.sentences import UNSPACED
 
+_LEAST = 0.1  # attention to an equal word: "die" of a German sentence is not the verb of an English one
 # A word; punctuation and letters of scripts without spaces stand alone.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+(?:['’.-]\w+)*|[^\w\s]")
 
@@ -35,7 +36,7 @@ def link(source: str, target: str, alignment: Alignment | None, anchors: Mapping
     sources = words_of(source, sorted(anchors.values()))
     targets = words_of(target, sorted(anchors))
     weights = _attended(sources, targets, alignment) if alignment else _proportional(sources, targets)
-    for row, column in _certain(source, target, sources, targets, anchors):
+    for row, column in _certain(source, target, sources, targets, anchors, weights if alignment else ()):
         weights[row] = [float(index == column) for index in range(len(sources))]
     return WordLinks(sources, targets, weights, alignment is not None)
 
@@ -94,9 +95,14 @@ def _proportional(sources: Sequence[Span], targets: Sequence[Span]) -> list[list
 
 
 def _certain(
-    source: str, target: str, sources: Sequence[Span], targets: Sequence[Span], anchors: Mapping[Span, Span]
+    source: str,
+    target: str,
+    sources: Sequence[Span],
+    targets: Sequence[Span],
+    anchors: Mapping[Span, Span],
+    attended: Sequence[Row],
 ) -> list[tuple[int, int]]:
-    """Return rows and columns of anchors, and of words that occur once in both sentences."""
+    """Return rows and columns of anchors, and of words that occur once in both sentences, unless attention contradicts."""
     column_of = {span: column for column, span in enumerate(sources)}
     pairs = [(row, column_of[anchors[span]]) for row, span in enumerate(targets) if anchors.get(span) in column_of]
     written = [source[start:end] for start, end in sources]
@@ -107,5 +113,6 @@ def _certain(
         (row, columns[word])
         for row, word in enumerate(words)
         if in_target[word] == 1 == in_source.get(word, 0) and (len(word) > 2 or word.isdigit())
+        if not (attended and any(attended[row]) and word.islower() and attended[row][columns[word]] < _LEAST)
     ]
     return pairs

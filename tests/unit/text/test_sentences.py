@@ -33,6 +33,7 @@ GOOD = [
     ("Really? 🙂 Yes. !!", ["Really?", "🙂 Yes. !!"]),
     ("* * *\nEnd", ["* * *", "End"]),
     ("Use the .NET of https://a.org/?Key=1. Call File.Open.", ["Use the .NET of https://a.org/?Key=1.", "Call File.Open."]),
+    ("Run the ./a.sh script. Or the ..\\a.bat script.", ["Run the ./a.sh script.", "Or the ..\\a.bat script."]),
     ("By Thm. 4 and Lem. 5, Alg. 1 ends.", ["By Thm. 4 and Lem. 5, Alg. 1 ends."]),
     ("See Figs. 4 and 5 of vol. 3. The end.", ["See Figs. 4 and 5 of vol. 3.", "The end."]),
     ("A. Open it. B. Close it. iv. Go.", ["A. Open it.", "B. Close it.", "iv. Go."]),

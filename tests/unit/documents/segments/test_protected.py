@@ -23,6 +23,7 @@ FOUND = [
         ["src/a-b/main.py", "docs.ex-ample.com/a/b", "example.org"],
     ),
     ("%d%% of %PATH%, %s%%, 100%", ["%d", "%%", "%PATH%", "%s", "%%"]),
+    ("No `%s' after `a b', `f('.')` or `it's`: ``x''", ["`%s'", "`a b'", "`f('.')`", "`it's`"]),
     ("½ cup, 1½ cups, x½", ["½", "1½"]),
     ("_not_ but _private_name, __init__ and a_b", ["_private_name", "__init__", "a_b"]),
     ("I am here.com-mon or.community, 24/7.5 km/h. client/server", []),

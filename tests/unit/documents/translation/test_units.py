@@ -1,6 +1,7 @@
 """Unit translation: requests, protected text, tag placement, and recovery from what models do wrong."""
 
 import random
+import re
 import tracemalloc
 
 import pytest
@@ -13,7 +14,7 @@ from triptych_documents.translation.units import TranslatedUnit, UnitTranslator
 from triptych_documents.unit import Code, Piece, Role, Unit, raw_text
 
 from .. import translators
-from ..translators import Reply, Translate, aligned, backwards, pieces, swapping, translated
+from ..translators import Reply, Translate, aligned, backwards, dropping, pieces, swapping, translated
 
 
 def opening(raw: str, pair: int = 1) -> Code:
@@ -51,6 +52,8 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("One is here. Two is there.", ["One is here.", "Two is there."]),
         ("Hello {name}!", ["Hello Tom!"]),
         ("Delete %d of %d files", ["Delete 2013 of 2014 files"]),
+        ('No file "%s": %s or %s (%s) is {a}-{b}', ["No file Tom: Boston or Paris Maria is Linux"]),
+        ("Delete %<PRIu64> of %5<PRIdMAX>, not %<who>s", ["Delete 2013 of 2014, not Tom"]),
         ("See https://ex.org/a?b=c.", ["See Tom."]),
         ("%s: not found", ["not found"]),
         ("1. Open the file", ["Open the file"]),
@@ -60,8 +63,11 @@ def requested(text: str | tuple[Piece, ...], translate: Translate = swapping, **
         ("Press <b>OK</b> now", ["Press OK now"]),
         ("Call f() in `a b` or {x}'s y", ["Call Tom in Boston or Paris's y"]),
         ("Too   many\n spaces", ["Too many spaces"]),
+        ("See `<a>.<b>` or 好。很好 here. Go on.", ["See Tom or Boston here.", "Go on."]),  # ends of sentences in items
         ("A sentence over\ntwo lines. Another.", ["A sentence over two lines.", "Another."]),
         (("Code: ", alone("`` `a b` ``", " `a b` ")), ["Code:"]),
+        (("All ", alone("`FileName`", "FileName"), "s are read"), ["All Tom are read"]),
+        ("V<sub>max</sub> is <u>a</u>ll x<sub>i</sub> of the n<sup>th</sup> try", ["Tom is all Boston of the nth try"]),
         (("Use ", alone("`1`", "1"), " of 11 or ", alone("`2`", "2"), " of 2"), ["Use 1 of 11 or 2013 of 2"]),
         (
             ("The ", alone("#", "23"), "rd try or ", alone("#", "5"), "MB"),
@@ -165,6 +171,11 @@ B, B_END = opening("<b>"), closing("</b>")
             "A <b>WORD1A</b> <2>7</2> B",
         ),
         (("press <b>red</b> twice",), backwards, "TWICE <b>RED</b> PRESS"),
+        (  # the same letters, but not the same word
+            ("dogs <b>die</b> here",),
+            lambda request: aligned(request, "die Hunde sterben hier", (0, 0, 1, 2)),
+            "die Hunde <b>sterben</b> hier",
+        ),
     ],
 )
 def test_tags_follow_their_words(unit: tuple[Piece, ...], translate: Translate, target: str) -> None:
@@ -184,6 +195,17 @@ def test_without_an_alignment_tags_are_placed_by_proportion() -> None:
 def test_placeholders_and_numbers_come_through(translate: Translate, number: str) -> None:
     found = done("Hello {name}, you have 5 Files", translate)
     assert (found.pieces, found.findings) == ((f"hELLO {{name}}, YOU HAVE {number} fILES",), ())
+
+
+@pytest.mark.parametrize("translate", [backwards, dropping])
+def test_placeholders_that_programs_fill_in_order_keep_it(translate: Translate) -> None:
+    [text] = pieces("Copy %s of %d files to %s, {} to {}", translate)
+    assert re.findall(r"%\w|{}", str(text)) == ["%s", "%d", "%s", "{}", "{}"]
+    assert pieces("Copy %s to %s", backwards) == ("cOPY %s TO %s",)
+    assert pieces("Say %u at %X/%X", backwards) == ("sAY %u AT %X/%X",)  # of which two are protected as one
+    code = pieces(("Call ", alone("`f({})`", "f({})"), " or ", alone("`{}`", "{}")), backwards)
+    assert raw_text(code) == "`{}` OR `f({})` cALL"
+    assert pieces("Copy %1$s to {b}", backwards) == ("{b} TO %1$s cOPY",)
 
 
 def test_without_an_alignment_the_sentence_is_split_at_protected_text() -> None:
