@@ -18,6 +18,7 @@ from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.server import Server
 
 from .support.in_process import Pace, options_of, serving
+from .support.processes import PATIENCE_SECONDS
 from .support.processes import eventually
 from .support.telemetry import Scrape
 
@@ -46,6 +47,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+expect.set_options(timeout=1_000 * PATIENCE_SECONDS)
 LONG = "The weather was so bad that the company had to cancel most of its flights. " * 3
 SCREENS = {"desk": ("light", DESK), "phone": ("dark", PHONE)}
 
