@@ -18,8 +18,7 @@ from triptych_serving.observability.options import ObservabilityOptions
 from triptych_serving.server import Server
 
 from .support.in_process import Pace, options_of, serving
-from .support.processes import PATIENCE_SECONDS
-from .support.processes import eventually
+from .support.processes import PATIENCE_SECONDS, eventually
 from .support.telemetry import Scrape
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
