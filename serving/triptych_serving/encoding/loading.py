@@ -29,7 +29,7 @@ from triptych_serving.scheduling.batch_scheduler import BatchLimits
 
 @dataclass(frozen=True)
 class GraphRunners:
-    """How batches run through a graph; by default as plain tensors."""
+    """Makers of what runs a graph's batches on CPUs and GPUs; by default as plain tensors."""
 
     width: int = 0  # of a hidden state, or more
     on_cpu: Callable[[Session], Runner] = TensorRunner

@@ -114,7 +114,7 @@ class Row(EngineRow):
 
     @property
     def first_log_probability(self) -> tuple[TokenLogProbability, ...]:
-        """What precedes `log_probabilities`: of a scored prompt its first token, which has none; else nothing."""
+        """First entry of a scored prompt, before `log_probabilities`: its first token, which has none; else nothing."""
         return (TokenLogProbability(self.source[0], None),) if self.scored else ()
 
     def restart(self) -> None:
