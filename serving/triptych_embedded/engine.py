@@ -7,19 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from triptych_documents.sentences import Refusal, SentenceRequest, SentenceTranslation
-from triptych_embedded.models import UNLIMITED, backend_errors, open_registry
+from triptych_embedded.models import backend_errors, engine_options, open_registry
 from triptych_embedded.request import BackendError, InputError, TranslationRequest
 from triptych_embedded.sentences import SentenceOutcome, TranslatorIdentity, chosen_options, digest, sentence_options
 from triptych_serving.bundle.manifest import FILE_NAME, TRANSLATION, TranslationManifest
-from triptych_serving.decoding.engine import EngineOptions
 from triptych_serving.errors import ServingError, UnavailableError
 from triptych_serving.models.translation.preprocess import PreparedRequest, PreparedText
 from triptych_serving.models.translation.translator import Translator
 from triptych_serving.repository.registry import ModelSelector
 from triptych_serving.repository.repository import VersionFolder
-from triptych_serving.runtime.cpu_info import usable_cpus
-from triptych_serving.scheduling.admission import with_queue
-from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 from triptych_serving.scheduling.request import Call, Finish, Listener, Row
 from triptych_serving.services.documents.alignment import sentence_translation_of
 from triptych_serving.text.languages import SOURCE, TARGET, choose_language
@@ -43,8 +39,7 @@ def open_sentence_translator(request: TranslationRequest, workers: int | None = 
     Raises:
         BackendError: the model cannot be loaded, or does not translate these languages.
     """
-    engine = EngineOptions(workers=workers or usable_cpus(), limits=with_queue(DecodeLimits(), UNLIMITED))
-    with open_registry(request, TRANSLATION, engine) as registry:
+    with open_registry(request, TRANSLATION, engine_options(workers)) as registry:
         with backend_errors():
             translator = registry.find(ModelSelector(request.model, "", request.source_language, request.target_language))
             entry = registry.default(translator.name, str(translator.version)).entry

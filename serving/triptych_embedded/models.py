@@ -25,6 +25,11 @@ from triptych_serving.scheduling.decode_scheduler import DecodeLimits
 UNLIMITED = QueueLimits(waiting_rows=sys.maxsize, waiting_tokens=sys.maxsize, waiting_calls=sys.maxsize)
 
 
+def engine_options(workers: int | None = None) -> EngineOptions:
+    """Return the options of an engine that has this process to itself; by default all CPUs work."""
+    return EngineOptions(workers=workers or usable_cpus(), limits=with_queue(DecodeLimits(), UNLIMITED))
+
+
 @contextmanager
 def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | None = None) -> Iterator[Registry]:
     """Load what a command needs, and no more if the repository leaves no choice; unload it afterwards.
@@ -37,7 +42,7 @@ def open_registry(choice: ModelChoice, capability: str, engine: EngineOptions | 
     Raises:
         BackendError: nothing could be loaded, the device is not available, or the repository cannot be read.
     """
-    engine = engine or EngineOptions(workers=usable_cpus(), limits=with_queue(DecodeLimits(), UNLIMITED))
+    engine = engine or engine_options()
     encoders = EncoderOptions(limits=with_queue(BatchLimits(), UNLIMITED))
     with backend_errors():
         hardware = Hardware.parse(choice.device, choice.gpu_memory_limit)

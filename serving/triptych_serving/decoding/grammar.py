@@ -68,8 +68,7 @@ class Grammar:
 
     def check(self, tokens: Sequence[int], is_whole: bool) -> None:
         """Check a text, or the beginning of one. Raises InvalidInputError: it broke the rules, or they took too long."""
-        matcher = self._matcher.deep_copy()
-        matcher.reset()
+        matcher = self.copy()._matcher
         if matcher.consume_tokens(list(tokens)) and (matcher.is_accepting() or not is_whole):
             return
         slow = "its rules take too long to follow; simplify them" if self._slow == MOST_SLOW else ""

@@ -44,7 +44,7 @@ CHANGEABLE = {
     *("devices", "accumulate", "precision", "compile", "valid"),
 }
 
-_locked: dict[Path, int] = {}  # run folders of this process, opened
+_locked: set[Path] = set()  # run folders that this process keeps open and locked until its end
 
 
 class RunFolder:
@@ -227,7 +227,7 @@ def _lock(root: Path) -> None:
         raise RecipeError(f"out: another process trains in {root}; wait until it ends, or use another folder") from None
     except OSError:  # a file system without locks of folders, such as NFS
         pass
-    _locked[root] = folder
+    _locked.add(root)
 
 
 def _settings(recipe: Recipe, architecture: str, shape: Any) -> dict[str, Any]:
