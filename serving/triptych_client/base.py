@@ -97,8 +97,7 @@ class BaseClient:
 
     def _call(self, *, timeout_seconds: float | None = None, request_id: str | None = None, retries: int | None = None) -> Call:
         settings = self._settings
-        seconds = settings.timeout_seconds if timeout_seconds is None else timeout_seconds
-        check_timeout(seconds)
+        seconds = check_timeout(settings.timeout_seconds if timeout_seconds is None else timeout_seconds)
         # A header cannot carry others.
         if request_id and not (isinstance(request_id, str) and request_id.isascii() and request_id.isprintable()):
             raise ValueError(f"request_id is {request_id!r:.40}, must be printable ASCII characters")
@@ -171,5 +170,4 @@ class BaseClient:
 
 def health_call(timeout_seconds: float) -> Call:
     """Make a call without retries and API key: an unavailable server is a result."""
-    check_timeout(timeout_seconds)
-    return Call(uuid.uuid4().hex, timeout_seconds, retries=0)
+    return Call(uuid.uuid4().hex, check_timeout(timeout_seconds), retries=0)

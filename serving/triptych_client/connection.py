@@ -99,6 +99,8 @@ def parse_address(address: str) -> tuple[str, bool | None]:
     Raises:
         ValueError: the address is malformed.
     """
+    if not isinstance(address, str):
+        raise ValueError(f"address is {address!r}, must be HOST:PORT, such as {DEFAULT_SERVER}")
     url = URL.fullmatch(address)
     tls = None if url is None else url["scheme"].lower() == "https"
     target = address if url is None else url["host"]
@@ -159,10 +161,15 @@ class Settings:
             raise ValueError(f"http:// and TLS contradict each other; write https:// or {address}")
 
 
-def check_timeout(seconds: float) -> None:
-    """Reject a timeout that is not positive, or with which gRPC's clock could overflow. Raises ValueError."""
-    if not isinstance(seconds, Real) or not 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
-        raise ValueError(f"timeout_seconds is {seconds!r}, must be a number above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
+def check_timeout(seconds: float) -> float:
+    """Return the timeout as Python's float: one of numpy's shorter floats would lose its value when added to a clock's time.
+
+    Raises:
+        ValueError: it is not positive, or so long that gRPC's clock could overflow.
+    """
+    if isinstance(seconds, Real) and 0 < seconds <= LONGEST_TIMEOUT_SECONDS:
+        return float(seconds)
+    raise ValueError(f"timeout_seconds is {seconds!r}, must be a number above 0 and at most {LONGEST_TIMEOUT_SECONDS:,}")
 
 
 def check_retries(retries: int | None) -> None:

@@ -39,7 +39,9 @@ class InputLine:
 
 
 def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLine]:
-    """Read the arguments, else the lines of `file`, else those of standard input. A line that is not UTF-8 has a problem.
+    """Read the arguments, else the lines of `file`, else those of standard input, which `-` as the only argument also names.
+
+    A line that is not UTF-8 has a problem.
 
     Raises:
         click.ClickException: an argument is empty or not UTF-8, or the file cannot be read.
@@ -47,6 +49,8 @@ def read_lines(arguments: Sequence[str], file: Path | None) -> Iterator[InputLin
     """
     if arguments and file:
         raise click.UsageError("give texts or --input, not both")
+    if list(arguments) == ["-"]:
+        return _decode(standard_input(), "standard input")
     if arguments:
         for index, text in enumerate(arguments, start=1):
             _check_argument(index, text)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from triptych_client import AsyncClient, CallCancelledError, Client, ModelState, NotFoundError
-from triptych_client.connection import DEFAULT_SERVER, parse_address
+from triptych_client.connection import DEFAULT_SERVER, check_timeout, parse_address
 
 from .conftest import Ask
 from .fake_server import FakeServer
@@ -89,8 +89,14 @@ def test_settings_out_of_range_are_named(setting: str) -> None:
         Client(**{setting: "1"})
 
 
+def test_an_address_that_is_no_text_is_named() -> None:
+    with pytest.raises(ValueError, match="address is 8001, must be HOST:PORT"):
+        Client(8001)  # type: ignore[arg-type]
+
+
 def test_settings_may_be_numbers_of_numpy(server: FakeServer, ask: Ask) -> None:
     assert ask(server.address, lambda client: client.models(), texts_per_call=np.int64(4), concurrency=np.int64(2))
+    assert type(check_timeout(np.float32(9))) is float  # a shorter type would round the clock's time to which it is added
 
 
 def test_closing_the_client_cancels_running_requests(server: FakeServer) -> None:

@@ -52,6 +52,7 @@ def test_arguments_and_files_with_several_batches(run: Run, tmp_path: Path, monk
 def test_a_pipe(run: Run, stdin: bytes, out: str) -> None:
     assert run(*Toy, stdin=stdin).success == out
     assert run(*Toy, "-i", "-", "-o", "-", stdin=stdin).success == out
+    assert run(*Toy, "-", stdin=stdin).success == out
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
